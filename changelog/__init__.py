@@ -1,0 +1,1 @@
+"""PostgreSQL changes to primary-keyed Avro records on log-compacted Kafka topics."""

@@ -1,0 +1,1 @@
+"""Kafka out: schema registry, topics, producer, frontier, resume."""

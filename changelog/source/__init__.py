@@ -1,0 +1,1 @@
+"""PostgreSQL in: the exported snapshot, the pgoutput stream, the catalogue."""

@@ -1,0 +1,1 @@
+"""The embedded servers: real PostgreSQL, Kafka, registry, OpenSearch and Valkey without containers."""

@@ -1,0 +1,1 @@
+"""Topics and a frontier to state, in Spark."""

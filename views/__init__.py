@@ -1,0 +1,1 @@
+"""State to derived views: built aside, verified, published."""

@@ -1,0 +1,1 @@
+"""The two kinds of view: a SQL file, a decorated function."""

@@ -1,0 +1,1 @@
+"""Where a view is served from: one protocol, one module per sink."""

@@ -1,0 +1,1 @@
+"""The independent check: confluent-kafka, fastavro and DuckDB; nothing of replay."""
