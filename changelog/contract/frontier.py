@@ -1,0 +1,115 @@
+"""A frontier: one LSN, and where each topic stood when all up to it was written.
+
+Half-open on both sides: every record of a transaction whose commit LSN is before `lsn` lies
+before `ends`, and no record of a later one does (records sent again after a crash apart).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from changelog.contract.errors import CorruptRecordError
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """An exact cut across the topics of one slot.
+
+    Attributes:
+        slot: name of the replication slot; the key of the record on the frontier topic.
+        epoch: the slot's life; grows when the slot is lost or made anew.
+        lsn: end of the last transaction on the log.
+        ts_us: commit time of that transaction, or of the keepalive that moved `lsn`,
+            microseconds since 1970.
+        system_id: identifier of the PostgreSQL cluster (`IDENTIFY_SYSTEM`).
+        timeline: its timeline.
+        cluster_id: identifier of the Kafka cluster.
+        tables: the table of each topic.
+        topic_ids: Kafka's id of each topic; a topic made anew has another.
+        ends: per topic the end offset of each partition: the first one not read.
+        since: per topic the position before which its records are dead (a fresh snapshot,
+            a truncated table); a topic without an entry has none.
+    """
+
+    slot: str
+    epoch: int
+    lsn: Lsn
+    ts_us: int
+    system_id: str = ""
+    timeline: int = 1
+    cluster_id: str = ""
+    tables: Mapping[str, TableName] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    since: Mapping[str, Position] = field(default_factory=dict)
+
+    def topic_of(self, table: TableName) -> str | None:
+        """Give the topic of a table, or None when it is not captured."""
+        return next((topic for topic, name in self.tables.items() if name == table), None)
+
+    def to_json(self) -> str:
+        """Give the value of the record on the frontier topic."""
+        return json.dumps(
+            {
+                "slot": self.slot,
+                "epoch": self.epoch,
+                "lsn": str(self.lsn),
+                "ts": self.ts_us,
+                "system_id": self.system_id,
+                "timeline": self.timeline,
+                "cluster_id": self.cluster_id,
+                "tables": {topic: list(name) for topic, name in self.tables.items()},
+                "topic_ids": dict(self.topic_ids),
+                "ends": {topic: list(ends) for topic, ends in self.ends.items()},
+                "since": {topic: str(position) for topic, position in self.since.items()},
+            },
+            separators=(",", ":"),
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the value of a record on the frontier topic.
+
+        Raises:
+            CorruptRecordError: the text is not a frontier.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                slot=raw["slot"],
+                epoch=raw["epoch"],
+                lsn=Lsn.parse(raw["lsn"]),
+                ts_us=raw["ts"],
+                system_id=raw["system_id"],
+                timeline=raw["timeline"],
+                cluster_id=raw["cluster_id"],
+                tables={topic: TableName(*name) for topic, name in raw["tables"].items()},
+                topic_ids=raw["topic_ids"],
+                ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
+                since={topic: Position.parse(text) for topic, text in raw["since"].items()},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRecord:
+    """A frontier as it stands on its topic.
+
+    Attributes:
+        frontier: the cut.
+        offset: of the record on the frontier topic.
+        appended_ms: the broker's clock when it was appended, milliseconds since 1970: what the
+            verdict counts from, since the cleaner runs by the same clock.
+    """
+
+    frontier: Frontier
+    offset: int
+    appended_ms: int

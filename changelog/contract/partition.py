@@ -1,0 +1,26 @@
+"""Which partition a key lies in: the Java clients' murmur2 (librdkafka's `murmur2_random`)."""
+
+from __future__ import annotations
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(raw: bytes) -> int:
+    """Hash bytes as `org.apache.kafka.common.utils.Utils.murmur2` does; unsigned 32 bits."""
+    length = len(raw)
+    value = 0x9747B28C ^ length
+    whole = length & ~3
+    for place in range(0, whole, 4):
+        word = int.from_bytes(raw[place : place + 4], "little") * _M & _MASK
+        word = (word ^ (word >> 24)) * _M & _MASK
+        value = (value * _M & _MASK) ^ word
+    if tail := raw[whole:]:
+        value = (value ^ int.from_bytes(tail, "little")) * _M & _MASK
+    value = (value ^ (value >> 13)) * _M & _MASK
+    return value ^ (value >> 15)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Give the partition of a key among `partitions`."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,87 @@
+"""A table's version, as the replication protocol and the catalogue describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from changelog.contract.types import ColumnType
+
+Field = bytes | None
+"""One value in PostgreSQL's text form, UTF-8; None is SQL's null."""
+
+
+class Unchanged(Enum):
+    """Marks a TOAST value that the stream left out since the update did not touch it."""
+
+    TOAST = "unchanged"
+
+
+UNCHANGED = Unchanged.TOAST
+
+Row = Sequence[Field | Unchanged]
+"""The values of a row, in the order of `Relation.columns`."""
+
+KeyRow = tuple[bytes, ...]
+"""The values of a primary key in its own order; never null."""
+
+
+class TableName(NamedTuple):
+    """Schema and table, unquoted, as the catalogue has them."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        """Give `schema.table` for people; not for SQL."""
+        return f"{self.schema}.{self.table}"
+
+
+class ReplicaIdentity(Enum):
+    """Which old columns an update or a delete carries (`pg_class.relreplident`)."""
+
+    DEFAULT = "d"
+    NOTHING = "n"
+    FULL = "f"
+    INDEX = "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's name, unquoted, and its type."""
+
+    name: str
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A version of a table.
+
+    Attributes:
+        oid: the table's object id.
+        name: schema and table.
+        columns: in the order in which the stream sends them.
+        key: names of the primary key's columns, in the key's own order; from the catalogue,
+            since the stream flags every column as key under REPLICA IDENTITY FULL.
+        identity: what old columns the stream carries.
+    """
+
+    oid: int
+    name: TableName
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+
+    @property
+    def key_indexes(self) -> tuple[int, ...]:
+        """Give the places of the key's columns in `columns`, in the key's order."""
+        places = {column.name: index for index, column in enumerate(self.columns)}
+        return tuple(places[name] for name in self.key)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Give the key's columns, in the key's order."""
+        return tuple(self.columns[index] for index in self.key_indexes)
