@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Self
 
 from changelog.contract.errors import ConfigurationError
 
@@ -20,7 +21,7 @@ class Lsn(int):
 
     __slots__ = ()
 
-    def __new__(cls, value: int) -> Lsn:
+    def __new__(cls, value: int) -> Self:
         """Make an LSN of an integer.
 
         Raises:
@@ -31,7 +32,7 @@ class Lsn(int):
         return super().__new__(cls, value)
 
     @classmethod
-    def parse(cls, text: str) -> Lsn:
+    def parse(cls, text: str) -> Self:
         """Read the text form of PostgreSQL's `pg_lsn`.
 
         Raises:

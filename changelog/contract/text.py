@@ -43,17 +43,18 @@ _SPECIAL_NUMBERS = {b"NaN", b"Infinity", b"-Infinity"}
 def encode_long(value: int) -> bytes:
     """Encode an Avro int or long."""
     number = (value << 1) ^ (value >> 63)
-    if number < 0x80:
+    if number <= _SEVEN_BITS:
         return _ONE_BYTE[number]
     out = bytearray()
-    while number > 0x7F:
-        out.append((number & 0x7F) | 0x80)
+    while number > _SEVEN_BITS:
+        out.append((number & _SEVEN_BITS) | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)
 
 
-_ONE_BYTE = [bytes([number]) for number in range(0x80)]
+_SEVEN_BITS = 0x7F
+_ONE_BYTE = [bytes([number]) for number in range(_SEVEN_BITS + 1)]
 
 
 def encode_bytes(raw: bytes) -> bytes:
@@ -144,7 +145,7 @@ def _decimal(scale: int) -> Encoder:
         sign, digits, exponent = Decimal(text.decode("ascii")).as_tuple()
         if not isinstance(exponent, int) or -exponent > scale:
             raise EncodeError(f"numeric {text.decode()} does not fit scale {scale}")
-        unscaled = int("".join(map(str, digits))) * 10 ** (scale + exponent)
+        unscaled: int = int("".join(map(str, digits))) * 10 ** (scale + exponent)
         unscaled = -unscaled if sign else unscaled
         length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
         return encode_long(length) + unscaled.to_bytes(length, "big", signed=True)

@@ -10,11 +10,12 @@
 | text, varchar, bpchar, name, citext, enums | string | |
 | bytea | bytes | |
 | date | int, date | infinities are the two ends of the 32 bits |
-| timestamp / timestamptz | long, local-timestamp-micros / timestamp-micros | infinities are the ends |
+| timestamp | long, local-timestamp-micros | infinities are the two ends of the 64 bits |
+| timestamptz | long, timestamp-micros | the same |
 | time, timetz, interval | string | 24:00:00 has no Avro form; ISO 8601 for interval |
 | uuid | string, uuid | |
 | json, jsonb | string | PostgreSQL's text, not normalised |
-| arrays of these | array of nullable elements, with escape | several dimensions, other bounds: escape |
+| arrays of these | array of nullable elements, with escape | other dimensions, bounds: escape |
 | anything else | string | PostgreSQL's text; capture says so once |
 
 *Escape*: a type with a few values outside its Avro type is a union with one more branch, a
