@@ -1,0 +1,314 @@
+"""Settings of a project: `changelog.toml` read once at the edge, passed down as values.
+
+`${NAME}` in a text takes the environment variable NAME and `${file:PATH}` the first line of a
+file, so that no secret has to stand in the settings. A connection that is left out is taken from
+the embedded servers of the project's own `.stack` folder, when they are up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.topic import (
+    DEFAULT_DELETE_RETENTION_MS,
+    DEFAULT_MIN_COMPACTION_LAG_MS,
+    TopicSettings,
+)
+from changelog.stack.endpoints import Endpoints
+from changelog.stack.stack import read_endpoints
+
+FILE_NAME = "changelog.toml"
+STACK_FOLDER = ".stack"
+_REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Postgres(_Section):
+    dsn: str = ""
+
+
+class _Kafka(_Section):
+    brokers: str = ""
+    options: dict[str, str] = {}
+
+
+class _Registry(_Section):
+    url: str = ""
+    options: dict[str, str] = {}
+
+
+class _Capture(_Section):
+    slot: str = "changelog"
+    publication: str = ""
+    topic_prefix: str = ""
+    tables: list[str] = ["public.*"]
+    exclude: list[str] = []
+    partitions: int = Field(default=2, ge=1)
+    replication_factor: int = Field(default=-1, ge=-1)
+    min_compaction_lag_ms: int = Field(default=DEFAULT_MIN_COMPACTION_LAG_MS, ge=0)
+    delete_retention_ms: int = Field(default=DEFAULT_DELETE_RETENTION_MS, ge=0)
+    fix_topics: bool = False
+    snapshot_workers: int = Field(default=2, ge=1)
+    frontier_interval_ms: int = Field(default=1000, ge=10)
+    status_interval_ms: int = Field(default=10_000, ge=100)
+
+
+class _Spark(_Section):
+    master: str = "local[*]"
+    settings: dict[str, str] = {}
+
+
+class _Rebuild(_Section):
+    warehouse: str = "warehouse"
+    keep: int = Field(default=2, ge=1)
+
+
+class _Sink(_Section):
+    url: str = ""
+
+
+class _Sinks(_Section):
+    search: _Sink = _Sink()
+    cache: _Sink = _Sink()
+
+
+class _File(_Section):
+    postgres: _Postgres = _Postgres()
+    kafka: _Kafka = _Kafka()
+    registry: _Registry = _Registry()
+    capture: _Capture = _Capture()
+    spark: _Spark = _Spark()
+    rebuild: _Rebuild = _Rebuild()
+    sinks: _Sinks = _Sinks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """What to capture and how.
+
+    Attributes:
+        slot: name of the replication slot.
+        publication: name of the publication; the slot's name when left out.
+        topic_prefix: put before each topic, with a dot.
+        tables: patterns of tables to capture, `schema.table`, `*` for any text.
+        exclude: patterns of tables to leave out.
+        partitions: of a new topic.
+        replication_factor: of a new topic; -1 for the brokers' default.
+        topics: settings that every table's topic must have.
+        fix_topics: alter an existing topic that differs, instead of refusing.
+        snapshot_workers: processes that copy the snapshot.
+        frontier_interval_ms: least time between two frontiers.
+        status_interval_ms: longest time between two status messages to PostgreSQL.
+    """
+
+    slot: str = "changelog"
+    publication: str = "changelog"
+    topic_prefix: str = ""
+    tables: tuple[str, ...] = ("public.*",)
+    exclude: tuple[str, ...] = ()
+    partitions: int = 2
+    replication_factor: int = -1
+    topics: TopicSettings = field(default_factory=TopicSettings)
+    fix_topics: bool = False
+    snapshot_workers: int = 2
+    frontier_interval_ms: int = 1000
+    status_interval_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A project's settings, complete.
+
+    Attributes:
+        root: the project's folder.
+        postgres: connection string of the source; holds a password, so no part of `repr`.
+        kafka: the brokers.
+        registry: the schema registry.
+        capture: what to capture and how.
+        warehouse: path or URI of the folder of Delta tables.
+        keep: generations that stay for a rollback, the published one counted.
+        search_url: OpenSearch, or None.
+        cache_url: Redis or Valkey, or None.
+        spark_master: Spark's master URL.
+        spark_settings: further settings of the Spark session.
+    """
+
+    root: Path
+    postgres: str = field(repr=False)
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    capture: CaptureSettings
+    warehouse: str
+    keep: int
+    search_url: str | None = field(repr=False)
+    cache_url: str | None = field(repr=False)
+    spark_master: str
+    spark_settings: dict[str, str]
+
+    @property
+    def slot(self) -> str:
+        """Give the slot's name."""
+        return self.capture.slot
+
+    @property
+    def topic_prefix(self) -> str:
+        """Give the prefix of the topics."""
+        return self.capture.topic_prefix
+
+
+def load_project(directory: Path, *, overrides: dict[str, Any] | None = None) -> Project:
+    """Read the settings of the project in `directory`.
+
+    Args:
+        directory: holds `changelog.toml`; without that file all is at its default.
+        overrides: values of the command line by dotted name (`capture.slot`); None is skipped.
+
+    Raises:
+        ConfigurationError: the file does not parse, has an unknown or malformed setting, names a
+            missing environment variable or file, or a connection is neither given nor embedded.
+    """
+    root = directory.resolve()
+    raw = _read(root / FILE_NAME)
+    for name, value in (overrides or {}).items():
+        _set(raw, name, value)
+    try:
+        settings = _File.model_validate(_resolved(raw, root))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(
+            f"{FILE_NAME}: {where}: {first['msg'].lower()}",
+            hint="`changelog init` writes a file with every setting explained",
+        ) from None
+    return _project(root, settings, _Endpoints(root))
+
+
+def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
+    capture = settings.capture
+    return Project(
+        root=root,
+        postgres=settings.postgres.dsn or embedded.need("postgres", "postgres.dsn"),
+        kafka=KafkaConnection(
+            brokers=settings.kafka.brokers or embedded.need("brokers", "kafka.brokers"),
+            options=settings.kafka.options,
+        ),
+        registry=RegistryConnection(
+            url=(settings.registry.url or embedded.need("schema_registry", "registry.url")).rstrip(
+                "/"
+            ),
+            options=settings.registry.options,
+        ),
+        capture=CaptureSettings(
+            slot=capture.slot,
+            publication=capture.publication or capture.slot,
+            topic_prefix=capture.topic_prefix,
+            tables=tuple(capture.tables),
+            exclude=tuple(capture.exclude),
+            partitions=capture.partitions,
+            replication_factor=capture.replication_factor,
+            topics=TopicSettings(
+                min_compaction_lag_ms=capture.min_compaction_lag_ms,
+                delete_retention_ms=capture.delete_retention_ms,
+            ),
+            fix_topics=capture.fix_topics,
+            snapshot_workers=capture.snapshot_workers,
+            frontier_interval_ms=capture.frontier_interval_ms,
+            status_interval_ms=capture.status_interval_ms,
+        ),
+        warehouse=_under(root, settings.rebuild.warehouse),
+        keep=settings.rebuild.keep,
+        search_url=settings.sinks.search.url or embedded.find("search"),
+        cache_url=settings.sinks.cache.url or embedded.find("cache"),
+        spark_master=settings.spark.master,
+        spark_settings=settings.spark.settings,
+    )
+
+
+class _Endpoints:
+    """The project's embedded servers, looked up only when a setting is left out."""
+
+    def __init__(self, root: Path) -> None:
+        self._directory = root / STACK_FOLDER
+        self._found: Endpoints | None = None
+
+    def find(self, name: str) -> str | None:
+        if self._found is None:
+            self._found = read_endpoints(self._directory)
+        value: str | None = getattr(self._found, name) if self._found else None
+        return value
+
+    def need(self, name: str, setting: str) -> str:
+        found = self.find(name)
+        if found is None:
+            raise ConfigurationError(
+                f"{setting} is not set and no embedded servers run in {self._directory}",
+                hint=f"set it in {FILE_NAME} or on the command line, or run `changelog stack up`",
+            )
+        return found
+
+
+def _under(root: Path, place: str) -> str:
+    return place if "://" in place else str((root / place).resolve())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"{path.parent} is not a folder", hint="`changelog init DIR` makes a project"
+        )
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def _set(raw: dict[str, Any], name: str, value: object) -> None:
+    if value is None:
+        return
+    *sections, last = name.split(".")
+    for section in sections:
+        raw = raw.setdefault(section, {})
+    raw[last] = value
+
+
+def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nesting of values
+    match value:
+        case str():
+            return _REFERENCE.sub(_reader(root), value)
+        case dict():
+            return {name: _resolved(item, root) for name, item in value.items()}
+        case list():
+            return [_resolved(item, root) for item in value]
+        case _:
+            return value
+
+
+def _reader(root: Path) -> Callable[[re.Match[str]], str]:
+    def read(match: re.Match[str]) -> str:
+        name = match["name"]
+        if match["file"]:
+            path = root / name
+            if not path.is_file():
+                raise ConfigurationError(f"{FILE_NAME} names the file {path}, which is missing")
+            return path.read_text(encoding="utf-8").partition("\n")[0].strip()
+        if name not in os.environ:
+            raise ConfigurationError(
+                f"{FILE_NAME} names the environment variable {name}, which is not set",
+                hint=f"export {name}=…",
+            )
+        return os.environ[name]
+
+    return read
