@@ -1,0 +1,51 @@
+# Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
+.DEFAULT_GOAL := help
+.PHONY: demo test unit integration notebooks lint type imports docs check lock help clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+export PYTHON
+
+demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
+	@$(BIN)/changelog demo $(ARGS)
+
+test: lint type imports ## Everything: checks, then all tests on real servers; what CI runs
+	@$(BIN)/python -m pytest $(ARGS)
+
+unit: lint type imports ## Checks, unit and property tests; no servers, under a minute
+	@$(BIN)/python -m pytest tests/unit tests/property $(ARGS)
+
+integration: $(READY) ## Tests on real PostgreSQL, Kafka, registry, search and cache
+	@$(BIN)/python -m pytest tests/integration tests/conformance $(ARGS)
+
+notebooks: $(READY) ## Execute every notebook
+	@$(BIN)/python -m pytest tests/notebooks $(ARGS)
+
+lint: $(READY) ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+type: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+imports: $(READY) ## import-linter: who may import whom (.importlinter)
+	@$(BIN)/lint-imports
+
+docs: $(READY) ## Check the documents: paths, commands and help texts exist
+	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_repository.py
+
+check: lint type imports docs ## Every check that runs no code of ours against servers
+
+lock: $(READY) ## Write the lock files anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	@scripts/lock $(ARGS)
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+clean: ## Remove caches and build results; keeps .venv and the data of .stack
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find changelog replay views tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock requirements-bootstrap.lock pyproject.toml scripts/setup
+	@scripts/setup
+	@touch $@
