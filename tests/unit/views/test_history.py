@@ -1,0 +1,65 @@
+"""The history: every column survives, appends at once do not lose each other."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from changelog.contract.errors import ChangelogError
+from views.history import PUBLISHED, RETIRED, VERIFIED, History, HistoryRow, last_states
+
+FULL = HistoryRow(
+    view="a",
+    generation=3,
+    state=PUBLISHED,
+    at=datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+    run="r",
+    epoch=1,
+    lsn="0/1",
+    ts=datetime(2026, 1, 1, tzinfo=UTC),
+    verdict="exact",
+    rows=5,
+    records_read=9,
+    tombstones=2,
+    seconds={"write": 1.5},
+    verified=True,
+    mismatches=0,
+    certificate={"sinks": {"delta": {"rows": 5}}},
+    sinks=("delta", "cache"),
+    note="ö",
+)
+BARE = HistoryRow(view="b", generation=1, state=VERIFIED)
+
+
+def test_rows_survive_the_table(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    assert history.rows() == []
+    history.append([FULL])
+    history.append([BARE])
+    history.append([])
+    assert history.rows() == [FULL, BARE]
+    assert history.rows(["b"]) == [BARE]
+
+
+def test_the_newest_row_tells_a_generations_state() -> None:
+    later = HistoryRow(view="a", generation=3, state=RETIRED)
+    assert last_states([FULL, BARE, later]) == {("a", 3): later, ("b", 1): BARE}
+
+
+def test_appends_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    rows = [HistoryRow(view="v", generation=n, state=PUBLISHED) for n in range(12)]
+
+    def append(row: HistoryRow) -> None:
+        History(str(tmp_path)).append([row])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, rows))
+    kept = sorted(row.generation for row in History(str(tmp_path)).rows())
+    assert kept == list(range(12))
+
+
+def test_a_history_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "_history").write_text("a file", encoding="utf-8")
+    with pytest.raises(ChangelogError, match=r"_history cannot be"):
+        History(str(tmp_path)).append([BARE])

@@ -1,0 +1,86 @@
+"""Which generation comes next, serves again, stays and goes."""
+
+import pytest
+
+from views.history import FAILED, PUBLISHED, REFUTED, RETIRED, ROLLED_BACK_TO, VERIFIED
+from views.succession import (
+    Held,
+    leftovers,
+    next_generation,
+    rollback_target,
+    serving,
+    to_retire,
+    unfinished_swap,
+)
+
+
+def held(published: int | None, *generations: int) -> Held:
+    return Held(published, frozenset(generations))
+
+
+@pytest.mark.parametrize(
+    ("sinks", "states", "number"),
+    [
+        ([], {}, 1),
+        ([held(None)], {}, 1),
+        ([held(2, 1, 2), held(2, 2)], {1: RETIRED}, 3),
+        ([held(2, 1, 2), held(2, 2, 5)], {}, 6),
+        ([held(None)], {7: FAILED}, 8),
+        ([held(4)], {}, 5),
+    ],
+)
+def test_a_number_is_never_used_twice(sinks, states, number) -> None:
+    assert next_generation(sinks, states) == number
+
+
+def test_sinks_serve_one_generation_or_none() -> None:
+    assert serving([held(2, 2), held(2, 1, 2)]) == 2
+    assert serving([held(2, 2), held(1, 1, 2)]) is None
+    assert serving([held(None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("sinks", "states", "number"),
+    [
+        ([held(3, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, 3),
+        ([held(3, 2, 3), held(3, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, 3),
+        ([held(2, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, None),
+        ([held(3, 2, 3), held(3, 2, 3)], {2: PUBLISHED, 3: PUBLISHED}, None),
+        ([held(3, 2, 3), held(2, 2)], {2: PUBLISHED, 3: VERIFIED}, None),
+        ([held(None), held(None, 1)], {1: VERIFIED}, None),
+        ([held(None, 1), held(1, 1)], {1: VERIFIED}, 1),
+    ],
+)
+def test_a_swap_that_was_killed_is_recognised(sinks, states, number) -> None:
+    assert unfinished_swap(sinks, states) == number
+
+
+@pytest.mark.parametrize(
+    ("sinks", "states", "number"),
+    [
+        ([held(3, 2, 3)], {2: PUBLISHED, 3: PUBLISHED}, 2),
+        ([held(3, 1, 2, 3), held(3, 1, 3)], {}, 1),
+        ([held(3, 2, 3)], {2: REFUTED, 3: PUBLISHED}, None),
+        ([held(1, 1)], {1: PUBLISHED}, None),
+        ([held(None)], {}, None),
+        ([held(2, 1, 2, 3)], {1: ROLLED_BACK_TO, 2: PUBLISHED, 3: PUBLISHED}, 1),
+    ],
+)
+def test_a_rollback_goes_to_what_every_sink_still_has(sinks, states, number) -> None:
+    assert rollback_target(sinks, states) == number
+
+
+def test_what_served_until_now_stays_and_the_rest_goes() -> None:
+    assert to_retire(held(3, 1, 2, 3), previous=2, keep=2, states={}) == [1]
+    assert to_retire(held(3, 1, 2, 3), previous=2, keep=1, states={}) == [1, 2]
+    assert to_retire(held(3, 1, 2, 3), previous=2, keep=3, states={}) == []
+    assert to_retire(held(4, 2, 3, 4), previous=2, keep=2, states={3: PUBLISHED}) == [3]
+    assert to_retire(held(3, 1, 2, 3), previous=1, keep=2, states={2: FAILED}) == [2]
+    assert to_retire(held(1, 1), previous=None, keep=2, states={}) == []
+
+
+def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
+    states = {1: PUBLISHED, 2: PUBLISHED, 3: VERIFIED, 4: FAILED, 5: PUBLISHED}
+    assert leftovers(held(2, 1, 2, 3, 4, 5, 6), states) == [3, 4, 6]
+    assert leftovers(held(None, 1), {}) == [1]
+    assert leftovers(held(2, 1, 2), {}) == []

@@ -1,0 +1,189 @@
+"""What became of each generation: a Delta table in the warehouse, appended to and never changed.
+
+One row per step of a generation: `verified` before its sinks are swapped, `published` after,
+`refuted`, `failed`, `rolled back to`, `retired`. The row `verified` is the intent: a rebuild that
+is killed between the swap and the row `published` left it behind, so that the next one can tell
+what serves and with which certificate. Sinks, not the history, are the truth about what serves.
+
+Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
+and appends of several rebuilds at once do not conflict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from changelog.contract.errors import ChangelogError
+from changelog.contract.secret import redacted
+
+FOLDER = "_history"
+VERIFIED = "verified"
+PUBLISHED = "published"
+REFUTED = "refuted"
+FAILED = "failed"
+ROLLED_BACK_TO = "rolled back to"
+RETIRED = "retired"
+SERVED = (PUBLISHED, ROLLED_BACK_TO)
+
+_SCHEMA = pa.schema(
+    [
+        ("view", pa.string()),
+        ("generation", pa.int64()),
+        ("state", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("run", pa.string()),
+        ("epoch", pa.int64()),
+        ("lsn", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("verdict", pa.string()),
+        ("rows", pa.int64()),
+        ("records_read", pa.int64()),
+        ("tombstones", pa.int64()),
+        ("seconds", pa.string()),
+        ("verified", pa.bool_()),
+        ("mismatches", pa.int64()),
+        ("certificate", pa.string()),
+        ("sinks", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One step of one generation; the columns of the table, in its order.
+
+    Attributes:
+        view: the view's name.
+        generation: its number.
+        state: one of the constants of this module.
+        at: when the step was done.
+        run: the rebuild; the views of one run share it.
+        epoch: of the frontier.
+        lsn: of the frontier.
+        ts: of the frontier.
+        verdict: of the log at that frontier.
+        rows: of the view.
+        records_read: from the topics.
+        tombstones: among these.
+        seconds: by stage.
+        verified: None when it was not asked for or could not be done.
+        mismatches: that verification found.
+        certificate: verification's own account.
+        sinks: where the view is served.
+        note: why, when there is something to say.
+    """
+
+    view: str
+    generation: int
+    state: str
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    run: str = ""
+    epoch: int | None = None
+    lsn: str | None = None
+    ts: datetime | None = None
+    verdict: str | None = None
+    rows: int | None = None
+    records_read: int | None = None
+    tombstones: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    verified: bool | None = None
+    mismatches: int | None = None
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    sinks: tuple[str, ...] = ()
+    note: str = ""
+
+    def to_columns(self) -> dict[str, Any]:
+        """Give the row as the table has it: nested values as JSON."""
+        row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row["seconds"] = json.dumps(dict(self.seconds))
+        row["certificate"] = json.dumps(dict(self.certificate), default=str)
+        row["sinks"] = ",".join(self.sinks)
+        return row
+
+    @classmethod
+    def from_columns(cls, row: Mapping[str, Any]) -> HistoryRow:
+        """Read a row of the table."""
+        values = {name: row[name] for name in _SCHEMA.names}
+        values["seconds"] = json.loads(row["seconds"])
+        values["certificate"] = json.loads(row["certificate"])
+        values["sinks"] = tuple(filter(None, row["sinks"].split(",")))
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the row for `--history --json`."""
+        row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row["at"] = self.at.isoformat()
+        row["ts"] = self.ts.isoformat() if self.ts is not None else None
+        row["sinks"] = list(self.sinks)
+        return row
+
+
+class History:
+    """The history of a warehouse."""
+
+    def __init__(self, warehouse: str) -> None:
+        place = warehouse.rstrip("/") + "/" + FOLDER
+        self._place = place.replace("s3a://", "s3://", 1)  # Spark's name and everybody else's
+
+    def append(self, rows: Iterable[HistoryRow]) -> None:
+        """Add rows in one commit.
+
+        Raises:
+            ChangelogError: the table cannot be written.
+        """
+        table = pa.Table.from_pylist([row.to_columns() for row in rows], schema=_SCHEMA)
+        if table.num_rows == 0:
+            return
+        try:
+            _append(self._place, table)
+        except (DeltaError, OSError) as error:
+            raise ChangelogError(
+                f"the history {redacted(self._place)} cannot be written: {_first_line(error)}"
+            ) from error
+
+    def rows(self, views: Iterable[str] | None = None) -> list[HistoryRow]:
+        """Read the rows of some views, or of all, oldest first.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        try:
+            if not DeltaTable.is_deltatable(self._place):
+                return []
+            table = DeltaTable(self._place).to_pyarrow_table()
+        except TableNotFoundError:
+            return []
+        except (DeltaError, OSError) as error:
+            raise ChangelogError(
+                f"the history {redacted(self._place)} cannot be read: {_first_line(error)}"
+            ) from error
+        wanted = set(views) if views is not None else None
+        rows = [HistoryRow.from_columns(row) for row in table.to_pylist()]
+        return sorted(
+            (row for row in rows if wanted is None or row.view in wanted), key=lambda row: row.at
+        )
+
+
+def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
+    """Give the newest row of each generation; rows come oldest first."""
+    return {(row.view, row.generation): row for row in rows}
+
+
+@retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)
+def _append(place: str, table: pa.Table) -> None:
+    """Append; only the very first two appends can conflict, since both make the table."""
+    write_deltalake(place, table, mode="append")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
