@@ -1,0 +1,228 @@
+"""Messages to changes, with the relation cache.
+
+Sequence rule: in a transaction a counter starts at 0 and grows by 2 with each row or truncate
+message, whether its table is wanted or not. An update that moves its key writes its tombstone at
+`sequence` and its row at `sequence + 1`. The numbers so depend on the transaction alone and come
+out the same when PostgreSQL sends it again. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from changelog.contract.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.errors import ProtocolError
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import UNCHANGED, KeyRow, Relation, ReplicaIdentity
+from changelog.source.pgoutput import (
+    Begin,
+    Commit,
+    DeleteMessage,
+    InsertMessage,
+    LogicalMessage,
+    Message,
+    OldTuple,
+    OriginMessage,
+    RelationMessage,
+    TruncateMessage,
+    TypeMessage,
+    UpdateMessage,
+    Values,
+)
+
+SEQUENCE_STEP = 2
+"""Room for the tombstone and the row of a key change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A transaction starts; all that follows up to `Committed` belongs to it."""
+
+    commit_lsn: Lsn
+    ts_us: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A change of a wanted table."""
+
+    change: Change
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction is whole; `end_lsn` is what may be acknowledged once it is delivered."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    ts_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A message of `pg_logical_emit_message`."""
+
+    prefix: str
+    content: bytes
+    transactional: bool
+    lsn: Lsn
+
+
+Event = Began | Changed | Committed | Emitted
+
+Resolve = Callable[[RelationMessage], Relation | None]
+"""Gives the relation of the stream's description, or None for a table that is not wanted."""
+
+
+class _Known:
+    """A wanted relation with what is needed for each of its rows."""
+
+    __slots__ = ("full", "key_indexes", "relation", "width")
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.key_indexes = relation.key_indexes
+        self.width = len(relation.columns)
+        self.full = relation.identity is ReplicaIdentity.FULL
+
+
+class Assembler:
+    """Turns one connection's messages into events; make a new one for each connection."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._known: dict[int, _Known | None] = {}
+        self._open: Begin | None = None
+        self._sequence = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        """Tell whether a transaction has begun and not been committed."""
+        return self._open is not None
+
+    def add(self, message: Message) -> Sequence[Event]:
+        """Take the next message.
+
+        Raises:
+            ProtocolError: the message does not fit those before it.
+        """
+        events: Sequence[Event] = ()
+        match message:
+            case InsertMessage(oid=oid, new=new):
+                events = self._inserted(oid, new)
+            case UpdateMessage(oid=oid, old=old, new=new):
+                events = self._updated(oid, old, new)
+            case DeleteMessage(oid=oid, old=old):
+                events = self._deleted(oid, old)
+            case TruncateMessage(oids=oids):
+                events = self._truncated(oids)
+            case Begin():
+                events = self._began(message)
+            case Commit():
+                events = self._committed(message)
+            case RelationMessage():
+                relation = self._resolve(message)
+                self._known[message.oid] = self._checked(message, relation)
+            case LogicalMessage(prefix=prefix, content=content, transactional=inside, lsn=lsn):
+                events = (Emitted(prefix, content, inside, lsn),)
+            case TypeMessage() | OriginMessage():
+                pass
+            case _:
+                assert_never(message)
+        return events
+
+    def _began(self, begin: Begin) -> Sequence[Event]:
+        if self._open is not None:
+            raise ProtocolError(f"a transaction begins inside that of {self._open.commit_lsn}")
+        self._open, self._sequence = begin, 0
+        return (Began(begin.commit_lsn, begin.ts_us, begin.xid),)
+
+    def _committed(self, commit: Commit) -> Sequence[Event]:
+        if self._open is None or self._open.commit_lsn != commit.commit_lsn:
+            raise ProtocolError(f"commit {commit.commit_lsn} does not end the open transaction")
+        self._open = None
+        return (Committed(commit.commit_lsn, commit.end_lsn, commit.ts_us),)
+
+    @staticmethod
+    def _checked(message: RelationMessage, relation: Relation | None) -> _Known | None:
+        if relation is None:
+            return None
+        names = [column.name for column in relation.columns]
+        if names != [column.name for column in message.columns]:
+            raise ProtocolError(f'table "{relation.name}": the stream has other columns: {names}')
+        return _Known(relation)
+
+    def _next(self, oid: int) -> tuple[_Known | None, int]:
+        if self._open is None:
+            raise ProtocolError("a row comes outside of a transaction")
+        try:
+            known = self._known[oid]
+        except KeyError:
+            raise ProtocolError(f"a row comes before its relation {oid}") from None
+        sequence = self._sequence
+        self._sequence = sequence + SEQUENCE_STEP
+        return known, sequence
+
+    def _inserted(self, oid: int, new: Values) -> Sequence[Event]:
+        known, sequence = self._next(oid)
+        if known is None:
+            return ()
+        return (Changed(Insert(known.relation, _key(known, new), new), sequence),)
+
+    def _updated(self, oid: int, old: OldTuple | None, new: Values) -> Sequence[Event]:
+        known, sequence = self._next(oid)
+        if known is None:
+            return ()
+        if old is None:
+            key = _key(known, new)
+            return (Changed(Update(known.relation, key, key, new), sequence),)
+        if UNCHANGED in new:
+            new = _filled(known, old, new)
+        change = Update(known.relation, _key(known, old.values), _key(known, new), new)
+        return (Changed(change, sequence),)
+
+    def _deleted(self, oid: int, old: OldTuple) -> Sequence[Event]:
+        known, sequence = self._next(oid)
+        if known is None:
+            return ()
+        return (Changed(Delete(known.relation, _key(known, old.values)), sequence),)
+
+    def _truncated(self, oids: Sequence[int]) -> Sequence[Event]:
+        # One message, one number: its tables have different topics.
+        sequence = self._sequence
+        known = [self._next(oid)[0] for oid in oids]
+        self._sequence = sequence + SEQUENCE_STEP
+        return tuple(Changed(Truncate(each.relation), sequence) for each in known if each)
+
+
+def _key(known: _Known, values: Values) -> KeyRow:
+    if len(values) != known.width:
+        raise ProtocolError(
+            f'table "{known.relation.name}": a row has {len(values)} values, not {known.width}'
+        )
+    key = tuple([values[index] for index in known.key_indexes])
+    for field in key:
+        if field.__class__ is not bytes:
+            raise ProtocolError(f'table "{known.relation.name}": a row without its primary key')
+    return key  # type: ignore[return-value]  # each field was just seen to be bytes
+
+
+def _filled(known: _Known, old: OldTuple, new: Values) -> Values:
+    """Put the old values where the new row says "unchanged".
+
+    Only a full old row has every value. Otherwise a null outside the key means absent, and the
+    place stays unchanged. What is full is the relation's to say, not the message's: for a
+    partitioned table the letter follows the root and the contents follow the partition.
+    """
+    if len(old.values) != len(new):
+        raise ProtocolError(f'table "{known.relation.name}": old and new row differ in length')
+    usable = range(known.width) if known.full and old.full else known.key_indexes
+    filled = list(new)
+    for index in usable:
+        if filled[index] is UNCHANGED:
+            filled[index] = old.values[index]
+    return tuple(filled)

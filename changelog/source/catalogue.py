@@ -1,0 +1,267 @@
+"""Tables as PostgreSQL's catalogue has them: columns, keys, and what stands against capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.errors import UncapturableTableError
+from changelog.contract.relation import Column, Relation, ReplicaIdentity, TableName
+from changelog.source.connect import Connection, source_errors
+from changelog.source.filter import TableFilter
+from changelog.source.pgoutput import RelationMessage
+from changelog.source.pgtypes import TypeResolver
+
+# Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
+   AND (%(oid)s IS NULL OR c.oid = %(oid)s)
+ ORDER BY n.nspname, c.relname
+"""
+# The stream leaves generated columns out.
+_COLUMNS = """
+SELECT attrelid, attname, atttypid, atttypmod
+  FROM pg_attribute
+ WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ ORDER BY attrelid, attnum
+"""
+_KEYS = """
+SELECT i.indrelid, a.attname, i.indimmediate, i.indisreplident
+  FROM pg_index i
+ CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+ WHERE i.indrelid = ANY(%s) AND i.indisprimary
+ ORDER BY i.indrelid, k.place
+"""
+# Old columns in the WAL follow the partition's own identity, not its root's.
+_LEAVES = """
+SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+       coalesce((SELECT i.indisprimary FROM pg_index i
+                  WHERE i.indrelid = c.oid AND i.indisreplident), false)
+  FROM unnest(%s::oid[]) AS root(oid)
+ CROSS JOIN LATERAL pg_partition_tree(root.oid) t
+  JOIN pg_class c ON c.oid = t.relid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE t.isleaf AND c.relkind <> 'p'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A user's table.
+
+    Attributes:
+        relation: as the stream would describe it.
+        partitioned: whether it is the root of partitions.
+        obstacle: why it cannot be captured, or an empty string.
+        remedy: what to do about the obstacle.
+    """
+
+    relation: Relation
+    partitioned: bool = False
+    obstacle: str = ""
+    remedy: str = ""
+
+    @property
+    def name(self) -> TableName:
+        """Give schema and table."""
+        return self.relation.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of `_TABLES`."""
+
+    oid: int
+    schema: str
+    table: str
+    partitioned: bool
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A primary key."""
+
+    columns: tuple[str, ...] = ()
+    immediate: bool = True
+    is_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A partition that holds rows."""
+
+    name: TableName
+    kind: str
+    identity: ReplicaIdentity
+    identity_is_key: bool
+
+
+class Catalogue:
+    """Reads the catalogue over a connection in autocommit mode, so that it sees the present."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._types = TypeResolver(connection)
+        self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
+
+    def tables(self) -> tuple[Table, ...]:
+        """List the user's permanent tables by name; partitions are left out for their roots."""
+        with source_errors(self._connection, "cannot read the catalogue"):
+            return self._read(None)
+
+    def resolve(self, message: RelationMessage) -> Relation:
+        """Give the relation of the stream's description of a table.
+
+        Columns and types are the message's; the primary key is the catalogue's, since under
+        REPLICA IDENTITY FULL the stream flags every column. The same message gives the same
+        relation object again.
+
+        Raises:
+            UncapturableTableError: the table has lost its primary key or what made it
+                capturable, or is gone and its key was never seen.
+        """
+        name = TableName(message.schema, message.table)
+        cached = self._streamed.get(message.oid)
+        if cached is not None and cached[0] == message:
+            return cached[1]
+        with source_errors(self._connection, f'cannot read the table "{name}"'):
+            found = self._read(message.oid)
+            types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
+        key = cached[1].key if cached is not None else ()
+        identity = message.identity
+        if found:
+            check_capturable(found)
+            key, identity = found[0].relation.key, found[0].relation.identity
+        names = [column.name for column in message.columns]
+        if not key or not set(key) <= set(names):
+            raise UncapturableTableError(
+                f'table "{name}": its primary key is not among the columns that it had',
+                hint="the table changed after these rows were written: take a new snapshot",
+            )
+        columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
+        relation = Relation(message.oid, name, columns, key, identity)
+        self._streamed[message.oid] = (message, relation)
+        return relation
+
+    def _read(self, oid: int | None) -> tuple[Table, ...]:
+        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oid": oid})]
+        oids = [row.oid for row in rows]
+        columns: dict[int, list[tuple[str, int, int]]] = {}
+        for owner, name, type_oid, typmod in self._fetch(_COLUMNS, (oids,)):
+            columns.setdefault(owner, []).append((name, type_oid, typmod))
+        keys: dict[int, _Key] = {}
+        for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
+            before = keys.get(owner, _Key())
+            keys[owner] = _Key((*before.columns, name), immediate, is_identity)
+        leaves: dict[int, list[_Leaf]] = {}
+        roots = [row.oid for row in rows if row.partitioned]
+        for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, (roots,)):
+            leaf = _Leaf(TableName(schema, table), kind, ReplicaIdentity(identity), is_key)
+            leaves.setdefault(root, []).append(leaf)
+        return tuple(
+            self._table(
+                row, columns.get(row.oid, []), keys.get(row.oid, _Key()), leaves.get(row.oid, [])
+            )
+            for row in rows
+        )
+
+    def _table(
+        self,
+        row: _Row,
+        columns: Sequence[tuple[str, int, int]],
+        key: _Key,
+        leaves: Sequence[_Leaf],
+    ) -> Table:
+        types = self._types.resolve((oid, typmod) for _, oid, typmod in columns)
+        built = tuple(Column(name, kind) for (name, _, _), kind in zip(columns, types, strict=True))
+        identity = ReplicaIdentity(row.identity)
+        obstacle, remedy = _obstacle(key, [name for name, _, _ in columns], identity, leaves)
+        if row.partitioned or identity is ReplicaIdentity.INDEX:
+            # Of a partitioned table only the key of an old row can be relied on: each partition
+            # has its own identity. An identity index is the primary key, or else an obstacle.
+            identity = ReplicaIdentity.DEFAULT
+        name = TableName(row.schema, row.table)
+        relation = Relation(row.oid, name, built, () if obstacle else key.columns, identity)
+        return Table(relation, row.partitioned, obstacle, remedy)
+
+    def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, arguments)  # type: ignore[arg-type]
+            return cursor.fetchall()
+
+
+_RESTORE = "ALTER TABLE … REPLICA IDENTITY DEFAULT"
+
+
+def _obstacle(
+    key: _Key, columns: Sequence[str], identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+) -> tuple[str, str]:
+    """Say why a table cannot be captured and what to do, or two empty strings."""
+    other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
+    problems = [
+        (not key.columns, "has no primary key", "add a primary key, or exclude the table"),
+        (
+            not set(key.columns) <= set(columns),
+            "has a generated column in its primary key",
+            "exclude the table",
+        ),
+        # With a deferrable key rows may swap keys: the tombstone of one would hide the other.
+        (
+            not key.immediate,
+            "has a deferrable primary key",
+            "make the key NOT DEFERRABLE, or exclude the table",
+        ),
+        (
+            identity is ReplicaIdentity.NOTHING,
+            "has REPLICA IDENTITY NOTHING: its updates and deletes would fail",
+            _RESTORE,
+        ),
+        (other_index, "has an index other than its primary key as REPLICA IDENTITY", _RESTORE),
+    ]
+    found = next(((text, remedy) for bad, text, remedy in problems if bad), None)
+    return found or next(filter(None, map(_leaf_obstacle, leaves)), ("", ""))
+
+
+def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
+    if leaf.kind != "r":
+        return f'has the partition "{leaf.name}", which is a foreign table', "exclude the table"
+    other_index = leaf.identity is ReplicaIdentity.INDEX and not leaf.identity_is_key
+    if leaf.identity is ReplicaIdentity.NOTHING or other_index:
+        return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _RESTORE
+    return None
+
+
+def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, ...]:
+    """Take the wanted tables.
+
+    Raises:
+        UncapturableTableError: tables that the filter names in full are not among them.
+    """
+    there = {table.name: table for table in tables}
+    missing = [str(name) for name in wanted.named if name not in there]
+    if missing:
+        raise UncapturableTableError(
+            "no such table: " + ", ".join(f'"{name}"' for name in missing),
+            hint="views, foreign, temporary and unlogged tables are not captured, and partitions "
+            "only through their root; names are case-sensitive",
+        )
+    return tuple(table for name, table in there.items() if wanted.wants(name))
+
+
+def check_capturable(tables: Iterable[Table]) -> None:
+    """Check that each table can be captured.
+
+    Raises:
+        UncapturableTableError: one cannot; names all that cannot, each with its reason.
+    """
+    bad = [table for table in tables if table.obstacle]
+    if bad:
+        raise UncapturableTableError(
+            "; ".join(f'table "{table.name}" {table.obstacle}' for table in bad),
+            hint="; ".join(dict.fromkeys(table.remedy for table in bad)),
+        )

@@ -1,0 +1,84 @@
+"""Which tables are wanted: patterns of `schema.table`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.relation import TableName
+
+_PART = r'"(?:[^"]|"")+"|[^."]+'
+_PATTERN = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<table>{_PART})")
+_WILD = re.compile(r"[*?]")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """One pattern: `*` stands for any characters, `?` for one; quoted parts are literal.
+
+    Attributes:
+        text: as the user wrote it.
+        name: the table that it names, or None when it has wildcards.
+    """
+
+    text: str
+    name: TableName | None
+    _expression: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> TablePattern:
+        """Read `table` (of the schema `public`), `schema.table` or `"odd.schema"."odd table"`.
+
+        Raises:
+            ConfigurationError: the text has another form.
+        """
+        match = _PATTERN.fullmatch(text.strip())
+        if match is None:
+            raise ConfigurationError(
+                f'"{text}" is not a table pattern',
+                hint="write table, schema.table or schema.*; put double quotes round odd names",
+            )
+        schema, table = match["schema"] or "public", match["table"]
+        wild = any(not part.startswith('"') and _WILD.search(part) for part in (schema, table))
+        name = None if wild else TableName(_literal(schema), _literal(table))
+        # A NUL cannot occur in a name, so it separates the two.
+        return cls(text, name, re.compile(f"{_regex(schema)}\0{_regex(table)}", re.DOTALL))
+
+    def matches(self, table: TableName) -> bool:
+        """Tell whether the pattern covers a table; upper and lower case differ."""
+        return self._expression.fullmatch(f"{table.schema}\0{table.table}") is not None
+
+
+def _literal(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _regex(part: str) -> str:
+    if part.startswith('"'):
+        return re.escape(_literal(part))
+    return re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+class TableFilter:
+    """Tables that some `include` pattern covers and no `exclude` pattern does."""
+
+    def __init__(self, include: Iterable[str] = ("*.*",), exclude: Iterable[str] = ()) -> None:
+        self._include = tuple(TablePattern.parse(text) for text in include)
+        self._exclude = tuple(TablePattern.parse(text) for text in exclude)
+
+    def wants(self, table: TableName) -> bool:
+        """Tell whether a table is wanted."""
+        return any(pattern.matches(table) for pattern in self._include) and not any(
+            pattern.matches(table) for pattern in self._exclude
+        )
+
+    @property
+    def named(self) -> tuple[TableName, ...]:
+        """Give the tables that are included by their full names: they have to exist."""
+        return tuple(
+            pattern.name
+            for pattern in self._include
+            if pattern.name is not None and self.wants(pattern.name)
+        )

@@ -1,0 +1,23 @@
+"""Logical messages: marks in the WAL that the stream brings back as `Emitted`."""
+
+from __future__ import annotations
+
+import psycopg2
+
+from changelog.contract.lsn import Lsn
+from changelog.source.connect import Connection, source_errors
+
+_EMIT = "SELECT pg_logical_emit_message(%s, %s, %s::bytea)"
+
+
+def emit(connection: Connection, prefix: str, content: bytes, *, transactional: bool) -> Lsn:
+    """Write a message and give the end of its record.
+
+    A transactional one, in autocommit, is flushed with its own commit; another one is sent at
+    once, whatever becomes of the transaction, but flushed only with the next commit or by the
+    WAL writer.
+    """
+    with source_errors(connection, "cannot write a message"), connection.cursor() as cursor:
+        cursor.execute(_EMIT, (transactional, prefix, psycopg2.Binary(content)))
+        (text,) = cursor.fetchone() or ("",)
+    return Lsn.parse(text)

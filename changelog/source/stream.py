@@ -1,0 +1,179 @@
+"""The replication stream: payloads in, standby status out."""
+
+from __future__ import annotations
+
+import struct
+import time
+from types import TracebackType
+from typing import Self
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+from psycopg2.extensions import quote_ident
+
+from changelog.contract.errors import ProtocolError, SlotError
+from changelog.contract.headers import POSTGRES_EPOCH_US
+from changelog.contract.lsn import Lsn
+from changelog.source.connect import connect_replication, source_error
+from changelog.source.libpq import CopyBoth
+from changelog.source.pgoutput import PLUGIN_OPTIONS
+from changelog.source.slot import SlotBusyError
+
+_DATA, _KEEPALIVE = ord("w"), ord("k")
+_DATA_HEADER = 25  # letter, start and end of the WAL, clock
+_KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
+_STATUS_LAYOUT = struct.Struct(">cQQQqB")
+
+
+class ReplicationStream:
+    """One slot's stream, from `start_lsn` on.
+
+    The acknowledged position starts at `start_lsn` and moves by `acknowledge` alone: no reply to
+    the server ever carries a higher one. It goes out at once when it moves, when the server asks,
+    and each `status_interval` seconds as long as someone calls `poll` or `send_status`; a caller
+    that is blocked elsewhere calls `send_status`, so that `wal_sender_timeout` does not strike.
+
+    Attributes:
+        server_wal_end: how far the server has decoded, from its keepalives; 0 before the first.
+            Every transaction whose commit record begins before it is among the payloads that
+            `poll` has returned so far, or concerned nothing that is published. So once these are
+            all handled *and* no transaction is open, it is a valid frontier although nothing
+            arrived: that is how an idle database moves on. With a transaction open it must not
+            be used, since that transaction's records lie before the offsets of the cut. Payloads
+            carry no such promise; their own WAL positions may go back.
+        acknowledged: the position that the server is told.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        slot: str,
+        publication: str,
+        start_lsn: Lsn,
+        status_interval: float = 5.0,
+        application_name: str = "changelog",
+    ) -> None:
+        """Connect and start the slot's stream.
+
+        PostgreSQL silently starts at the slot's own position when that is later than
+        `start_lsn`: compare with `inspect_slot` first.
+
+        Raises:
+            UnavailableSourceError: no server answers.
+            SlotBusyError: another process reads the slot.
+            SlotError: the slot does not exist, or is lost.
+        """
+        self.server_wal_end = Lsn(0)
+        self.acknowledged = start_lsn
+        self._status_interval = status_interval
+        self._connection = connect_replication(dsn, application_name=application_name)
+        try:
+            self._start(slot, publication, start_lsn)
+        except psycopg2.Error as error:
+            self._connection.close()
+            raise _start_error(error, slot) from error
+        self._copy = CopyBoth(self._connection)
+        self._last_status = 0.0
+        self.send_status(force=True)
+
+    def _start(self, slot: str, publication: str, start_lsn: Lsn) -> None:
+        cursor = self._connection.cursor()
+        # The server splits this list at commas, and takes double quotes for odd names.
+        names = quote_ident(publication, self._connection)
+        options = {**PLUGIN_OPTIONS, "publication_names": names}
+        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
+            sql.Identifier(slot),
+            sql.SQL(str(start_lsn)),
+            sql.SQL(", ").join(
+                sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value))
+                for name, value in options.items()
+            ),
+        )
+        text = command.as_string(self._connection)
+        cursor.start_replication_expert(text)  # type: ignore[no-untyped-call]
+
+    def poll(self, timeout_s: float, limit: int = 4000) -> list[bytes]:
+        """Give what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
+
+        Waits up to `timeout_s` for something to arrive, then gives an empty list. A keepalive
+        also ends the wait, since `server_wal_end` may have moved.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+            SlotError: the slot was lost under way.
+            ProtocolError: a message is neither data nor keepalive.
+        """
+        self.send_status()
+        raw = self._copy.read(limit)
+        if not raw:
+            due = self._last_status + self._status_interval - time.monotonic()
+            self._copy.wait(min(timeout_s, due))
+            raw = self._copy.read(limit)
+        return self._payloads(raw)
+
+    def _payloads(self, raw: list[bytes]) -> list[bytes]:
+        payloads = []
+        for message in raw:
+            if message[0] == _DATA and len(message) > _DATA_HEADER:
+                payloads.append(message[_DATA_HEADER:])
+            elif message[0] == _KEEPALIVE and len(message) == _KEEPALIVE_LAYOUT.size:
+                _, wal_end, _, reply = _KEEPALIVE_LAYOUT.unpack(message)
+                self.server_wal_end = max(self.server_wal_end, Lsn(wal_end))
+                self.send_status(force=bool(reply))
+            else:
+                raise ProtocolError(f"the replication stream sends {message[:1]!r}")
+        return payloads
+
+    def acknowledge(self, lsn: Lsn) -> None:
+        """Tell PostgreSQL that WAL before `lsn` may go; an earlier position changes nothing.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+        """
+        if lsn > self.acknowledged:
+            self.acknowledged = lsn
+            self.send_status(force=True)
+
+    def send_status(self, *, force: bool = False) -> None:
+        """Repeat the acknowledged position when the interval is over, or at once.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+        """
+        now = time.monotonic()
+        if not force and now < self._last_status + self._status_interval:
+            return
+        self._last_status = now
+        lsn = self.acknowledged
+        clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
+        self._copy.write(_STATUS_LAYOUT.pack(b"r", lsn, lsn, lsn, clock, 0))
+
+    def close(self) -> None:
+        """End the stream; the slot stays."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _start_error(error: psycopg2.Error, slot: str) -> Exception:
+    what = f'cannot read the slot "{slot}"'
+    said = (error.diag.message_primary or str(error)).strip()
+    if error.pgcode == errorcodes.OBJECT_IN_USE:
+        return SlotBusyError(
+            f"{what}: {said}", hint="end the other capture, or give this one its own slot"
+        )
+    if error.pgcode == errorcodes.UNDEFINED_OBJECT:
+        return SlotError(f"{what}: {said}", hint="a new slot needs a fresh snapshot")
+    if error.pgcode == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE:
+        return SlotError(f"{what}: {said}", hint="drop the slot; a new one needs a fresh snapshot")
+    return source_error(error, what)
