@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -80,7 +80,7 @@ class ExportedSnapshot:
     slot: str
     consistent_point: Lsn
     snapshot_name: str
-    _connection: LogicalReplicationConnection
+    _connection: LogicalReplicationConnection = field(repr=False)
 
     def close(self) -> None:
         """Let the snapshot go; sessions that have it keep it. The slot stays."""
@@ -98,10 +98,12 @@ class ExportedSnapshot:
         self.close()
 
 
-def create_slot(dsn: str, slot: str) -> ExportedSnapshot:
-    """Create a persistent slot and export the snapshot of its consistent point.
+def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnapshot:
+    """Create a slot and export the snapshot of its consistent point.
 
     Make the publication first. Waits until the transactions that are open now have ended.
+    A temporary slot goes away when the snapshot is closed or this process dies; `keep_slot` makes
+    a permanent one of it before that.
 
     Raises:
         ConfigurationError: PostgreSQL does not allow the name.
@@ -113,16 +115,32 @@ def create_slot(dsn: str, slot: str) -> ExportedSnapshot:
             hint="up to 63 lower-case letters, digits and underscores",
         )
     connection = connect_replication(dsn)
-    command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT")
+    command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL pgoutput EXPORT_SNAPSHOT")
+    life = sql.SQL("TEMPORARY" if temporary else "")
     try:
         cursor = connection.cursor()
-        cursor.execute(command.format(sql.Identifier(slot)))
+        cursor.execute(command.format(sql.Identifier(slot), life))
         row = cursor.fetchone()
     except psycopg2.Error as error:
         connection.close()
         raise _create_error(error, slot) from error
     assert row is not None  # noqa: S101 - the command always gives one row
     return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
+
+
+def keep_slot(connection: Connection, temporary: str, slot: str) -> None:
+    """Copy a temporary slot to a permanent one at the same consistent point.
+
+    Raises:
+        SlotError: the permanent one exists already, or there are no free ones.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_copy_logical_replication_slot(%s, %s, false)", (temporary, slot)
+            )
+    except psycopg2.Error as error:
+        raise _create_error(error, slot) from error
 
 
 def _create_error(error: psycopg2.Error, slot: str) -> Exception:

@@ -1,0 +1,5 @@
+"""`python -m changelog` is the command `changelog`."""
+
+from changelog.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The capture process: the only package that joins source to sink."""

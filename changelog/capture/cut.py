@@ -1,0 +1,75 @@
+"""Writes frontiers: flush, ask for the end offsets, append.
+
+A frontier is written when its LSN moves, and again unchanged after a while of silence: how long
+it can be read exactly is counted from its age, and an idle source must not make it grow old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.progress import Progress
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import LogProducer
+
+RENEW_S = 60.0
+
+
+class Cutter:
+    """Writes the frontiers of one epoch."""
+
+    def __init__(self, *, base: Frontier, log: FrontierLog, producer: LogProducer) -> None:
+        """Start from `base`, whose identity (slot, epoch, tables, ids) every frontier shares."""
+        self._base = base
+        self._log = log
+        self._producer = producer
+        self._last: Lsn | None = None
+        self._renew_at = 0.0
+
+    def worthwhile(self, progress: Progress) -> bool:
+        """Tell whether a frontier may be written now and would say something new."""
+        due = progress.frontier_due()
+        if due is None:
+            return False
+        return due != self._last or time.monotonic() >= self._renew_at
+
+    def cut(
+        self,
+        lsn: Lsn,
+        *,
+        since: Mapping[str, Position],
+        ts_us: int,
+    ) -> Frontier:
+        """Write the frontier at `lsn` and wait for its acknowledgement.
+
+        Args:
+            lsn: what `Progress.frontier_due` allows.
+            since: per topic the first position that is alive.
+            ts_us: commit time of the last transaction, microseconds since 1970.
+
+        Raises:
+            UnavailableLogError: the broker does not take it.
+        """
+        self._producer.flush()
+        base = self._base
+        frontier = Frontier(
+            slot=base.slot,
+            epoch=base.epoch,
+            lsn=lsn,
+            ts_us=max(ts_us, base.ts_us),
+            system_id=base.system_id,
+            timeline=base.timeline,
+            cluster_id=base.cluster_id,
+            tables=base.tables,
+            topic_ids=base.topic_ids,
+            ends=self._log.ends(list(base.tables)),
+            since=dict(since),
+        )
+        self._log.write(frontier)
+        self._last = lsn
+        self._renew_at = time.monotonic() + RENEW_S
+        return frontier

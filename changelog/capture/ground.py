@@ -1,0 +1,181 @@
+"""What one life of capture stands on: connections, tables, topics; all checked before use.
+
+Everything that can be refused is looked at first; the publication and the topics are made last,
+so that a refusal leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from changelog.capture.tables import CapturedTables
+from changelog.config import Project
+from changelog.contract.errors import ConfigurationError, LogError
+from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import Relation, TableName
+from changelog.contract.topic import frontier_topic, topic_names
+from changelog.sink.bury import dead_keys
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.topics import TopicDescription, cluster_id, ensure_topics
+from changelog.source.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.connect import Connection, connect, source_errors
+from changelog.source.filter import TableFilter
+from changelog.source.pgoutput import RelationMessage
+from changelog.source.publication import ensure_publication
+from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
+
+log = logging.getLogger("changelog.capture")
+
+
+@dataclass(slots=True, kw_only=True)
+class Ground:
+    """One life's connections and what was found there.
+
+    Attributes:
+        settings: the project.
+        connection: to the source, in autocommit mode.
+        system: the source's identity.
+        relations: each captured table.
+        tables: topics and codecs.
+        frontiers: the frontier topic.
+        cluster_id: the Kafka cluster's identifier.
+        descriptions: each table's topic as the broker has it.
+        catalogue: the source's catalogue.
+    """
+
+    settings: Project
+    connection: Connection = field(repr=False)
+    system: SystemIdentity
+    relations: dict[TableName, Relation]
+    tables: CapturedTables
+    frontiers: FrontierLog
+    cluster_id: str
+    descriptions: dict[str, TopicDescription]
+    catalogue: Catalogue
+
+    @property
+    def topics(self) -> dict[TableName, str]:
+        """Give the topic of each captured table."""
+        return self.tables.topics
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Give Kafka's id of each table's topic."""
+        return {topic: found.topic_id for topic, found in self.descriptions.items()}
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Give the number of partitions of each table's topic."""
+        return {topic: found.partitions for topic, found in self.descriptions.items()}
+
+    def resolve(self, message: RelationMessage) -> Relation | None:
+        """Give the relation of a description in the stream; None for a table not wanted."""
+        if TableName(message.schema, message.table) not in self.relations:
+            return None
+        return self.catalogue.resolve(message)
+
+    def current_lsn(self) -> Lsn:
+        """Give the end of the source's WAL."""
+        return current_lsn(self.connection)
+
+    def check_topics(self, frontier: Frontier) -> None:
+        """Check that the topics are those of the frontier.
+
+        Raises:
+            LogError: the cluster is another one, or a topic was deleted and made anew.
+        """
+        if frontier.cluster_id != self.cluster_id:
+            raise LogError(
+                f"the frontier was written on Kafka cluster {frontier.cluster_id}, "
+                f"this one is {self.cluster_id}",
+                hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
+            )
+        for topic, known in frontier.topic_ids.items():
+            found = self.topic_ids.get(topic)
+            if found is not None and found != known:
+                raise LogError(
+                    f'topic "{topic}" was made anew: what it held is lost',
+                    hint="drop the slot with `changelog slot drop`; the next start takes a "
+                    "snapshot",
+                )
+
+    def dead_keys(
+        self, producer: LogProducer, topic: str, since: Position
+    ) -> Iterator[tuple[int, bytes]]:
+        """Give partition and key of the rows that live only before `since`."""
+        producer.flush()
+        ends = self.frontiers.ends([topic])[topic]
+        return iter(dead_keys(self.settings.kafka, topic, since, ends))
+
+    def estimated_rows(self, relations: Sequence[Relation]) -> int:
+        """Give about how many rows some tables have, by PostgreSQL's statistics."""
+        what = "cannot read the statistics"
+        with source_errors(self.connection, what), self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c "
+                "WHERE c.oid = ANY (%(oids)s) OR c.oid IN (SELECT t.relid FROM "
+                "unnest(%(oids)s::oid[]) AS r(oid), pg_partition_tree(r.oid) AS t WHERE t.isleaf)",
+                {"oids": [relation.oid for relation in relations]},
+            )
+            (rows,) = cursor.fetchone() or (0,)
+        return int(rows)
+
+
+@contextmanager
+def survey(settings: Project) -> Iterator[Ground]:
+    """Connect, check, and make what is missing.
+
+    Raises:
+        ChangelogError: what stands against capture; see each family.
+    """
+    capture = settings.capture
+    with closing(connect(settings.postgres)) as connection:
+        check_ready(connection)
+        system = identify(settings.postgres)
+        catalogue = Catalogue(connection)
+        relations = _wanted(catalogue, settings)
+        names = topic_names(relations, capture.topic_prefix)
+        cluster = cluster_id(settings.kafka)
+        tables = CapturedTables(Registry(settings.registry), names)
+        topic = frontier_topic(capture.topic_prefix)
+        descriptions = ensure_topics(
+            settings.kafka,
+            {**dict.fromkeys(names.values(), capture.partitions), topic: 1},
+            replication=capture.replication_factor,
+            settings=capture.topics,
+            fix=capture.fix_topics,
+        )
+        for relation in relations.values():
+            tables.codec(relation)
+        ensure_publication(connection, capture.publication, relations)
+        yield Ground(
+            settings=settings,
+            connection=connection,
+            system=system,
+            relations=relations,
+            tables=tables,
+            frontiers=FrontierLog(settings.kafka, topic),
+            cluster_id=cluster,
+            descriptions={name: descriptions[name] for name in names.values()},
+            catalogue=catalogue,
+        )
+
+
+def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation]:
+    capture = settings.capture
+    wanted = TableFilter(capture.tables, capture.exclude)
+    selected = select_tables(catalogue.tables(), wanted)
+    check_capturable(selected)
+    if not selected:
+        raise ConfigurationError(
+            f"no table matches {', '.join(capture.tables)}",
+            hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
+        )
+    return {table.name: table.relation for table in selected}

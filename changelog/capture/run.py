@@ -1,0 +1,106 @@
+"""Capture from start to stop: lives of `CaptureSession`, and waiting between them.
+
+Retry, stop or skip is chosen here and nowhere else. What was there and went away (broker,
+registry, PostgreSQL) is waited for, as long as it takes; everything else ends capture with its
+message. A server that does not answer at the first start is an error at once: more likely than
+an outage is a wrong address.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from rich.console import Console
+
+from changelog.capture.report import CaptureReport
+from changelog.capture.seed import Surroundings
+from changelog.capture.session import CaptureSession
+from changelog.config import Project
+from changelog.contract.errors import UnavailableError
+from changelog.contract.lsn import Lsn
+from changelog.contract.secret import redacted
+from changelog.source.connect import connect
+from changelog.source.system import current_lsn
+
+log = logging.getLogger("changelog.capture")
+
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 15.0
+_NAP_S = 0.1
+
+
+def reach_nothing(_point: str) -> None:
+    """Stand in for a crash point outside of tests."""
+
+
+class CaptureRun:
+    """Runs capture until it is asked to stop, or has reached an LSN."""
+
+    def __init__(
+        self,
+        settings: Project,
+        *,
+        report: CaptureReport,
+        stop: Callable[[], bool],
+        console: Console,
+        reach: Callable[[str], None] = reach_nothing,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            settings: the project.
+            report: counts, filled while it runs.
+            stop: asked often; True ends the run cleanly.
+            console: where progress bars go.
+            reach: told the name of each point at which a crash is tested.
+        """
+        self._settings = settings
+        self._reach = reach
+        self._report = report
+        self._stop = stop
+        self._console = console
+
+    def run(self, until: Lsn | None = None) -> None:
+        """Capture; returns after a clean stop or once a frontier has passed `until`.
+
+        Raises:
+            ChangelogError: what capture cannot wait out; see each family.
+        """
+        wait_s = FIRST_WAIT_S
+        while not self._stop():
+            around = Surroundings(self._report, self._console, self._stop, self._reach)
+            session = CaptureSession(self._settings, around)
+            try:
+                session.run(until)
+            except UnavailableError as error:
+                if not session.connected and self._report.restarts == 0:
+                    raise
+                wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
+                log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
+                self._report.restarts += 1
+                self._wait(wait_s)
+            else:
+                return
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stop() and time.monotonic() < deadline:
+            time.sleep(_NAP_S)
+
+
+def until_lsn(settings: Project, text: str | None) -> Lsn | None:
+    """Read `--until`: an LSN, or `now` for the end of the WAL at this moment.
+
+    Raises:
+        ConfigurationError: the text is neither.
+        SourceError: the server cannot be asked.
+    """
+    if text is None:
+        return None
+    if text != "now":
+        return Lsn.parse(text)
+    with closing(connect(settings.postgres)) as connection:
+        return current_lsn(connection)

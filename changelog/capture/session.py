@@ -1,0 +1,192 @@
+"""One life of capture: from connecting to stopping, or to the first failure.
+
+Nothing is carried from one life to the next but what stands on the log and in the slot, so a
+restart after a failure and a restart after kill -9 are the same thing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+
+from changelog.capture.cut import Cutter
+from changelog.capture.ground import Ground, survey
+from changelog.capture.seed import Seed, Surroundings, take_snapshot
+from changelog.capture.start import Fresh, Resume, SlotFacts, decide
+from changelog.capture.streaming import StreamLoop
+from changelog.capture.writer import RecordWriter
+from changelog.config import Project
+from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
+from changelog.progress import Progress
+from changelog.sink.producer import LogProducer
+from changelog.sink.resume import last_positions
+from changelog.source.assemble import Assembler
+from changelog.source.connect import Connection
+from changelog.source.fetch import fetch_columns
+from changelog.source.message import emit
+from changelog.source.slot import check_slot, drop_slot, inspect_slot, keep_slot
+from changelog.source.stream import ReplicationStream
+
+log = logging.getLogger("changelog.capture")
+
+MESSAGE_PREFIX = "changelog"
+
+
+class CaptureSession:
+    """Runs capture once.
+
+    Attributes:
+        connected: whether source, broker and registry have all answered in this life.
+    """
+
+    def __init__(self, settings: Project, around: Surroundings) -> None:
+        self.connected = False
+        self._settings = settings
+        self._capture = settings.capture
+        self._around = around
+
+    def run(self, until: Lsn | None) -> None:
+        """Begin as the log and the slot demand, then stream.
+
+        Raises:
+            UnavailableError: a server went away; a new life may succeed.
+            ChangelogError: anything else.
+        """
+        with ExitStack() as stack:
+            ground = stack.enter_context(survey(self._settings))
+            self.connected = True
+            producer = LogProducer(self._settings.kafka)
+            stack.callback(producer.close)
+            seed = self._begin(ground, producer)
+            if seed is not None and not self._around.stop():
+                self._stream(ground, producer, seed, until)
+
+    def _begin(self, ground: Ground, producer: LogProducer) -> Seed | None:
+        """Bring the log to a first exact cut of this life; None when stopped before that."""
+        record = ground.frontiers.last(self._capture.slot)
+        status = inspect_slot(ground.connection, self._capture.slot)
+        written = last_positions(self._settings.kafka, record, list(ground.topics.values()))
+        begin = decide(
+            slot_name=self._capture.slot,
+            frontier=record.frontier if record else None,
+            slot=status
+            and SlotFacts(
+                confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
+                lost=status.wal_status == "lost",
+            ),
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            last_epoch=written.last_epoch,
+            tables=ground.topics,
+        )
+        match begin:
+            case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
+                log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
+                if drop:
+                    drop_slot(ground.connection, self._capture.slot)
+                return self._fresh(ground, producer, epoch)
+            case Resume(frontier=frontier, added=added):
+                assert status is not None  # noqa: S101 - decide resumes only with a slot
+                check_slot(status)
+                ground.check_topics(frontier)
+                log.info("resuming at the frontier %s", frontier.lsn)
+                seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+                if written.positions:
+                    # Values fetched before the crash may come from any moment up to now.
+                    seed.hold_until = ground.current_lsn()
+                if not added:
+                    return seed
+                return take_snapshot(
+                    ground,
+                    producer,
+                    [ground.relations[table] for table in added],
+                    seed,
+                    self._around,
+                )
+
+    def _fresh(self, ground: Ground, producer: LogProducer, epoch: int) -> Seed | None:
+        return take_snapshot(
+            ground,
+            producer,
+            list(ground.relations.values()),
+            Seed(epoch=epoch, lsn=Lsn(0)),
+            self._around,
+            before_close=lambda seed, slot: self._keep(ground, producer, seed, slot),
+        )
+
+    def _keep(self, ground: Ground, producer: LogProducer, seed: Seed, slot: str) -> None:
+        """Write the first frontier, then make the snapshot's slot permanent.
+
+        In this order a crash leaves no slot that the log does not explain: without the permanent
+        slot the next start takes a fresh snapshot, with or without this frontier.
+        """
+        seed.lsn = seed.hold_until
+        cutter = self._cutter(ground, producer, seed)
+        seed.ts_us = time.time_ns() // 1000
+        cutter.cut(seed.lsn, since=seed.since, ts_us=seed.ts_us)
+        self._around.report.frontiers += 1
+        self._around.report.lsn = seed.lsn
+        self._around.reach("snapshot frontier written")
+        keep_slot(ground.connection, slot, self._capture.slot)
+        self._around.reach("slot kept")
+
+    def _cutter(self, ground: Ground, producer: LogProducer, seed: Seed) -> Cutter:
+        base = Frontier(
+            slot=self._capture.slot,
+            epoch=seed.epoch,
+            lsn=seed.lsn,
+            ts_us=seed.ts_us,
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            cluster_id=ground.cluster_id,
+            tables={topic: table for table, topic in ground.topics.items()},
+            topic_ids=ground.topic_ids,
+        )
+        return Cutter(base=base, log=ground.frontiers, producer=producer)
+
+    def _stream(self, ground: Ground, producer: LogProducer, seed: Seed, until: Lsn | None) -> None:
+        progress = Progress(seed.lsn)
+        progress.hold_until(seed.hold_until)
+        settings = self._settings
+        with ReplicationStream(
+            settings.postgres,
+            slot=self._capture.slot,
+            publication=self._capture.publication,
+            start_lsn=seed.lsn,
+            status_interval=self._capture.status_interval_ms / 1000,
+        ) as stream:
+            producer.on_wait = stream.send_status
+            writer = RecordWriter(
+                log=producer,
+                tables=ground.tables,
+                epoch=seed.epoch,
+                since=seed.since,
+                partitions=ground.partitions,
+                written=seed.written,
+                fetch=lambda relation, key, names: fetch_columns(
+                    ground.connection, relation, key, names
+                ),
+                dead_keys=lambda topic, since: ground.dead_keys(producer, topic, since),
+                hold_until=progress.hold_until,
+            )
+            loop = StreamLoop(
+                stream=stream,
+                assembler=Assembler(ground.resolve),
+                writer=writer,
+                producer=producer,
+                progress=progress,
+                cutter=self._cutter(ground, producer, seed),
+                report=self._around.report,
+                interval_s=self._capture.frontier_interval_ms / 1000,
+                nudge=lambda: _nudge(ground.connection),
+                reach=self._around.reach,
+            )
+            log.info("streaming from %s", seed.lsn)
+            loop.run(until, self._around.stop)
+
+
+def _nudge(connection: Connection) -> None:
+    """Write a message into the WAL, so that an idle server has something to send."""
+    emit(connection, MESSAGE_PREFIX, b"", transactional=True)

@@ -1,0 +1,203 @@
+"""The snapshot: parallel COPY by ctid ranges, straight to the topics.
+
+Each worker is a process with its own connection in the exported snapshot and its own producer;
+encoding is Python's work, which threads would only take in turns. A chunk counts as done when
+the broker has acknowledged all of it. Workers end with their parent, also when it is killed:
+a worker left behind would go on writing rows of a snapshot that is no longer the one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from changelog.capture.tables import SchemaIds
+from changelog.contract.codec import RowCodec, key_of
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import ChangelogError, LogError
+from changelog.contract.headers import OP, POSITION, TS, Op, encode_ts
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import snapshot_position
+from changelog.contract.relation import Field, Relation
+from changelog.sink.producer import LogProducer
+from changelog.source.connect import connect
+from changelog.source.snapshot import Chunk, begin_snapshot, read_chunk
+
+CHUNK_SEQUENCES = 1 << 32
+"""Sequence numbers kept for each chunk, more than a chunk has rows."""
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.2
+
+Rows = Sequence[tuple[Field, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """One chunk of one table.
+
+    Attributes:
+        relation: the table.
+        chunk: which part of it.
+        number: counts the chunks of the table from 0; makes the rows' sequence numbers.
+        topic: where the rows go.
+        ids: the schema ids of its records.
+    """
+
+    relation: Relation
+    chunk: Chunk
+    number: int
+    topic: str
+    ids: SchemaIds
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContext:
+    """What all chunks of a snapshot share.
+
+    Attributes:
+        dsn: the source.
+        snapshot_name: as exported by the slot.
+        epoch: of the rows' positions.
+        consistent_point: the LSN at which the rows are true.
+        ts_us: when the snapshot was taken, microseconds since 1970.
+        kafka: where the rows go.
+        producer: further settings of the producers.
+    """
+
+    dsn: str
+    snapshot_name: str
+    epoch: int
+    consistent_point: Lsn
+    ts_us: int
+    kafka: KafkaConnection
+    producer: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """Leave out the connection string, which may hold a password."""
+        return f"SnapshotContext({self.snapshot_name}, {self.consistent_point})"
+
+
+def copy_tables(
+    context: SnapshotContext,
+    jobs: Sequence[CopyJob],
+    *,
+    workers: int,
+    on_rows: Callable[[Relation, int], None],
+    stop: Callable[[], bool],
+) -> bool:
+    """Copy every chunk to its topic; gives False when `stop` asked for an early end.
+
+    Args:
+        context: what the chunks share.
+        jobs: the chunks.
+        workers: processes that work side by side.
+        on_rows: told the rows of each finished chunk.
+        stop: asked between chunks.
+
+    Raises:
+        ChangelogError: a worker's error, or that a worker died.
+    """
+    if not jobs:
+        return True
+    pool = ProcessPoolExecutor(
+        max_workers=min(workers, len(jobs)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_prepare_worker,
+        initargs=(os.getpid(),),
+    )
+    try:
+        running = {pool.submit(_copy_chunk, context, job): job for job in jobs}
+        while running:
+            if stop():
+                return False
+            done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                on_rows(running.pop(future).relation, _result(future))
+    finally:
+        _end(pool)
+    return True
+
+
+def _result(future: Future[int]) -> int:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise LogError("a snapshot worker died", hint="see the messages above it") from error
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    workers = list(getattr(pool, "_processes", None) or {}.values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join()
+
+
+def _prepare_worker(parent: int) -> None:
+    """Tie the worker's life to its parent's, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _copy_chunk(context: SnapshotContext, job: CopyJob) -> int:
+    """Copy one chunk in a worker; gives its rows once the broker has all of them."""
+    try:
+        with closing(connect(context.dsn, application_name="changelog snapshot")) as connection:
+            begin_snapshot(connection, context.snapshot_name, [job.relation])
+            writer = _ChunkWriter(context, job)
+            try:
+                read_chunk(connection, job.relation, job.chunk, writer.write)
+                writer.finish()
+            finally:
+                writer.close()
+            return writer.rows
+    except ChangelogError as error:
+        # Only the text crosses the process border: an error's own arguments may not pickle.
+        raise type(error)(error.args[0], hint=error.hint) from None
+
+
+class _ChunkWriter:
+    """Encodes batches of rows and produces them."""
+
+    def __init__(self, context: SnapshotContext, job: CopyJob) -> None:
+        self._producer = LogProducer(context.kafka, context.producer)
+        self._codec = RowCodec(
+            job.relation, key_schema_id=job.ids.key, value_schema_id=job.ids.value
+        )
+        self._key_indexes = job.relation.key_indexes
+        self._topic = job.topic
+        self._context = context
+        self._sequence = job.number * CHUNK_SEQUENCES
+        self._fixed = [(OP, Op.READ.value), (TS, encode_ts(context.ts_us))]
+        self.rows = 0
+
+    def write(self, batch: Rows) -> None:
+        context = self._context
+        for row in batch:
+            position = snapshot_position(context.epoch, context.consistent_point, self._sequence)
+            self._producer.produce(
+                self._topic,
+                self._codec.encode_key(key_of(self._key_indexes, row)),
+                self._codec.encode_value(row),
+                [(POSITION, position.to_bytes()), *self._fixed],
+            )
+            self._sequence += 1
+        self.rows += len(batch)
+
+    def finish(self) -> None:
+        self._producer.flush()
+
+    def close(self) -> None:
+        self._producer.close()

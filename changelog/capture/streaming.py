@@ -1,0 +1,138 @@
+"""The stream: payloads in, records and frontiers out, acknowledgement back.
+
+One thread, one order: read, decode, write, and at most once a second, between two transactions,
+flush, ask for the end offsets, write the frontier, acknowledge. Kill points for tests are named
+by `reach`; in use it does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from changelog.capture.cut import Cutter
+from changelog.capture.report import CaptureReport
+from changelog.capture.writer import RecordWriter
+from changelog.contract.lsn import Lsn
+from changelog.progress import Progress
+from changelog.sink.producer import LogProducer
+from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.pgoutput import decode
+from changelog.source.stream import ReplicationStream
+
+POLL_S = 0.2
+NUDGE_S = 2.0
+"""Silence after which a stream that has an end to reach asks the server for a sign of life."""
+
+
+class StreamLoop:
+    """Runs the stream until it is asked to stop, or a frontier has passed an LSN."""
+
+    def __init__(
+        self,
+        *,
+        stream: ReplicationStream,
+        assembler: Assembler,
+        writer: RecordWriter,
+        producer: LogProducer,
+        progress: Progress,
+        cutter: Cutter,
+        report: CaptureReport,
+        interval_s: float,
+        nudge: Callable[[], None],
+        reach: Callable[[str], None],
+    ) -> None:
+        """Join the parts of one life.
+
+        Args:
+            stream: the replication connection.
+            assembler: messages to events.
+            writer: changes to records.
+            producer: where the records go.
+            progress: decides about frontiers and acknowledgement.
+            cutter: writes a frontier.
+            report: counts.
+            interval_s: least time between two frontiers.
+            nudge: makes the server write a message into its WAL.
+            reach: told the name of each point at which a crash is tested.
+        """
+        self._stream = stream
+        self._assembler = assembler
+        self._writer = writer
+        self._producer = producer
+        self._progress = progress
+        self._cutter = cutter
+        self._report = report
+        self._interval_s = interval_s
+        self._nudge = nudge
+        self._reach = reach
+        self._began = Began(Lsn(0), 0, 0)
+        self._next_cut = time.monotonic()
+        self._last_heard = time.monotonic()
+
+    def run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
+        """Stream until `stop`, or until a frontier has passed `until`.
+
+        Ends with a frontier at the last whole transaction where one is possible: not in the
+        middle of a large transaction, whose rest the next start brings.
+        """
+        while not stop():
+            payloads = self._stream.poll(POLL_S)
+            for payload in payloads:
+                for event in self._assembler.add(decode(payload)):
+                    self._take(event)
+            self._producer.poll()
+            self._advance(idle=not payloads)
+            if until is not None:
+                if self._progress.settle() >= until:
+                    return
+                self._nudge_when_silent(heard=bool(payloads))
+        self._cut()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Changed(change=change, sequence=sequence):
+                began = self._began
+                written = self._writer.write(change, began.commit_lsn, sequence, began.ts_us)
+                self._report.records += written
+                self._report.changes[change.relation.name] += written > 0
+                self._reach("record produced")
+            case Began():
+                self._began = event
+                self._progress.began()
+            case Committed(end_lsn=end_lsn):
+                self._progress.committed(end_lsn)
+                self._report.transactions += 1
+                self._reach("transaction produced")
+                self._advance(idle=False)
+            case Emitted():
+                pass
+
+    def _advance(self, *, idle: bool) -> None:
+        """Write a frontier when the interval is over and there is news to tell."""
+        if idle:
+            self._progress.idle_until(self._stream.server_wal_end)
+        now = time.monotonic()
+        if now >= self._next_cut and self._cutter.worthwhile(self._progress):
+            self._cut()
+            self._next_cut = time.monotonic() + self._interval_s
+
+    def _cut(self) -> None:
+        lsn = self._progress.frontier_due()
+        if lsn is None or not self._cutter.worthwhile(self._progress):
+            return
+        self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us)
+        self._reach("frontier written")
+        self._progress.frontier_written(lsn)
+        self._stream.acknowledge(self._progress.settle())
+        self._report.frontiers += 1
+        self._report.lsn = lsn
+        self._reach("acknowledged")
+
+    def _nudge_when_silent(self, *, heard: bool) -> None:
+        now = time.monotonic()
+        if heard:
+            self._last_heard = now
+        elif now - self._last_heard > NUDGE_S:
+            self._last_heard = now
+            self._nudge()

@@ -1,0 +1,168 @@
+"""Changes of the stream to records on the topics.
+
+After a crash the stream begins again at the last frontier, and some of what it sends is on the
+log already. Positions grow within a partition and come out the same when a transaction is sent
+again, so a record is skipped exactly when its partition holds that position or a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from changelog.capture.tables import CapturedTables
+from changelog.contract.change import Change, Tombstone, Truncate, Upsert, records_of
+from changelog.contract.headers import Op, encode_headers
+from changelog.contract.lsn import Lsn
+from changelog.contract.partition import partition_of
+from changelog.contract.position import Position
+from changelog.contract.relation import UNCHANGED, Field, KeyRow, Relation, Row
+
+Headers = list[tuple[str, bytes]]
+
+
+class Log(Protocol):
+    """Where records go: the producer."""
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+    ) -> None:
+        """Queue one record; blocks while the queue is full."""
+
+
+FetchRow = Callable[[Relation, KeyRow, Sequence[str]], tuple[Sequence[Field] | None, Lsn]]
+"""Reads columns of a row by its key as they are now, and the WAL position after the read."""
+
+DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
+"""Partition and key of each row of a topic that lives, though its record is before a position."""
+
+
+class RecordWriter:
+    """Writes the records of one epoch."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        tables: CapturedTables,
+        epoch: int,
+        since: Mapping[str, Position],
+        partitions: Mapping[str, int],
+        written: Mapping[str, Mapping[int, Position]],
+        fetch: FetchRow,
+        dead_keys: DeadKeys,
+        hold_until: Callable[[Lsn], None],
+    ) -> None:
+        """Start after what is on the log.
+
+        Args:
+            log: takes the records.
+            tables: topics and codecs.
+            epoch: of every position written.
+            since: per topic the first position that is alive; kept up to date here.
+            partitions: of each topic.
+            written: per topic and partition the last position behind the last frontier.
+            fetch: reads values that the stream left out.
+            dead_keys: finds what a truncated table leaves behind.
+            hold_until: told the WAL position of each such read.
+        """
+        self._log = log
+        self._tables = tables
+        self._epoch = epoch
+        self.since = dict(since)
+        self._partitions = partitions
+        self._written = {topic: dict(places) for topic, places in written.items() if places}
+        places = [p for by_partition in self._written.values() for p in by_partition.values()]
+        self._catch_up_until = max(places, default=None)
+        self._fetch = fetch
+        self._dead_keys = dead_keys
+        self._hold_until = hold_until
+
+    def write(self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int) -> int:
+        """Write the records of one change; gives how many were not on the log yet.
+
+        Raises:
+            EncodeError: a value has no exact form on the log.
+            LogError: the broker refused an earlier record.
+        """
+        topic = self._tables.topics[change.relation.name]
+        position = Position(self._epoch, commit_lsn, sequence)
+        floor = self.since.get(topic)
+        if floor is not None and position < floor:
+            return 0
+        if isinstance(change, Truncate):
+            return self._truncate(topic, position, ts_us)
+        codec = self._tables.codec(change.relation)
+        count = 0
+        for record in records_of(change):
+            key = codec.encode_key(record.key)
+            if not self._on_log(topic, key, position):
+                value = self._value(change.relation, record)
+                if value is not None or isinstance(record, Tombstone):
+                    headers = encode_headers(position, record.op, ts_us)
+                    self._log.produce(topic, key, value, headers)
+                    count += 1
+            position = position._replace(sequence=position.sequence + 1)
+        return count
+
+    def _on_log(self, topic: str, key: bytes, position: Position) -> bool:
+        if self._catch_up_until is None:
+            return False
+        if position > self._catch_up_until:
+            self._catch_up_until = None
+            return False
+        last = self._written.get(topic, {}).get(partition_of(key, self._partitions[topic]))
+        return last is not None and position <= last
+
+    def _value(self, relation: Relation, record: Upsert | Tombstone) -> bytes | None:
+        if isinstance(record, Tombstone):
+            return None
+        row = record.row
+        if UNCHANGED in row:
+            completed = self._completed(relation, record.key, row)
+            if completed is None:
+                return None
+            row = completed
+        return self._tables.codec(relation).encode_value(row)
+
+    def _completed(self, relation: Relation, key: KeyRow, row: Row) -> Row | None:
+        """Fill in unchanged TOAST values; None when the row is gone.
+
+        The values are read as they are now, which may be later than this change. A later change
+        of them is then later in the stream as well, so the log is exact again once the stream
+        has passed the WAL position of the read; no frontier is written before. A row that is
+        gone has its delete ahead in the stream, so this version needs no record.
+        """
+        missing = [index for index, field in enumerate(row) if field is UNCHANGED]
+        names = [relation.columns[index].name for index in missing]
+        values, lsn = self._fetch(relation, key, names)
+        self._hold_until(lsn)
+        if values is None:
+            return None
+        completed = list(row)
+        for index, value in zip(missing, values, strict=True):
+            completed[index] = value
+        return completed
+
+    def _truncate(self, topic: str, position: Position, ts_us: int) -> int:
+        """Write that every row is dead: `since` for our readers, tombstones for others.
+
+        Run again after a crash it finds only the keys that still lack their tombstone.
+        """
+        self.since[topic] = position
+        return bury(self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
+
+
+def bury(log: Log, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int) -> int:
+    """Write a tombstone for each key that lives only before `since`; gives their number."""
+    headers = encode_headers(since, op, ts_us)
+    count = 0
+    for partition, key in dead_keys(topic, since):
+        log.produce(topic, key, None, headers, partition)
+        count += 1
+    return count

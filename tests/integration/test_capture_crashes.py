@@ -1,0 +1,250 @@
+"""kill -9 of capture at named points, each with a twin that seeds the defect and must be seen."""
+
+import subprocess
+import sys
+from contextlib import closing
+
+import psycopg2
+import pytest
+from changelog.sink.frontier import FrontierLog
+
+from changelog.contract.topic import frontier_topic
+from tests.support.log_reader import LogReader
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+KILLED = -9
+ROWS = 3000
+TIMEOUT_S = 120
+
+SETTINGS = """
+[postgres]
+dsn = "{dsn}"
+[kafka]
+brokers = "{brokers}"
+[registry]
+url = "{registry}"
+[capture]
+slot = "{slot}"
+topic_prefix = "{prefix}"
+partitions = 3
+frontier_interval_ms = 50
+"""
+
+
+class Capture:
+    """A database, a project and the log of one test."""
+
+    def __init__(self, dsn, kafka, registry, prefix, folder):
+        self.dsn, self.kafka, self.prefix, self.folder = dsn, kafka, prefix, folder
+        self.slot = prefix.replace("-", "_")
+        self.reader = LogReader(kafka, registry)
+        settings = SETTINGS.format(
+            dsn=dsn, brokers=kafka.brokers, registry=registry.url, slot=self.slot, prefix=prefix
+        )
+        (folder / "changelog.toml").write_text(settings)
+
+    def sql(self, *statements):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                connection.commit()
+
+    def query(self, statement):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+    def run(self, *, kill="", defect="", until="now"):
+        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
+        command += ["--until", until]
+        command += ["--kill", kill] if kill else []
+        command += ["--defect", defect] if defect else []
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        return done.returncode, done.stderr
+
+    def crash(self, kill, *, defect=""):
+        code, said = self.run(kill=kill, defect=defect)
+        assert code == KILLED, f"capture was not killed at {kill}: {code}\n{said}"
+
+    def finish(self, *, defect=""):
+        code, said = self.run(defect=defect)
+        assert code == 0, said
+
+    def log(self, table="notes"):
+        frontier = FrontierLog(self.kafka, frontier_topic(self.prefix)).last(self.slot).frontier
+        return self.reader.read(frontier, f"{self.prefix}.{table}")
+
+    def check(self):
+        """The fold of the log equals the table, and no streamed position went back."""
+        log = self.log()
+        rows = {(number,): text for number, text in self.query("SELECT id, text FROM notes")}
+        assert {key: value["text"] for key, value in log.rows.items()} == rows
+        assert log.regressions == []
+
+    def sees_defect(self):
+        with pytest.raises(AssertionError):
+            self.check()
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn, kafka, registry, prefix, tmp_path)
+    made.sql(
+        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+        f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
+    )
+    yield made
+    drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+    made.sql(f"{drop} WHERE slot_name = '{made.slot}' AND NOT active")
+
+
+CHANGES = (
+    "UPDATE notes SET text = text || '!' WHERE id % 3 = 0",
+    "DELETE FROM notes WHERE id % 5 = 0",
+    "UPDATE notes SET id = id + 100000 WHERE id % 7 = 0",
+    "INSERT INTO notes SELECT n, 'new' FROM generate_series(50000, 50500) n",
+    "BEGIN; DELETE FROM notes WHERE id = 1; INSERT INTO notes VALUES (1, 'again'); COMMIT",
+)
+
+
+def test_snapshot_and_stream_give_the_table(capture):
+    capture.finish()
+    capture.check()
+    capture.sql(*CHANGES)
+    capture.finish()
+    capture.check()
+
+
+@pytest.mark.parametrize("point", ["snapshot begun", "snapshot chunk copied", "snapshot copied"])
+def test_a_kill_in_the_snapshot_leaves_no_deleted_row(capture, point):
+    capture.crash(f"{point}:1")
+    capture.sql("DELETE FROM notes WHERE id <= 10")
+    capture.finish()
+    capture.check()
+    live = {key for key, _ in capture.log().rows.items()}
+    dead = {tuple(k.values()) for _, _, k, v, _ in capture.log().records if v is None}
+    assert not live & dead
+    if point != "snapshot begun":
+        # Readers that do not know `since` find tombstones.
+        assert {(number,) for number in range(1, 11)} <= dead
+
+
+def test_twin_a_snapshot_that_forgets_since_revives_deleted_rows(capture):
+    capture.crash("snapshot copied:1")
+    capture.sql("DELETE FROM notes WHERE id <= 10")
+    capture.finish(defect="forget_since")
+    capture.sees_defect()
+
+
+@pytest.mark.parametrize("point", ["snapshot frontier written", "slot kept"])
+def test_a_kill_between_snapshot_and_stream_is_healed(capture, point):
+    capture.crash(point)
+    capture.sql(*CHANGES)
+    capture.finish()
+    capture.check()
+
+
+@pytest.mark.parametrize("times", [1, 700, 1400])
+def test_a_kill_in_the_middle_of_a_transaction_loses_nothing(capture, times):
+    capture.finish()
+    capture.sql(*CHANGES)
+    capture.crash(f"record produced:{times}")
+    capture.sql("UPDATE notes SET text = 'later' WHERE id % 11 = 0")
+    capture.finish()
+    capture.check()
+
+
+@pytest.mark.parametrize("point", ["transaction produced", "frontier written", "acknowledged"])
+def test_a_kill_between_commit_and_acknowledgement_loses_nothing(capture, point):
+    capture.finish()
+    capture.sql(*CHANGES)
+    capture.crash(f"{point}:2")
+    capture.sql("UPDATE notes SET text = 'later' WHERE id % 11 = 0")
+    capture.finish()
+    capture.check()
+
+
+def test_many_kills_in_a_row_lose_nothing(capture):
+    capture.finish()
+    for round_number in range(4):
+        capture.sql(
+            *(
+                statement.replace("100000", f"{round_number + 2}00000")
+                for statement in CHANGES
+                if not statement.startswith("INSERT")
+            )
+        )
+        capture.crash(f"record produced:{300 * (round_number + 1)}")
+    capture.finish()
+    capture.check()
+
+
+def test_twin_a_writer_that_forgets_to_skip_lets_positions_go_back(capture):
+    capture.finish()
+    capture.sql(*CHANGES)
+    capture.crash("record produced:1400")
+    capture.finish(defect="forget_to_skip")
+    capture.sees_defect()
+
+
+def test_twin_a_frontier_without_a_flush_loses_records(capture):
+    capture.finish()
+    capture.sql(*CHANGES)
+    capture.crash("acknowledged:1", defect="forget_to_flush")
+    capture.finish()
+    capture.sees_defect()
+
+
+def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
+    capture.finish()
+    capture.sql(*CHANGES)
+    capture.crash("transaction produced:3", defect="acknowledge_early")
+    code, said = capture.run()
+    assert code != 0
+    assert "past the last frontier" in said
+
+
+def test_unchanged_toast_keeps_its_value(capture):
+    capture.sql(
+        "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL, ADD other integer",
+        "INSERT INTO notes VALUES (-1, repeat('x', 9000))",
+    )
+    capture.finish()
+    capture.sql("UPDATE notes SET other = 5 WHERE id = -1")
+    capture.finish()
+    capture.check()
+
+
+def test_twin_a_null_for_toast_is_seen(capture):
+    capture.sql(
+        "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL, ADD other integer",
+        "INSERT INTO notes VALUES (-1, repeat('x', 9000))",
+    )
+    capture.finish()
+    capture.sql("UPDATE notes SET other = 5 WHERE id = -1")
+    capture.finish(defect="null_for_toast")
+    capture.sees_defect()
+
+
+def test_truncate_leaves_no_row_for_any_reader(capture):
+    capture.finish()
+    capture.sql("TRUNCATE notes", "INSERT INTO notes VALUES (1, 'after')")
+    capture.finish()
+    capture.check()
+    last = {}
+    for _, _, key, value, headers in capture.log().records:
+        last[tuple(key.values())] = (value, headers.op.value)
+    assert {key for key, (value, _) in last.items() if value is not None} == {(1,)}
+    assert last[(2,)] == (None, b"t")
+
+
+def test_a_table_added_later_is_snapshot_and_streamed(capture):
+    capture.finish()
+    capture.sql("CREATE TABLE more (id integer PRIMARY KEY)", "INSERT INTO more VALUES (1), (2)")
+    capture.finish()
+    assert set(capture.log("more").rows) == {(1,), (2,)}
+    capture.sql("DELETE FROM more WHERE id = 1", *CHANGES)
+    capture.finish()
+    assert set(capture.log("more").rows) == {(2,)}
+    capture.check()

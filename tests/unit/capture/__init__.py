@@ -1,0 +1,1 @@
+"""Tests: capture without servers."""

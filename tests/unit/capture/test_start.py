@@ -1,0 +1,91 @@
+"""How capture begins."""
+
+import pytest
+
+from changelog.capture.start import Fresh, Resume, SlotFacts, decide
+from changelog.contract.errors import SlotError
+from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
+
+ORDERS = TableName("public", "orders")
+ITEMS = TableName("public", "items")
+FRONTIER = Frontier(
+    slot="changelog",
+    epoch=3,
+    lsn=Lsn(1000),
+    ts_us=0,
+    system_id="71",
+    timeline=1,
+    tables={"orders": ORDERS},
+)
+
+
+def decided(**changes):
+    facts = {
+        "slot_name": "changelog",
+        "frontier": FRONTIER,
+        "slot": SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=False),
+        "system_id": "71",
+        "timeline": 1,
+        "last_epoch": 3,
+        "tables": [ORDERS],
+    }
+    return decide(**{**facts, **changes})
+
+
+def test_nothing_on_either_side_takes_a_first_snapshot_under_epoch_one():
+    first = decided(frontier=None, slot=None, last_epoch=0)
+    assert first == Fresh(1, "first start", drop_slot=False)
+
+
+def test_records_of_a_snapshot_that_was_cut_off_raise_the_epoch():
+    assert decided(frontier=None, slot=None, last_epoch=4).epoch == 5
+
+
+def test_a_slot_without_a_frontier_is_refused_since_it_may_be_somebody_elses():
+    with pytest.raises(SlotError, match="no frontier"):
+        decided(frontier=None)
+
+
+def test_slot_and_frontier_that_agree_resume():
+    assert decided() == Resume(FRONTIER, ())
+
+
+def test_a_slot_behind_the_frontier_resumes_since_resends_are_skipped():
+    behind = SlotFacts(confirmed_flush_lsn=Lsn(900), lost=False)
+    assert isinstance(decided(slot=behind), Resume)
+
+
+def test_a_slot_ahead_of_the_frontier_is_refused_with_both_places():
+    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), lost=False)
+    with pytest.raises(SlotError, match=r"0/3E9.*0/3E8"):
+        decided(slot=ahead)
+
+
+def test_a_table_that_the_log_lacks_is_snapshot_on_resume():
+    assert decided(tables=[ORDERS, ITEMS]) == Resume(FRONTIER, (ITEMS,))
+
+
+def test_a_slot_that_is_gone_takes_a_fresh_snapshot_under_a_new_epoch():
+    fresh = decided(slot=None)
+    assert isinstance(fresh, Fresh)
+    assert fresh.epoch == 4
+    assert not fresh.drop_slot
+
+
+def test_a_slot_whose_wal_is_lost_is_made_anew():
+    lost = decided(slot=SlotFacts(confirmed_flush_lsn=Lsn(900), lost=True))
+    assert isinstance(lost, Fresh)
+    assert lost.drop_slot
+
+
+def test_another_server_is_refused_even_when_its_slot_fits():
+    with pytest.raises(SlotError, match="system 71"):
+        decided(system_id="72")
+
+
+def test_a_new_timeline_takes_a_fresh_snapshot():
+    after_failover = decided(timeline=2)
+    assert isinstance(after_failover, Fresh)
+    assert after_failover.epoch == 4

@@ -1,0 +1,148 @@
+"""Changes to records: what is skipped, completed and buried."""
+
+from collections import defaultdict
+
+import pytest
+
+from changelog.capture.tables import CapturedTables
+from changelog.capture.writer import RecordWriter
+from changelog.contract.change import Delete, Insert, Truncate, Update
+from changelog.contract.errors import EncodeError
+from changelog.contract.headers import Op, decode_headers
+from changelog.contract.lsn import Lsn
+from changelog.contract.partition import partition_of
+from changelog.contract.position import Position
+from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
+from changelog.contract.types import ColumnType, Kind
+
+TABLE = TableName("public", "notes")
+RELATION = Relation(
+    1,
+    TABLE,
+    (
+        Column("id", ColumnType("integer", Kind.INT)),
+        Column("text", ColumnType("text", Kind.STRING)),
+    ),
+    ("id",),
+)
+
+
+class FakeRegistry:
+    def register_key(self, topic, schema):
+        return 1
+
+    def register_value(self, topic, schema):
+        return 2
+
+
+class FakeLog:
+    def __init__(self):
+        self.records = []
+
+    def produce(self, topic, key, value, headers, partition=None):
+        self.records.append((topic, key, value, decode_headers(headers), partition))
+
+
+class Bench:
+    """A writer with its surroundings."""
+
+    def __init__(self, *, since=None, written=None, fetched=(None, Lsn(0)), dead=()):
+        self.log = FakeLog()
+        self.held = []
+        self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"})
+        self.writer = RecordWriter(
+            log=self.log,
+            tables=self.tables,
+            epoch=1,
+            since=since or {},
+            partitions={"notes": 4},
+            written=written or {},
+            fetch=lambda *_: fetched,
+            dead_keys=lambda *_: dead,
+            hold_until=self.held.append,
+        )
+
+    def key(self, text):
+        return self.tables.codec(RELATION).encode_key((text,))
+
+    def write(self, change, lsn=100, sequence=0):
+        return self.writer.write(change, Lsn(lsn), sequence, 7)
+
+
+def insert(key=b"1", text=b"a"):
+    return Insert(RELATION, (key,), (key, text))
+
+
+def test_key_change_writes_a_tombstone_first_at_the_position_before():
+    bench = Bench()
+    assert bench.write(Update(RELATION, (b"1",), (b"2",), (b"2", b"a")), sequence=6) == 2
+    (_, first, value, head, _), (_, second, _, after, _) = bench.log.records
+    assert (first, value, head.op) == (bench.key(b"1"), None, Op.DELETE)
+    assert (second, after.op) == (bench.key(b"2"), Op.UPDATE)
+    assert head.position == Position(1, Lsn(100), 6)
+    assert after.position == Position(1, Lsn(100), 7)
+
+
+def test_what_the_partition_holds_already_is_skipped_and_the_rest_is_not():
+    probe = Bench()
+    keys = [str(number).encode() for number in range(40)]
+    ended = partition_of(probe.key(b"0"), 4)
+    bench = Bench(written={"notes": {ended: Position(1, Lsn(100), 40)}})
+    for number, key in enumerate(keys):
+        bench.write(insert(key), sequence=2 * number)
+    by_partition = defaultdict(list)
+    for _, key, _, head, _ in bench.log.records:
+        by_partition[partition_of(key, 4)].append(head.position.sequence)
+    assert min(by_partition.pop(ended)) > 40
+    everything_else = [n for n, k in enumerate(keys) if partition_of(probe.key(k), 4) != ended]
+    assert sorted(sum(by_partition.values(), [])) == [2 * n for n in everything_else]
+
+
+def test_changes_before_since_are_dead_already_and_not_written():
+    bench = Bench(since={"notes": Position(1, Lsn(100), 4)})
+    assert bench.write(insert(), lsn=99) == 0
+    assert bench.write(insert(), lsn=100, sequence=2) == 0
+    assert bench.write(insert(), lsn=100, sequence=4) == 1
+
+
+def test_unchanged_toast_is_fetched_and_holds_the_frontier():
+    bench = Bench(fetched=([b"long"], Lsn(500)))
+    bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED)))
+    assert bench.held == [500]
+    assert b"long" in bench.log.records[0][2]
+
+
+def test_a_row_that_is_gone_writes_no_record_but_still_holds_the_frontier():
+    bench = Bench(fetched=(None, Lsn(500)))
+    assert bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED))) == 0
+    assert (bench.held, bench.log.records) == ([500], [])
+
+
+def test_unfetched_toast_never_becomes_a_null():
+    bench = Bench(fetched=([UNCHANGED], Lsn(500)))
+    with pytest.raises(EncodeError, match="TOAST"):
+        bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED)))
+
+
+def test_delete_writes_a_tombstone_with_headers():
+    bench = Bench()
+    bench.write(Delete(RELATION, (b"1",)))
+    ((_, key, value, head, _),) = bench.log.records
+    assert (key, value, head.op, head.ts_us) == (bench.key(b"1"), None, Op.DELETE, 7)
+
+
+def test_truncate_moves_since_and_buries_what_lives_before_it():
+    bench = Bench(dead=[(3, b"k1"), (0, b"k2")])
+    assert bench.write(Truncate(RELATION), lsn=200, sequence=4) == 2
+    here = Position(1, Lsn(200), 4)
+    assert bench.writer.since == {"notes": here}
+    assert [(r[1], r[2], r[3].op, r[3].position, r[4]) for r in bench.log.records] == [
+        (b"k1", None, Op.TRUNCATE, here, 3),
+        (b"k2", None, Op.TRUNCATE, here, 0),
+    ]
+
+
+def test_a_value_without_an_exact_form_names_table_and_column():
+    bench = Bench()
+    with pytest.raises(EncodeError, match=r'"public.notes", column "id"'):
+        bench.write(insert(b"not a number"))
