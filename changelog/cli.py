@@ -81,7 +81,7 @@ def capture(
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
     ] = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - read at the edge
+    debug: DebugOption = False,
 ) -> None:
     """Snapshot the tables, then stream every change, until stopped.
 
@@ -125,7 +125,7 @@ def status(
     slot: SlotOption = None,
     topic_prefix: PrefixOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - read at the edge
+    debug: DebugOption = False,
 ) -> None:
     """Show the slot, its lag, and the age of the last frontier."""
     settings = load_project(
@@ -151,7 +151,7 @@ def slot_drop(
     postgres: PostgresOption = None,
     slot: SlotOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    debug: DebugOption = False,  # noqa: ARG001 - read at the edge
+    debug: DebugOption = False,
 ) -> None:
     """Drop the replication slot, so that PostgreSQL keeps no WAL for it.
 

@@ -60,21 +60,21 @@ def run_app(app: typer.Typer, name: str) -> None:
         report_error(error)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201 - the command line's own output
+        print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
 
 
 def report_error(error: ChangelogError) -> None:
     """Say an error in one line on standard error, and as JSON when that was asked for."""
     text = redacted(str(error)).replace("\n", " ")
-    print(f"error: {text}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    print(f"error: {text}", file=sys.stderr)
     if "--json" in sys.argv:
         print_json({"error": text, "exit_code": error.exit_code})
 
 
 def print_json(value: object) -> None:
     """Print one JSON object on one line of standard output."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)  # noqa: T201 - the result
+    print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def stop_on_signals() -> Callable[[], bool]:

@@ -60,7 +60,9 @@ class Capture:
         command += ["--until", until]
         command += ["--kill", kill] if kill else []
         command += ["--defect", defect] if defect else []
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
         return done.returncode, done.stderr
 
     def crash(self, kill, *, defect=""):
