@@ -1,0 +1,157 @@
+"""The demo: real servers, real flights, a writer at work, three views with proof."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from changelog.capture.status import capture_status
+from changelog.config import STACK_FOLDER, Project, load_project
+from changelog.contract.errors import ChangelogError
+from changelog.contract.lsn import Lsn
+from changelog.source.connect import connect
+from changelog.source.system import current_lsn
+from changelog.stack.stack import Stack
+from views.demo.capture_process import CaptureProcess
+from views.demo.flights import load_flights
+from views.demo.writer import write_changes
+
+SEED = 20130101
+CATCH_UP_S = 300.0
+_NAP_S = 0.1
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo did.
+
+    Attributes:
+        capture: the report of the capture process.
+        changed: rows that the writer changed, by kind.
+        rebuilds: the report of each view, as `rebuild-view --json` gives it.
+        seconds: from the first step to the last, downloads left out.
+        stages: seconds of each step.
+    """
+
+    capture: dict[str, Any]
+    changed: dict[str, int]
+    rebuilds: Sequence[dict[str, Any]]
+    seconds: float
+    stages: dict[str, float]
+
+    @property
+    def proven(self) -> bool:
+        """Tell whether every view was verified without a mismatch."""
+        return all(view["verified"] is True for view in self.rebuilds)
+
+    def to_json(self) -> dict[str, object]:
+        """Give the result as one JSON object."""
+        return {
+            "rows_captured": self.capture["rows_captured"],
+            "seconds": round(self.seconds, 2),
+            "stages": {name: round(took, 2) for name, took in self.stages.items()},
+            "changes": self.changed,
+            "capture": self.capture,
+            "views": list(self.rebuilds),
+        }
+
+
+class _Clock:
+    """Times the steps of the demo."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._started = self._last = time.monotonic()
+        self.stages: dict[str, float] = {}
+
+    def done(self, stage: str, said: str = "") -> None:
+        now = time.monotonic()
+        self.stages[stage] = now - self._last
+        self._last = now
+        self._say(f"{stage:<10} {self.stages[stage]:6.1f} s  {said}")
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+
+def run_demo(
+    directory: Path,
+    *,
+    transactions: int,
+    rebuild: Callable[[Project], Sequence[dict[str, Any]]],
+    say: Say,
+) -> DemoResult:
+    """Run the demo in a folder; a second run there goes on from where the first one ended.
+
+    Args:
+        directory: takes the servers' data, the project and the warehouse.
+        transactions: how many the writer commits while capture runs.
+        rebuild: rebuilds and verifies every view of a project, and gives their reports.
+        say: told one line a step.
+
+    Raises:
+        ChangelogError: a step failed; the message says which.
+    """
+    write_demo_project(directory)
+    stack = Stack(directory / STACK_FOLDER, with_=("search", "cache"))
+    stack.prepare()
+    clock = _Clock(say)
+    with stack:
+        clock.done("servers", "PostgreSQL, Kafka, registry, OpenSearch, Valkey")
+        project = load_project(directory)
+        rows: list[int] = []
+        fresh = load_flights(project.postgres, on_table=lambda _table, count: rows.append(count))
+        clock.done("load", f"{sum(rows):,} rows" if fresh else "the tables are there already")
+        with CaptureProcess(directory, directory / "capture.log") as capture:
+            changed = write_changes(project.postgres, transactions=transactions, seed=SEED)
+            clock.done("writer", ", ".join(f"{count:,} {kind}" for kind, count in changed.items()))
+            lsn = await_frontier(project, _end_of_wal(project), capture.check)
+        clock.done("capture", f"{capture.report['rows_captured']:,} rows, complete to {lsn}")
+        rebuilds = rebuild(project)
+        clock.done("rebuild", f"{len(rebuilds)} views, verified row by row")
+    return DemoResult(capture.report, dict(changed), rebuilds, clock.seconds, clock.stages)
+
+
+def write_demo_project(directory: Path) -> None:
+    """Write the demo's settings and views, unless they are there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with as_file(files("views.demo").joinpath("project")) as source:
+        for path in sorted(source.rglob("*")):
+            target = directory / path.relative_to(source)
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            elif not target.exists():
+                shutil.copyfile(path, target)
+
+
+def await_frontier(project: Project, lsn: Lsn, check: Callable[[], None]) -> Lsn:
+    """Wait until the log is complete to `lsn`; gives the frontier's own LSN.
+
+    Raises:
+        ChangelogError: capture has ended, or the frontier does not come in time.
+    """
+    deadline = time.monotonic() + CATCH_UP_S
+    while time.monotonic() < deadline:
+        check()
+        record = capture_status(project).frontier
+        if record is not None and record.frontier.lsn >= lsn:
+            return record.frontier.lsn
+        time.sleep(_NAP_S)
+    raise ChangelogError(
+        f"the log is not complete to {lsn} after {CATCH_UP_S:.0f} s",
+        hint="look at capture.log in the demo's folder",
+    )
+
+
+def _end_of_wal(project: Project) -> Lsn:
+    with closing(connect(project.postgres)) as connection:
+        return current_lsn(connection)
