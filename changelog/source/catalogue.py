@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from changelog.contract.errors import UncapturableTableError
@@ -113,6 +113,29 @@ class Catalogue:
         """List the user's permanent tables by name; partitions are left out for their roots."""
         with source_errors(self._connection, "cannot read the catalogue"):
             return self._read(None)
+
+    def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
+        """Give the function by which an assembler finds the relations of these tables.
+
+        It gives None for any other table: the stream also describes partitions, although their
+        rows come as their root's. Tables are told apart by oid, and one that was renamed raises
+        UncapturableTableError, since its topic has the old name.
+        """
+        names = {relation.oid: relation.name for relation in wanted}
+
+        def resolve(message: RelationMessage) -> Relation | None:
+            name = names.get(message.oid)
+            if name is None:
+                return None
+            relation = self.resolve(message)
+            if relation.name != name:
+                raise UncapturableTableError(
+                    f'table "{name}" is called "{relation.name}" in the stream',
+                    hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
+                )
+            return relation
+
+        return resolve
 
     def resolve(self, message: RelationMessage) -> Relation:
         """Give the relation of the stream's description of a table.

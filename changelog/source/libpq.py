@@ -58,6 +58,7 @@ class CopyBoth:
         self._connection = connection
         self._libpq = _library()
         self._pgconn = ctypes.c_void_p(connection.pgconn_ptr)
+        self._end: SourceError | None = None
         self._poll = select.poll()
         self._poll.register(self._libpq.PQsocket(self._pgconn), select.POLLIN)
 
@@ -67,6 +68,8 @@ class CopyBoth:
         Raises:
             SourceError: the server ended the stream; SlotError, UnavailableSourceError by reason.
         """
+        if self._end is not None:
+            raise self._end
         get, free, string_at = self._libpq.PQgetCopyData, self._libpq.PQfreemem, ctypes.string_at
         pgconn, buffer = self._pgconn, ctypes.c_void_p()
         reference = ctypes.byref(buffer)
@@ -80,17 +83,17 @@ class CopyBoth:
                 free(buffer)
                 consumed = False
             elif size < 0:
-                if messages:
-                    break  # hand these over first; the next call comes here again
-                raise self._ended(size)
+                self._end = self._ended(size)
+                break
             elif consumed:
                 break
-            else:
-                if not self._libpq.PQconsumeInput(pgconn):
-                    if messages:
-                        break
-                    raise UnavailableSourceError(f"the replication connection: {self._said()}")
+            elif self._libpq.PQconsumeInput(pgconn):
                 consumed = True
+            else:
+                self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
+                break
+        if self._end is not None and not messages:
+            raise self._end  # else the messages before the end are handed over first
         return messages
 
     def wait(self, timeout_s: float) -> None:

@@ -1,0 +1,957 @@
+"""The PostgreSQL side of capture against a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from changelog.contract.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.errors import (
+    ConfigurationError,
+    SlotError,
+    SourceError,
+    UnavailableSourceError,
+    UncapturableTableError,
+)
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import UNCHANGED, Relation, ReplicaIdentity, TableName
+from changelog.contract.types import Kind
+from changelog.source.assemble import Assembler, Changed, Committed, Emitted, Event
+from changelog.source.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.connect import Connection, connect
+from changelog.source.fetch import fetch_columns
+from changelog.source.filter import TableFilter
+from changelog.source.message import emit
+from changelog.source.pgoutput import RelationMessage, StreamColumn, decode
+from changelog.source.publication import drop_publication, ensure_publication
+from changelog.source.slot import (
+    SlotBusyError,
+    SlotStatus,
+    check_slot,
+    create_slot,
+    drop_slot,
+    inspect_slot,
+)
+from changelog.source.snapshot import begin_snapshot, plan_chunks, read_chunk
+from changelog.source.stream import ReplicationStream
+from changelog.source.system import check_ready, current_lsn, identify
+from changelog.stack.ports import pick
+from changelog.stack.postgres import PostgresServer
+
+pytestmark = pytest.mark.services
+
+DEADLINE_S = 30.0
+SLOT, PUBLICATION = "t_slot", 't publication, "odd"'
+
+
+@pytest.fixture(scope="module", params=[16, 18])
+def server(request, tmp_path_factory) -> Iterator[PostgresServer]:
+    directory = tmp_path_factory.mktemp(f"pg{request.param}")
+    settings = {"wal_sender_timeout": "4s", "fsync": "off"}
+    made = PostgresServer(
+        directory, pick(), version=request.param, settings=settings, password="pw"
+    )
+    with made:
+        yield made
+
+
+@pytest.fixture
+def pg(server) -> Iterator[Connection]:
+    """A connection to an empty database whose slot and publication vanish afterwards."""
+    connection = connect(server.dsn)
+    run(connection, "CREATE SCHEMA IF NOT EXISTS public")
+    yield connection
+    if inspect_slot(connection, SLOT) is not None:
+        until(lambda: not required(connection).active, "the slot is free")
+        drop_slot(connection, SLOT)
+    drop_publication(connection, PUBLICATION)
+    run(connection, "DROP SCHEMA public CASCADE")
+    connection.close()
+
+
+def run(connection: Connection, *statements: str | sql.Composed) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def ask(connection: Connection, query: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchall()
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+
+
+def required(connection: Connection) -> SlotStatus:
+    status = inspect_slot(connection, SLOT)
+    assert status is not None
+    return status
+
+
+def relations(connection: Connection, *patterns: str) -> list[Relation]:
+    tables = select_tables(Catalogue(connection).tables(), TableFilter(patterns or ("*.*",)))
+    check_capturable(tables)
+    return [table.relation for table in tables]
+
+
+@dataclass
+class Capture:
+    """A slot's stream with its decoder, as the capture loop joins them."""
+
+    dsn: str
+    connection: Connection
+    start: Lsn
+    wanted: list[Relation]
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        catalogue = Catalogue(self.connection)
+        self.stream = ReplicationStream(
+            self.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=self.start, status_interval=0.2
+        )
+        self.assembler = Assembler(catalogue.resolver(self.wanted))
+
+    def poll(self) -> None:
+        for payload in self.stream.poll(0.1):
+            self.events += self.assembler.add(decode(payload))
+
+    def up_to_now(self) -> list[Event]:
+        """Read until a message written now has come."""
+        mark = emit(self.connection, "mark", b"", transactional=True)
+
+        def seen() -> bool:
+            self.poll()
+            return any(isinstance(e, Committed) and e.end_lsn >= mark for e in self.events)
+
+        until(seen, "the mark comes back")
+        return self.events
+
+    def changes(self) -> list[Any]:
+        return [event.change for event in self.up_to_now() if isinstance(event, Changed)]
+
+
+@pytest.fixture
+def capture(server, pg) -> Iterator[Callable[..., Capture]]:
+    """Makes publication and slot for the tables that there are, and starts the stream."""
+    made: list[Capture] = []
+
+    def start(*patterns: str, publish: str = "") -> Capture:
+        wanted = relations(pg, *patterns)
+        published = relations(pg, publish) if publish else wanted
+        ensure_publication(pg, PUBLICATION, [relation.name for relation in published])
+        with create_slot(server.dsn, SLOT) as exported:
+            made.append(Capture(server.dsn, pg, exported.consistent_point, wanted))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stream.close()
+
+
+def shape(change: Change) -> tuple[object, ...]:
+    match change:
+        case Insert(key=key, row=row):
+            return "insert", key, row
+        case Update(old_key=old, key=key, row=row):
+            return "update", old, key, row
+        case Delete(key=key):
+            return "delete", key
+        case Truncate(relation=relation):
+            return "truncate", relation.name.table
+
+
+# --- the stream ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_every_kind_of_change_comes_with_its_keys(pg, capture, identity):
+    run(pg, "CREATE TABLE t (v text, b int, a int, PRIMARY KEY (a, b))")
+    run(pg, f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    run(pg, "INSERT INTO t VALUES ('before', 0, 0)")
+    made = capture()
+    run(
+        pg,
+        "INSERT INTO t VALUES ('x', 2, 1)",
+        "UPDATE t SET v = NULL WHERE a = 1",
+        "UPDATE t SET b = 3 WHERE a = 1",
+        "DELETE FROM t WHERE a = 1",
+        "TRUNCATE t",
+    )
+    assert [shape(change) for change in made.changes()] == [
+        ("insert", (b"1", b"2"), (b"x", b"2", b"1")),
+        ("update", (b"1", b"2"), (b"1", b"2"), (None, b"2", b"1")),
+        ("update", (b"1", b"2"), (b"1", b"3"), (None, b"3", b"1")),
+        ("delete", (b"1", b"3")),
+        ("truncate", "t"),
+    ]
+
+
+def test_transactions_come_in_commit_order_with_numbered_changes(server, pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    made = capture("t", publish="*")
+    second = connect(server.dsn)
+    second.autocommit = False
+    run(second, "INSERT INTO t VALUES (1)")  # first change, last commit
+    run(pg, "INSERT INTO t VALUES (2)")
+    run(second, "INSERT INTO other VALUES (1)", "INSERT INTO t VALUES (3)")
+    second.commit()
+    second.close()
+    events = made.up_to_now()
+    assert [(e.sequence, *shape(e.change)[1:2]) for e in events if isinstance(e, Changed)] == [
+        (0, (b"2",)),
+        (0, (b"1",)),
+        (4, (b"3",)),
+    ]
+    commits = [e for e in events if isinstance(e, Committed)]
+    assert len(commits) == 3
+    ordered = [lsn for e in commits for lsn in (e.commit_lsn, e.end_lsn)]
+    assert ordered == sorted(ordered)
+    now_us = time.time() * 1e6
+    assert all(now_us - 600e6 < e.ts_us <= now_us + 1e6 for e in commits)
+
+
+@pytest.mark.parametrize(("identity", "filled"), [("DEFAULT", False), ("FULL", True)])
+def test_unchanged_toast_is_marked_or_taken_from_the_old_row(pg, capture, identity, filled):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY, big text, n int)")
+    run(pg, "ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+    run(pg, f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    run(pg, "INSERT INTO t VALUES (1, repeat('x', 9000), 1)")
+    made = capture()
+    run(pg, "UPDATE t SET n = 2", "UPDATE t SET id = 5")
+    big = b"x" * 9000 if filled else UNCHANGED
+    assert [shape(change) for change in made.changes()] == [
+        ("update", (b"1",), (b"1",), (b"1", big, b"2")),
+        ("update", (b"1",), (b"5",), (b"5", big, b"2")),
+    ]
+    (relation,) = relations(pg)
+    before = current_lsn(pg)
+    values, after = fetch_columns(pg, relation, (b"5",), ["big", "n"])
+    assert values == (b"x" * 9000, b"2")
+    assert after >= before
+    assert fetch_columns(pg, relation, (b"99",), ["big"])[0] is None
+
+
+def test_partitions_come_as_their_root_and_only_their_keys_are_relied_on(pg, capture):
+    run(
+        pg,
+        "CREATE TABLE p (id int, big text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        # Other column order than its root.
+        "CREATE TABLE p2 (big text, id int NOT NULL)",
+        "ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
+        "ALTER TABLE p REPLICA IDENTITY FULL",
+        "ALTER TABLE p1 ALTER big SET STORAGE EXTERNAL",
+    )
+    (relation,) = relations(pg)
+    assert relation.name == TableName("public", "p")
+    assert relation.identity is ReplicaIdentity.DEFAULT
+    made = capture()
+    run(
+        pg,
+        "INSERT INTO p VALUES (1, repeat('x', 5000)), (11, 'b')",
+        "UPDATE p SET id = 2 WHERE id = 1",
+        "UPDATE p SET id = 12 WHERE id = 2",  # moves to the other partition
+        "DELETE FROM p",
+        "TRUNCATE p",
+    )
+    big = b"x" * 5000
+    assert [shape(change) for change in made.changes()] == [
+        ("insert", (b"1",), (b"1", big)),
+        ("insert", (b"11",), (b"11", b"b")),
+        ("update", (b"1",), (b"2",), (b"2", UNCHANGED)),
+        ("delete", (b"2",)),
+        ("insert", (b"12",), (b"12", big)),
+        ("delete", (b"11",)),
+        ("delete", (b"12",)),
+        ("truncate", "p"),
+    ]
+
+
+def test_odd_names_are_quoted_everywhere(server, pg, capture):
+    table = TableName("public", 'a"; DROP')
+    columns = ['id "x"', "select", "täg %s", "tab\there"]
+    run(
+        pg,
+        sql.SQL("CREATE TABLE {} ({} int PRIMARY KEY, {} int, {} int, {} text)").format(
+            sql.Identifier(*table), *map(sql.Identifier, columns)
+        ),
+        sql.SQL("INSERT INTO {} VALUES (1, 2, 3, E'a\\tb')").format(sql.Identifier(*table)),
+    )
+    (relation,) = relations(pg, '"a""; DROP"')
+    assert relation.name == table
+    assert [column.name for column in relation.columns] == columns
+    ensure_publication(pg, PUBLICATION, [table])
+    with create_slot(server.dsn, SLOT) as exported:
+        rows = read_snapshot(server.dsn, exported.snapshot_name, [relation])
+        assert rows == {relation.name: [(b"1", b"2", b"3", b"a\tb")]}
+        made = Capture(server.dsn, pg, exported.consistent_point, [relation])
+    try:
+        run(pg, sql.SQL("INSERT INTO {} VALUES (7)").format(sql.Identifier(*table)))
+        (change,) = made.changes()
+        assert change.relation == relation
+        assert shape(change) == ("insert", (b"7",), (b"7", None, None, None))
+        values, _ = fetch_columns(pg, relation, (b"1",), columns)
+        assert values == (b"1", b"2", b"3", b"a\tb")
+    finally:
+        made.stream.close()
+
+
+def test_messages_come_back(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    made = capture()
+    emit(pg, "hb", b"\0\xff", transactional=False)
+    lsn = emit(pg, "ddl", b"x", transactional=True)
+    emitted = [event for event in made.up_to_now() if isinstance(event, Emitted)]
+    assert [(e.prefix, e.content, e.transactional) for e in emitted] == [
+        ("hb", b"\0\xff", False),
+        ("ddl", b"x", True),
+        ("mark", b"", True),
+    ]
+    assert emitted[1].lsn <= lsn < emitted[2].lsn
+
+
+def test_role_settings_do_not_change_the_text(pg, capture):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz, d date, b bytea, f float8,"
+        " i interval)",
+        "ALTER ROLE postgres SET timezone = 'Asia/Tokyo'",
+        "ALTER ROLE postgres SET datestyle = 'German'",
+        "ALTER ROLE postgres SET bytea_output = 'escape'",
+        "ALTER ROLE postgres SET extra_float_digits = -5",
+    )
+    try:
+        made = capture()
+        run(
+            pg,
+            "INSERT INTO t VALUES (1, '2024-02-29 12:00:00+00', '2024-02-29', '\\x00ff',"
+            " 0.1::float8 + 0.2::float8, '1 day 2 hours')",
+        )
+        (change,) = made.changes()
+    finally:
+        run(pg, "ALTER ROLE postgres RESET ALL")
+    assert change.row[1:] == (
+        b"2024-02-29 12:00:00+00",
+        b"2024-02-29",
+        b"\\x00ff",
+        b"0.30000000000000004",
+        b"P1DT2H",
+    )
+
+
+# --- acknowledgement ----------------------------------------------------------------------
+
+
+def confirmed(connection: Connection) -> Lsn:
+    lsn = required(connection).confirmed_flush_lsn
+    assert lsn is not None
+    return lsn
+
+
+def until_confirmed(connection: Connection, lsn: Lsn) -> None:
+    until(lambda: confirmed(connection) == lsn, "the acknowledgement arrives")
+
+
+def test_keepalives_never_move_the_slot_past_what_was_acknowledged(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
+    made = capture("t")
+    for number in range(3):
+        run(pg, f"INSERT INTO t VALUES ({number})")
+        commit = next(e for e in reversed(made.up_to_now()) if isinstance(e, Committed))
+        made.stream.acknowledge(commit.end_lsn)
+        until_confirmed(pg, commit.end_lsn)
+        # WAL from elsewhere: keepalives now carry later positions, and ask for replies.
+        run(pg, "INSERT INTO elsewhere SELECT generate_series(1, 1000)")
+        elsewhere = current_lsn(pg)
+        before = len(made.events)
+
+        def passed(elsewhere=elsewhere):
+            made.poll()
+            return made.stream.server_wal_end >= elsewhere
+
+        until(passed, "a keepalive shows that the server is past it")
+        deadline = time.monotonic() + 3.0  # past the half of wal_sender_timeout
+        while time.monotonic() < deadline:
+            made.poll()
+        assert len(made.events) == before
+        assert made.stream.server_wal_end > commit.end_lsn
+        assert confirmed(pg) == commit.end_lsn
+        assert required(pg).active
+
+
+def test_an_idle_stream_before_its_first_message_leaves_the_slot_where_it_is(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
+    made = capture("t")
+    run(pg, "INSERT INTO elsewhere SELECT generate_series(1, 1000)")
+    elsewhere = current_lsn(pg)
+
+    def passed():
+        made.poll()
+        return made.stream.server_wal_end >= elsewhere
+
+    until(passed, "a keepalive shows that the server is past it")
+    made.stream.send_status(force=True)
+    made.poll()
+    assert confirmed(pg) == made.start
+    # What psycopg2's own reader would have said, the caller may now decide to say.
+    made.stream.acknowledge(made.stream.server_wal_end)
+    until_confirmed(pg, made.stream.server_wal_end)
+
+
+def test_a_caller_that_does_not_read_keeps_the_connection_by_its_status(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    made = capture()
+    run(pg, "INSERT INTO t SELECT g, repeat('x', 500) FROM generate_series(1, 60000) g")
+    stalled_until = time.monotonic() + 9.0  # more than twice wal_sender_timeout
+    while time.monotonic() < stalled_until:
+        made.stream.send_status()
+        assert required(pg).active
+    assert len(made.changes()) == 60000
+
+
+def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(server, pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    made = capture()
+    run(pg, "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3)")
+    first = made.up_to_now()
+    commit = next(e for e in first if isinstance(e, Committed))
+    made.stream.acknowledge(commit.end_lsn)
+    until_confirmed(pg, commit.end_lsn)
+    made.stream.close()
+    until(lambda: not required(pg).active, "the slot is free")
+    again = Capture(server.dsn, pg, commit.end_lsn, made.wanted)
+    try:
+        rest = first[first.index(commit) + 1 :]
+        assert again.up_to_now()[: len(rest)] == rest
+    finally:
+        again.stream.close()
+
+
+def test_a_lost_connection_may_be_tried_again(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    made = capture()
+    until(lambda: required(pg).active, "the stream runs")
+    run(pg, f"SELECT pg_terminate_backend({required(pg).active_pid})")
+
+    def poll_until_lost():
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            made.poll()
+
+    with pytest.raises(UnavailableSourceError):
+        poll_until_lost()
+
+
+def test_a_missing_publication_is_said(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    made = capture()
+    drop_publication(pg, PUBLICATION)
+    run(pg, "INSERT INTO t VALUES (1)")
+    with pytest.raises(SourceError, match="publication") as caught:
+        made.up_to_now()
+    assert not isinstance(caught.value, UnavailableSourceError)
+
+
+# --- slots and publications ---------------------------------------------------------------
+
+
+def test_a_slot_shows_its_state(server, pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    assert inspect_slot(pg, SLOT) is None
+    made = capture()
+    status = required(pg)
+    assert (status.plugin, status.database) == ("pgoutput", "app")
+    assert status.of_this_database
+    assert status.wal_status == "reserved"
+    assert status.confirmed_flush_lsn == made.start
+    run(pg, "INSERT INTO t SELECT generate_series(1, 1000)")
+    assert (required(pg).lag_bytes or 0) > 50_000
+    with pytest.raises(SlotBusyError, match=rf"process {required(pg).active_pid}"):
+        check_slot(required(pg))
+    with pytest.raises(SlotBusyError, match="active"):
+        ReplicationStream(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=made.start)
+    with pytest.raises(SlotBusyError):
+        drop_slot(pg, SLOT)
+    made.stream.close()
+    until(lambda: not required(pg).active, "the slot is free")
+    check_slot(required(pg))
+
+
+def test_slots_that_cannot_be_used_are_named(server, pg):
+    with pytest.raises(ConfigurationError, match="cannot name a slot"):
+        create_slot(server.dsn, "Bad-Name")
+    with pytest.raises(SlotError, match="does not exist"):
+        drop_slot(pg, SLOT)
+    with pytest.raises(SlotError, match="does not exist"):
+        ReplicationStream(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=Lsn(0))
+    run(pg, f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+    with pytest.raises(SlotError, match="it exists"):
+        create_slot(server.dsn, SLOT)
+    there = connect(server.database_dsn("postgres"))
+    status = inspect_slot(there, SLOT)
+    there.close()
+    assert status is not None
+    with pytest.raises(SlotError, match='belongs to the database "app"'):
+        check_slot(status)
+    drop_slot(pg, SLOT)
+    run(pg, f"SELECT pg_create_physical_replication_slot('{SLOT}')")
+    with pytest.raises(SlotError, match="physical"):
+        check_slot(required(pg))
+
+
+def test_a_publication_is_made_to_have_exactly_the_tables(pg):
+    run(pg, *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abc"))
+    a, b, c = (TableName("public", name) for name in "abc")
+    made = ensure_publication(pg, PUBLICATION, [a, b])
+    assert (made.created, made.added) == (True, frozenset({a, b}))
+    changed = ensure_publication(pg, PUBLICATION, [b, c])
+    assert (changed.created, changed.added, changed.removed) == (
+        False,
+        frozenset({c}),
+        frozenset({a}),
+    )
+    same = ensure_publication(pg, PUBLICATION, [c, b])
+    assert (same.created, same.added, same.removed) == (False, frozenset(), frozenset())
+    assert sorted(ask(pg, "SELECT tablename FROM pg_publication_tables")) == [("b",), ("c",)]
+
+
+@pytest.mark.parametrize(
+    ("definition", "says"),
+    [
+        ("FOR ALL TABLES WITH (publish_via_partition_root)", "ALL TABLES"),
+        ("FOR TABLE a", "root"),
+        ("FOR TABLE a WITH (publish_via_partition_root, publish = 'insert')", "each of insert"),
+        ("FOR TABLE a WHERE (id > 1) WITH (publish_via_partition_root)", "row filters"),
+        ("FOR TABLE a (id) WITH (publish_via_partition_root)", "column lists"),
+        ("FOR TABLES IN SCHEMA public WITH (publish_via_partition_root)", "whole schemas"),
+    ],
+)
+def test_a_publication_that_sends_something_else_is_refused(pg, definition, says):
+    run(pg, "CREATE TABLE a (id int PRIMARY KEY)")
+    quoted = sql.SQL("CREATE PUBLICATION {} ").format(sql.Identifier(PUBLICATION))
+    run(pg, quoted + sql.SQL(definition))
+    with pytest.raises(SourceError, match=says):
+        ensure_publication(pg, PUBLICATION, [TableName("public", "a")])
+
+
+# --- the snapshot -------------------------------------------------------------------------
+
+
+def read_snapshot(
+    dsn: str, snapshot: str, read: list[Relation], blocks: int = 8192
+) -> dict[TableName, list[tuple[Any, ...]]]:
+    session = connect(dsn)
+    rows: dict[TableName, list[tuple[Any, ...]]] = {}
+    try:
+        begin_snapshot(session, snapshot, read)
+        for relation in read:
+            found = rows.setdefault(relation.name, [])
+            for chunk in plan_chunks(session, relation, blocks=blocks):
+                count = len(found)
+                number = read_chunk(session, relation, chunk, found.extend, batch_rows=7)
+                assert number == len(found) - count
+    finally:
+        session.close()
+    return rows
+
+
+def test_chunks_hold_each_row_once(server, pg):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE child (x int) INHERITS (t)",
+        "CREATE TABLE empty (id int PRIMARY KEY)",
+        "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (500)",
+        "CREATE TABLE p2 (v text, id int NOT NULL)",
+        "ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (500) TO (10000)",
+        "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 3000) g",
+        "INSERT INTO child VALUES (-1, 'child', 1)",
+        "INSERT INTO p SELECT g, NULLIF(g, 7)::text FROM generate_series(0, 999) g",
+    )
+    read = relations(pg, "t", "empty", "p")
+    ensure_publication(pg, PUBLICATION, [relation.name for relation in read])
+    with create_slot(server.dsn, SLOT) as exported:
+        t = next(relation for relation in read if relation.name.table == "t")
+        chunks = plan_chunks(pg, t, blocks=3)
+        assert len(chunks) > 10
+        assert chunks[-1].end is None
+        assert all(a.end == b.start for a, b in pairwise(chunks))
+        rows = read_snapshot(server.dsn, exported.snapshot_name, read, blocks=3)
+    by_table = {name.table: sorted(found, key=lambda r: int(r[0])) for name, found in rows.items()}
+    assert by_table["t"] == [(str(n).encode(), b"x" * 100) for n in range(1, 3001)]
+    assert by_table["empty"] == []
+    expected = [(str(n).encode(), None if n == 7 else str(n).encode()) for n in range(1000)]
+    assert by_table["p"] == expected
+
+
+def test_values_of_a_snapshot_equal_those_of_the_stream(server, pg):
+    run(
+        pg,
+        "CREATE TYPE mood AS ENUM ('sad', 'happy \\ ''x''')",
+        "CREATE DOMAIN price AS numeric(8,2)",
+        "CREATE TABLE t (id int PRIMARY KEY, s text, c char(5), b bytea, n numeric, m mood,"
+        " p price, a text[], j jsonb, f float4, at timestamp, ok bool, e text)",
+    )
+    insert = (
+        "INSERT INTO t VALUES ({}, E'tab\\there\\nline\\\\back\\r\\b\\f\\x0b\\\\N', 'ab',"
+        " '\\x005c6e', 'NaN', 'happy \\ ''x''', 1.5, ARRAY['a,b', NULL, '\"', '\\N'], '{{\"k\": \"\\\\n\"}}',"
+        " 1e-30, 'infinity', true, '')"
+    )
+    run(pg, insert.format(1))
+    read = relations(pg)
+    ensure_publication(pg, PUBLICATION, [read[0].name])
+    with create_slot(server.dsn, SLOT) as exported:
+        ((first,),) = read_snapshot(server.dsn, exported.snapshot_name, read).values()
+        made = Capture(server.dsn, pg, exported.consistent_point, read)
+    try:
+        run(pg, insert.format(2))
+        (second,) = made.changes()
+    finally:
+        made.stream.close()
+    assert second.relation == read[0]
+    assert first[1:] == tuple(second.row)[1:]
+    assert first[1] == b"tab\there\nline\\back\r\b\f\v\\N"
+    assert first[2] == b"ab   "
+    names = [column.name for column in read[0].columns[1:]]
+    assert fetch_columns(pg, read[0], (b"1",), names)[0] == first[1:]
+
+
+def test_snapshot_and_stream_meet_exactly_under_a_writer(server, pg):
+    run(pg, "CREATE TABLE t (id bigint PRIMARY KEY, n int)")
+    run(pg, "INSERT INTO t SELECT g, 0 FROM generate_series(1, 2000) g")
+    read = relations(pg)
+    ensure_publication(pg, PUBLICATION, [read[0].name])
+    stop = threading.Event()
+    written: list[int] = []
+
+    def write() -> None:
+        session = connect(server.dsn)
+        number = 10_000
+        while not stop.is_set():
+            number += 1
+            run(
+                session,
+                f"INSERT INTO t VALUES ({number}, 0)",
+                f"UPDATE t SET n = n + 1 WHERE id = {number % 2000 + 1}",
+                f"DELETE FROM t WHERE id = {number - 50}",
+                f"UPDATE t SET id = -{number} WHERE id = {number - 25}",
+            )
+            written.append(number)
+        session.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        until(lambda: len(written) > 50, "the writer is at work")
+        with create_slot(server.dsn, SLOT) as exported:
+            at_snapshot = len(written)
+            until(lambda: len(written) > at_snapshot + 200, "it writes past the snapshot")
+            ((*rows,),) = read_snapshot(server.dsn, exported.snapshot_name, read, 2).values()
+            made = Capture(server.dsn, pg, exported.consistent_point, read)
+        start = len(written)
+        until(lambda: len(written) > start + 200, "it writes under the stream")
+    finally:
+        stop.set()
+        writer.join()
+    state = {row[0]: row for row in rows}
+    assert len(state) == len(rows)
+    try:
+        for change in made.changes():
+            apply_strictly(state, change)
+    finally:
+        made.stream.close()
+    truth = ask(pg, "SELECT id::text, n::text FROM t")
+    assert state == {i.encode(): (i.encode(), n.encode()) for i, n in truth}
+
+
+def apply_strictly(state: dict[bytes, tuple[Any, ...]], change: Change) -> None:
+    """Apply a change that must fit: no row is inserted twice, none is missing."""
+    match change:
+        case Insert(key=(key,), row=row):
+            assert key not in state
+            state[key] = tuple(row)
+        case Update(old_key=(old,), key=(key,), row=row):
+            del state[old]
+            assert key not in state
+            state[key] = tuple(row)
+        case Delete(key=(key,)):
+            del state[key]
+        case _:
+            pytest.fail(f"unexpected: {change}")
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE t", "ALTER TABLE t ALTER n TYPE bigint"])
+def test_a_table_rewritten_behind_the_snapshot_is_not_read_as_empty(server, pg, statement):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
+    read = relations(pg)
+    with create_slot(server.dsn, SLOT) as exported:
+        run(pg, statement)
+        with pytest.raises(SourceError, match=r"rewritten or truncated.*public\.t"):
+            read_snapshot(server.dsn, exported.snapshot_name, read)
+
+
+def test_row_security_is_an_error_and_not_a_filter(server, pg):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1), (2)",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "CREATE ROLE reader LOGIN PASSWORD 'pw'",
+        "GRANT USAGE ON SCHEMA public TO reader",
+        "GRANT SELECT ON t TO reader",
+    )
+    read = relations(pg)
+    try:
+        with create_slot(server.dsn, SLOT) as exported:
+            dsn = f"{server.dsn}?user=reader"
+            with pytest.raises(SourceError, match="row-level security"):
+                read_snapshot(dsn, exported.snapshot_name, read)
+    finally:
+        run(pg, "DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_a_snapshot_that_is_gone_is_an_error(server, pg):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    with create_slot(server.dsn, SLOT) as exported:
+        pass
+    until(lambda: not required(pg).active, "the slot is free")
+    with pytest.raises(SourceError, match="cannot use the snapshot"):
+        read_snapshot(server.dsn, exported.snapshot_name, relations(pg))
+
+
+# --- the catalogue ------------------------------------------------------------------------
+
+
+def test_relations_have_the_stream_s_columns_and_the_key_s_order(pg):
+    run(
+        pg,
+        "CREATE TYPE mood AS ENUM ('sad')",
+        "CREATE DOMAIN price AS numeric(8,2)",
+        "CREATE DOMAIN fine_price AS price",
+        "CREATE TABLE t (gone int, b int, a int, n numeric(10,3), w numeric, m mood, p fine_price,"
+        " ps price[], ns numeric(6,1)[], ms mood[], ts timestamptz(3), x xml,"
+        " g int GENERATED ALWAYS AS (a + b) STORED, PRIMARY KEY (a, b) INCLUDE (n))",
+        "ALTER TABLE t DROP gone",
+    )
+    (t,) = relations(pg)
+    assert t.key == ("a", "b")
+    assert t.key_indexes == (1, 0)
+    found = {c.name: (c.type.kind, c.type.precision, c.type.scale) for c in t.columns}
+    assert found == {
+        "b": (Kind.INT, 0, 0),
+        "a": (Kind.INT, 0, 0),
+        "n": (Kind.DECIMAL, 10, 3),
+        "w": (Kind.STRING, 0, 0),
+        "m": (Kind.STRING, 0, 0),
+        "p": (Kind.DECIMAL, 8, 2),
+        "ps": (Kind.ARRAY, 0, 0),
+        "ns": (Kind.ARRAY, 0, 0),
+        "ms": (Kind.ARRAY, 0, 0),
+        "ts": (Kind.TIMESTAMPTZ, 0, 0),
+        "x": (Kind.STRING, 0, 0),
+    }
+    types = {column.name: column.type for column in t.columns}
+    assert types["n"].name == "numeric(10,3)"
+    assert types["ns"].name == "numeric(6,1)[]"
+    assert not types["x"].mapped
+    assert types["ms"].mapped
+
+
+def test_only_permanent_tables_and_roots_are_listed(pg):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE UNLOGGED TABLE u (id int PRIMARY KEY)",
+        "CREATE TEMPORARY TABLE tmp (id int PRIMARY KEY)",
+        "CREATE VIEW v AS SELECT 1 AS id",
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "CREATE SCHEMA pgstuff CREATE TABLE s (id int PRIMARY KEY)",
+    )
+    try:
+        names = [str(table.name) for table in Catalogue(pg).tables()]
+    finally:
+        run(pg, "DROP SCHEMA pgstuff CASCADE")
+    assert names == ["pgstuff.s", "public.p", "public.t"]
+
+
+def test_missing_tables_are_all_named(pg):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE VIEW v AS SELECT 1")
+    with pytest.raises(UncapturableTableError, match=r'"public\.T", "shop\.x", "public\.v"'):
+        relations(pg, "t", "T", "shop.x", "v", "none*")
+
+
+@pytest.mark.parametrize(
+    ("statements", "says"),
+    [
+        (["CREATE TABLE bad (id int)"], "no primary key"),
+        (
+            ["CREATE TABLE bad (id int PRIMARY KEY)", "ALTER TABLE bad REPLICA IDENTITY NOTHING"],
+            "REPLICA IDENTITY NOTHING",
+        ),
+        (
+            [
+                "CREATE TABLE bad (id int PRIMARY KEY, o int NOT NULL UNIQUE)",
+                "ALTER TABLE bad REPLICA IDENTITY USING INDEX bad_o_key",
+            ],
+            "other than its primary key",
+        ),
+        (["CREATE TABLE bad (id int PRIMARY KEY DEFERRABLE)"], "deferrable"),
+        (
+            [
+                "CREATE TABLE bad (a int, g int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)",
+            ],
+            "generated column",
+        ),
+        (
+            [
+                "CREATE TABLE bad (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+                "CREATE TABLE leaf PARTITION OF bad FOR VALUES FROM (0) TO (9)",
+                "ALTER TABLE leaf REPLICA IDENTITY NOTHING",
+            ],
+            r'partition "public\.leaf"',
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_captured_is_refused_by_name(pg, statements, says):
+    run(pg, "CREATE TABLE good (id int PRIMARY KEY)", *statements)
+    with pytest.raises(UncapturableTableError, match=rf'"public\.bad" .*{says}') as caught:
+        relations(pg)
+    assert "good" not in str(caught.value)
+    assert caught.value.hint
+    assert [relation.name.table for relation in relations(pg, "good")] == ["good"]
+
+
+def test_the_primary_key_as_identity_index_is_fine(pg):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    run(pg, "ALTER TABLE t REPLICA IDENTITY USING INDEX t_pkey")
+    assert [relation.identity for relation in relations(pg)] == [ReplicaIdentity.DEFAULT]
+
+
+def test_a_relation_follows_ddl_in_the_stream(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY, n int)")
+    made = capture()
+    run(
+        pg,
+        "INSERT INTO t VALUES (1, 1)",
+        "ALTER TABLE t ADD s numeric(4,1)",
+        "INSERT INTO t VALUES (2, 2, 2.5)",
+        "ALTER TABLE t DROP n",
+        "INSERT INTO t VALUES (3, 3.5)",
+    )
+    changes = made.changes()
+    assert [tuple(column.name for column in c.relation.columns) for c in changes] == [
+        ("id", "n"),
+        ("id", "n", "s"),
+        ("id", "s"),
+    ]
+    assert [tuple(change.row) for change in changes] == [
+        (b"1", b"1"),
+        (b"2", b"2", b"2.5"),
+        (b"3", b"3.5"),
+    ]
+
+
+def test_a_renamed_table_does_not_go_on_in_silence(pg, capture):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    made = capture()
+    run(pg, "ALTER TABLE t RENAME TO s", "INSERT INTO s VALUES (1)")
+    with pytest.raises(UncapturableTableError, match=r'"public\.t" is called "public\.s"'):
+        made.changes()
+
+
+def test_the_same_description_gives_the_same_relation(pg):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    catalogue = Catalogue(pg)
+    (table,) = catalogue.tables()
+    oid = table.relation.oid
+    columns = (StreamColumn("id", 23, -1, True),)
+    message = RelationMessage(oid, "public", "t", ReplicaIdentity.FULL, columns)
+    first = catalogue.resolve(message)
+    assert catalogue.resolve(message) is first
+    run(pg, "DROP TABLE t")  # the stream may be behind: what it describes is still known
+    wider = (*columns, StreamColumn("n", 0xFFFFFFF0, -1, True))
+    later = catalogue.resolve(RelationMessage(oid, "public", "t", ReplicaIdentity.FULL, wider))
+    assert later.key == ("id",)
+    assert not later.columns[1].type.mapped
+    with pytest.raises(UncapturableTableError, match="primary key"):
+        Catalogue(pg).resolve(message)
+
+
+# --- the system ---------------------------------------------------------------------------
+
+
+def test_the_system_says_who_it_is(server, pg):
+    found = identify(server.dsn)
+    assert found.timeline == 1
+    assert found.database == "app"
+    assert [(found.system_id,)] == ask(
+        pg, "SELECT system_identifier::text FROM pg_control_system()"
+    )
+    check_ready(pg)
+    assert ask(pg, "SHOW application_name") == [("changelog",)]
+
+
+def test_a_refused_connection_says_what_to_do(server, pg):
+    wrong = server.dsn.replace(":pw@", ":c4n4ry@")
+    with pytest.raises(ConfigurationError, match="password authentication failed") as caught:
+        connect(wrong)
+    assert "c4n4ry" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match='"nowhere" does not exist'):
+        connect(server.database_dsn("nowhere"))
+    run(pg, "CREATE ROLE plain LOGIN PASSWORD 'pw'")
+    try:
+        with pytest.raises(ConfigurationError, match=r"(?i)replication") as caught:
+            identify(f"{server.dsn}?user=plain")
+        assert "REPLICATION" in caught.value.hint
+        ordinary = connect(f"{server.dsn}?user=plain")
+        with pytest.raises(SourceError, match="cannot make the publication"):
+            ensure_publication(ordinary, PUBLICATION, [TableName("public", "t")])
+        ordinary.close()
+    finally:
+        run(pg, "DROP ROLE plain")
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path):
+    settings = {"wal_level": "replica", "fsync": "off"}
+    with PostgresServer(tmp_path, pick(), settings=settings) as made:
+        run(
+            connect(made.dsn),
+            "CREATE DATABASE ascii ENCODING SQL_ASCII TEMPLATE template0"
+            " LC_COLLATE 'C' LC_CTYPE 'C'",
+        )
+        with pytest.raises(SourceError, match="wal_level is replica") as caught:
+            check_ready(connect(made.dsn))
+        assert "ALTER SYSTEM SET wal_level = logical" in caught.value.hint
+        with pytest.raises(SourceError, match="wal_level"):
+            create_slot(made.dsn, SLOT)
+        run(connect(made.dsn), "ALTER SYSTEM SET wal_level = logical")
+        made.stop()
+        made.start()
+        check_ready(connect(made.dsn))
+        with pytest.raises(SourceError, match="SQL_ASCII"):
+            check_ready(connect(made.database_dsn("ascii")))
+    with pytest.raises(UnavailableSourceError):
+        connect(made.dsn)
+
+
+def test_a_server_that_goes_away_in_a_query_may_be_tried_again(server, pg):
+    session = connect(server.dsn)
+    run(pg, f"SELECT pg_terminate_backend({session.info.backend_pid})")
+    with pytest.raises(UnavailableSourceError):
+        inspect_slot(session, SLOT)
+    assert isinstance(session, psycopg2.extensions.connection)

@@ -1,0 +1,57 @@
+"""Table patterns."""
+
+import pytest
+
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.relation import TableName
+from changelog.source.filter import TableFilter
+
+
+def wants(name, include=("*.*",), exclude=()):
+    return TableFilter(include, exclude).wants(TableName(*name))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("orders", ("public", "orders"), True),
+        ("orders", ("shop", "orders"), False),
+        ("shop.orders", ("shop", "orders"), True),
+        ("shop.*", ("shop", "orders"), True),
+        ("shop.*", ("shop2", "orders"), False),
+        ("*.orders", ("shop", "orders"), True),
+        ("ord*", ("public", "orders"), True),
+        ("ord*", ("public", "word"), False),
+        ("order?", ("public", "orders"), True),
+        ("order?", ("public", "order"), False),
+        ("a+b", ("public", "a+b"), True),
+        ("a+b", ("public", "aab"), False),
+        ("Orders", ("public", "orders"), False),
+        ('"odd.schema"."a""; DROP"', ("odd.schema", 'a"; DROP'), True),
+        ('"a*"', ("public", "a*"), True),
+        ('"a*"', ("public", "ab"), False),
+        ("*.*", ("x", "line\nfeed"), True),
+    ],
+)
+def test_a_pattern_covers_a_table(pattern, name, matches):
+    assert wants(name, [pattern]) is matches
+
+
+def test_excluding_is_stronger_than_including():
+    assert not wants(("public", "orders"), ["*"], ["orders"])
+    assert wants(("public", "other"), ["*"], ["orders"])
+
+
+def test_all_tables_are_wanted_unless_asked_otherwise():
+    assert wants(("any", "table"))
+
+
+def test_only_full_names_have_to_exist():
+    chosen = TableFilter(["a", "b*", 's."t*"', "gone"], ["gone"])
+    assert chosen.named == (TableName("public", "a"), TableName("s", "t*"))
+
+
+@pytest.mark.parametrize("pattern", ["", "a.b.c", ".a", "a.", '"a', 'a"b'])
+def test_a_malformed_pattern_is_refused(pattern):
+    with pytest.raises(ConfigurationError, match="not a table pattern"):
+        TableFilter([pattern])
