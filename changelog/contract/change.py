@@ -11,7 +11,7 @@ from changelog.contract.relation import KeyRow, Relation, Row
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A new row; of a snapshot when `op` is `Op.READ`."""
+    """A new row."""
 
     relation: Relation
     key: KeyRow

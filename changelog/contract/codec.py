@@ -83,7 +83,7 @@ class RowCodec:
             raise EncodeError(f'table "{self.relation.name}", column "{column.name}": {what}')
         try:
             return encode(field)
-        except (ValueError, IndexError, OverflowError, EncodeError) as error:
+        except (ValueError, IndexError, ArithmeticError, EncodeError) as error:
             raise EncodeError(
                 f'table "{self.relation.name}", column "{column.name}" ({column.type.name}): '
                 f"a value has no exact Avro form: {error}",

@@ -21,9 +21,7 @@ class KafkaConnection:
     brokers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def client_config(
-        self, **more: str | int | float | bool
-    ) -> dict[str, str | int | float | bool]:
+    def client_config(self, **more: str | float | bool) -> dict[str, str | int | float | bool]:
         """Give the settings of a confluent-kafka client; `more` uses `_` for `.`."""
         extra = {name.replace("_", "."): value for name, value in more.items()}
         return {"bootstrap.servers": self.brokers, **self.options, **extra}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from changelog.contract.errors import CorruptRecordError
+from changelog.contract.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
@@ -95,7 +95,7 @@ class Frontier:
                 ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
                 since={topic: Position.parse(text) for topic, text in raw["since"].items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
 
 

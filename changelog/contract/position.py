@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from changelog.contract.errors import ConfigurationError
 from changelog.contract.lsn import Lsn
 
 _LAYOUT = struct.Struct(">IQQ")
@@ -54,7 +55,10 @@ class Position(NamedTuple):
             ValueError: the text has another form.
         """
         epoch, lsn, sequence = text.split(":")
-        return cls(int(epoch), Lsn.parse(lsn), int(sequence))
+        try:
+            return cls(int(epoch), Lsn.parse(lsn), int(sequence))
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
 
 
 def snapshot_position(epoch: int, consistent_point: Lsn, sequence: int = 0) -> Position:

@@ -169,7 +169,7 @@ def read_schema(text: str) -> LoggedSchema:
         raw = json.loads(text)
         columns = tuple(_read_field(field) for field in raw["fields"])
         return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns)
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptRecordError(
             f"a schema of the registry is not one that capture writes: {error!r}",
             hint="check that no other program registers schemas under this subject",

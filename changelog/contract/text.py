@@ -7,6 +7,7 @@ Encoding" of the Avro specification.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from datetime import date
@@ -34,9 +35,14 @@ Encoder = Callable[[bytes], bytes]
 
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
+_QUAD = struct.Struct("<Q")
 _UNIX_ORDINAL = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 _ISO_DATE = 10  # characters of YYYY-MM-DD
+_FLOAT_HALFWAY_BITS = 0x1000_0000  # the 29 bits of a double that a float lacks, at one half
+_FLOAT_LOST_BITS = 0x1FFF_FFFF
+_FLOAT_SMALLEST_HALF = 2.0**-150
+_BOOLEANS = {b"t": b"\x01", b"f": b"\x00"}
 _SPECIAL_NUMBERS = {b"NaN", b"Infinity", b"-Infinity"}
 
 
@@ -67,7 +73,10 @@ def _integer(text: bytes) -> bytes:
 
 
 def _boolean(text: bytes) -> bytes:
-    return b"\x01" if text == b"t" else b"\x00"
+    try:
+        return _BOOLEANS[text]
+    except KeyError:
+        raise EncodeError(f"boolean {text!r} is neither t nor f") from None
 
 
 def _double(text: bytes) -> bytes:
@@ -75,10 +84,26 @@ def _double(text: bytes) -> bytes:
 
 
 def _float(text: bytes) -> bytes:
-    return _FLOAT.pack(float(text))
+    """Round a decimal to the nearest float, once.
+
+    `float` rounds to a double first. Where that double falls just between two floats, the second
+    rounding no longer knows on which side the text was: `7.038531e-26` would come out one too low
+    or too high. In that case the double is moved towards the text before it is rounded.
+    """
+    wide = float(text)
+    packed = _FLOAT.pack(wide)
+    (bits,) = _QUAD.unpack(_DOUBLE.pack(wide))
+    halfway = bits & _FLOAT_LOST_BITS == _FLOAT_HALFWAY_BITS
+    if halfway or abs(wide - _FLOAT.unpack(packed)[0]) == _FLOAT_SMALLEST_HALF:
+        exact, rounded = Decimal(text.decode("ascii")), Decimal(wide)
+        if exact != rounded:
+            packed = _FLOAT.pack(math.nextafter(wide, math.inf if exact > rounded else -math.inf))
+    return packed
 
 
 def _bytea(text: bytes) -> bytes:
+    if text[:2] != b"\\x":
+        raise EncodeError("bytea is not in hex form: the session's bytea_output is not hex")
     return encode_bytes(bytes.fromhex(text[2:].decode("ascii")))
 
 
@@ -122,6 +147,8 @@ def micros_of(text: bytes) -> int:
         text = text[:-3]
     day, _, clock = text.partition(b" ")
     clock = clock.removesuffix(b"+00")
+    if clock[8:9] not in {b"", b"."}:
+        raise EncodeError(f"timestamp {text.decode()} is not in UTC: the session's timezone is not")
     fraction = clock[9:]
     micros = (int(clock[0:2]) * 3600 + int(clock[3:5]) * 60 + int(clock[6:8])) * 1_000_000
     if fraction:

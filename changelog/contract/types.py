@@ -125,7 +125,13 @@ def column_type(base: str, formatted: str, *, is_enum: bool = False) -> ColumnTy
 
 
 def array_type(element: ColumnType, formatted: str) -> ColumnType:
-    """Map an array; an element that would need an escape of its own travels as text."""
+    """Map an array; an element that would need an escape of its own travels as text.
+
+    An array of a type that we do not know travels whole as text: its elements may be parted by
+    another character than a comma (`box` has `;`, PostGIS has `:`).
+    """
+    if not element.mapped:
+        return ColumnType(formatted, Kind.STRING, mapped=False)
     if element.has_escape:
         element = ColumnType(element.name, Kind.STRING)
-    return ColumnType(formatted, Kind.ARRAY, element=element, mapped=element.mapped)
+    return ColumnType(formatted, Kind.ARRAY, element=element)
