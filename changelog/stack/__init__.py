@@ -1,1 +1,1 @@
-"""The embedded servers: real PostgreSQL, Kafka, registry, OpenSearch and Valkey without containers."""
+"""The embedded servers, without containers: PostgreSQL, Kafka, registry, OpenSearch, Valkey."""

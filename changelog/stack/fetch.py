@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ def _settle(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> None:
             )
         if is_root():
             fetched.chmod(0o644)
-        os.replace(fetched, make_directory(store / artifact.group) / artifact.file_name)
+        fetched.replace(make_directory(store / artifact.group) / artifact.file_name)
 
 
 def _measure(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> FetchProgress:
