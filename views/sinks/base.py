@@ -1,0 +1,183 @@
+"""What every sink of views does: build a generation aside, seal it, and publish it in one step.
+
+The order is open -> write -> seal, then publish or discard. Between `open` and `publish` no
+reader of the view sees anything of the generation, and `publish` is one atomic request to the
+sink: a rebuild that is killed at any point leaves what served before it, and at most a generation
+that `generations` finds and `discard` removes. Sealed is a mark at the sink itself, so any
+process can tell a whole generation from what a killed one left.
+
+Publishing a generation that was published before is the rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from changelog.contract.errors import SinkError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from views.address import Address
+    from views.sinks.memory import MemoryStore
+
+
+class UnavailableSinkError(SinkError, UnavailableError):
+    """A sink's server does not answer now; trying again later may succeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """Where the sinks of a project are.
+
+    Attributes:
+        warehouse: folder or URI below which each view has its Delta table.
+        search_url: OpenSearch; user and password may be in it.
+        cache_url: Redis or Valkey, `redis://…`; user and password may be in it.
+        memory: what sinks of the kind `memory` share, as a server would be shared.
+        storage_options: what deltalake needs to reach a warehouse that is not a local folder.
+        retry_seconds: how long a server that is busy or away is asked again.
+    """
+
+    warehouse: str
+    search_url: str | None = field(default=None, repr=False)
+    cache_url: str | None = field(default=None, repr=False)
+    memory: MemoryStore | None = field(default=None, repr=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    retry_seconds: float = 60.0
+
+
+class Sink(Protocol):
+    """One view at one place; an instance writes one generation at a time."""
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation.
+
+        Raises:
+            SinkError: the sink holds that generation already, cannot hold such columns exactly,
+                or its stable name belongs to somebody else.
+        """
+        ...
+
+    def write(self, rows: DataFrame) -> None:
+        """Write all rows of the generation, once.
+
+        Raises:
+            SinkError: the sink refuses a row, or is full.
+        """
+        ...
+
+    def seal(self) -> Address:
+        """End writing, and mark the generation as whole.
+
+        Raises:
+            SinkError: the sink does not hold each row under a key of its own.
+        """
+        ...
+
+    def rows(self, generation: int) -> int:
+        """Give the number of rows of a sealed generation."""
+        ...
+
+    def address(self, generation: int) -> Address:
+        """Give the place where a sealed generation can be read, published or not."""
+        ...
+
+    def publish(self, generation: int) -> None:
+        """Let readers see a sealed generation instead of the one they see, in one step.
+
+        Raises:
+            SinkError: there is no such generation, or it is not sealed.
+        """
+        ...
+
+    def discard(self, generation: int) -> None:
+        """Remove a generation, sealed or left by a killed rebuild; none there is no error.
+
+        Raises:
+            SinkError: it is the published one.
+        """
+        ...
+
+    def published(self) -> int | None:
+        """Give the generation that readers see."""
+        ...
+
+    def generations(self) -> list[int]:
+        """List the generations that the sink itself holds, whole or not, in order."""
+        ...
+
+
+@dataclass(slots=True)
+class Opened:
+    """The generation that a sink is writing.
+
+    Attributes:
+        generation: its number.
+        schema: its columns.
+        rows: what was written, None before `write`.
+        written: the number of rows sent, None when only the sink knows it.
+    """
+
+    generation: int
+    schema: StructType
+    rows: DataFrame | None = None
+    written: int | None = None
+
+    def begin(self, rows: DataFrame) -> None:
+        """Take note of the rows; `write` is allowed once."""
+        if self.rows is not None:
+            raise SinkError(f"generation {self.generation} was written already")
+        if rows.schema.simpleString() != self.schema.simpleString():
+            raise SinkError(
+                f"generation {self.generation} was opened for {self.schema.simpleString()}, "
+                f"not {rows.schema.simpleString()}"
+            )
+        self.rows = rows
+
+    def finished(self) -> DataFrame:
+        """Give the rows that were written."""
+        if self.rows is None:
+            raise SinkError(f"generation {self.generation} is sealed before it is written")
+        return self.rows
+
+
+def opened(current: Opened | None, view: str) -> Opened:
+    """Give the generation being written.
+
+    Raises:
+        SinkError: `open` was not called.
+    """
+    if current is None:
+        raise SinkError(f'no generation of view "{view}" is open')
+    return current
+
+
+def refuse_published(view: str, generation: int, published: int | None) -> None:
+    """Raise unless `generation` is another than the published one."""
+    if generation == published:
+        raise SinkError(
+            f'generation {generation} of view "{view}" is published and cannot be removed',
+            hint="publish another generation first",
+        )
+
+
+def not_sealed(view: str, generation: int, there: Sequence[int]) -> SinkError:
+    """Give the error for a generation that is missing or unfinished."""
+    if generation in there:
+        return SinkError(
+            f'generation {generation} of view "{view}" is not sealed',
+            hint="a rebuild was stopped while it wrote; rebuild the view",
+        )
+    return SinkError(f'the sink holds no generation {generation} of view "{view}"')
+
+
+def held_already(view: str, generation: int) -> SinkError:
+    """Give the error for opening a generation that is there."""
+    return SinkError(
+        f'the sink holds generation {generation} of view "{view}" already',
+        hint="discard it or take the next number",
+    )

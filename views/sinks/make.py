@@ -1,0 +1,62 @@
+"""From the name of a kind of sink to the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from changelog.contract.errors import ConfigurationError
+from views.sinks.base import Sink, SinkSettings
+from views.sinks.cache import CacheSink
+from views.sinks.cache_server import CacheServer
+from views.sinks.delta import DeltaSink
+from views.sinks.memory import MemorySink, memory_of
+from views.sinks.search import SearchSink
+from views.sinks.search_server import SearchServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = ("delta", "search", "cache", "memory")
+
+
+def make_sink(
+    kind: str, *, view: str, key: Sequence[str], settings: SinkSettings, spark: SparkSession
+) -> Sink:
+    """Give the sink of one view; no server is asked anything yet.
+
+    Raises:
+        ConfigurationError: there is no such kind, or the settings do not say where it is.
+    """
+    retry = settings.retry_seconds
+    match kind:
+        case "delta":
+            options = settings.storage_options
+            return DeltaSink(
+                view=view,
+                key=key,
+                warehouse=settings.warehouse,
+                spark=spark,
+                storage_options=options,
+            )
+        case "search":
+            url = _given(settings.search_url, kind)
+            return SearchSink(view=view, key=key, server=SearchServer(url, retry))
+        case "cache":
+            url = _given(settings.cache_url, kind)
+            return CacheSink(view=view, key=key, server=CacheServer(url, retry))
+        case "memory":
+            return MemorySink(view=view, key=key, store=memory_of(settings.memory))
+        case _:
+            raise ConfigurationError(
+                f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS[:3])}"
+            )
+
+
+def _given(url: str | None, kind: str) -> str:
+    if not url:
+        raise ConfigurationError(
+            f"a view goes to {kind}, but the settings hold no address for it",
+            hint=f"give the address of {kind} in changelog.toml",
+        )
+    return url

@@ -1,0 +1,195 @@
+"""A view's rows as an id and a JSON document, exactly, in Spark expressions.
+
+The document is one JSON object with a member per column, in order, nulls present:
+
+| Spark type | JSON |
+|---|---|
+| boolean | `true`, `false` |
+| tinyint, smallint, int, bigint | number |
+| float, double | number, the shortest text that reads back; `"NaN"`, `"Infinity"`, `"-Infinity"` |
+| decimal(p, s) | string, plain notation with all s decimals |
+| string | string |
+| binary | string, base64 in one line |
+| date | string `YYYY-MM-DD` |
+| timestamp | string `YYYY-MM-DDTHH:MM:SS.ffffffZ`, in UTC |
+| timestamp_ntz | string, the same without `Z` |
+| array, struct | array, object, by the same rules |
+| map | object, a key as the text that it would have as an id |
+
+The ends of the range of dates and moments are PostgreSQL's `infinity` and `-infinity`, and are
+written as these words. A year after 9999 has its five or six digits; one before 1 is written as
+PostgreSQL does, `0044-03-15 BC`, `0044-03-15T12:00:00.000000Z BC`.
+
+The id is the value of a key of one column as text (a string without quotes), and the compact JSON
+array of the values of a key of several: `["UA",1545]`. It is null when a part of the key is.
+
+`to_json` alone does not do: it writes decimals as numbers, moments in milliseconds and base64 in
+lines. So each value is brought to its text first and `to_json` only puts quotes and commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from changelog.contract.errors import SinkError
+from views.sinks.shape import INTEGERS
+from views.sinks.unique import column
+
+ID = "id"
+DOCUMENT = "document"
+
+_DATE_ENDS = ("+5881580-07-11", "-5877641-06-23")
+_MOMENT_ENDS = ("+294247-01-10 04:00:54.775807", "-290308-12-21 19:59:05.224192")
+_KEEP_NULLS = {"ignoreNullFields": "false"}
+_CLOCK = len("HH:MM:SS.ffffff")
+
+
+def rendered(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Give the columns `id` and `document` of each row.
+
+    Raises:
+        SinkError: the session's settings would change the text of values.
+    """
+    check_session(rows.sparkSession)
+    return rows.select(identity(rows.schema, key).alias(ID), document(rows.schema).alias(DOCUMENT))
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise unless the session renders moments in UTC and decimals in plain notation."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    if zone not in {"UTC", "Etc/UTC", "Z", "+00:00"}:
+        raise SinkError(
+            f"the Spark session's time zone is {zone}", hint="set spark.sql.session.timeZone to UTC"
+        )
+    if spark.conf.get("spark.sql.ansi.enabled") != "true":
+        # Without ANSI a decimal below 1e-6 becomes text with an exponent.
+        raise SinkError(
+            "the Spark session is not in ANSI mode", hint="set spark.sql.ansi.enabled to true"
+        )
+
+
+def document(schema: StructType) -> Column:
+    """Give a row's JSON object."""
+    members = [_plain(column(f.name), f.dataType).alias(f.name) for f in schema.fields]
+    return F.to_json(F.struct(*members), _KEEP_NULLS)
+
+
+def identity(schema: StructType, key: Sequence[str]) -> Column:
+    """Give a row's id, null when a part of its key is null."""
+    if len(key) == 1:
+        return scalar_text(column(key[0]), schema[key[0]].dataType)
+    parts: list[Column] = [F.lit("[")]
+    for place, name in enumerate(key):
+        parts += [F.lit(",")] if place else []
+        parts.append(_json_scalar(column(name), schema[name].dataType))
+    return F.concat(*parts, F.lit("]"))
+
+
+def scalar_text(value: Column, kind: DataType) -> Column:
+    """Give a scalar's JSON text, a string without its quotes."""
+    return _plain(value, kind).cast("string")
+
+
+def _json_scalar(value: Column, kind: DataType) -> Column:
+    if isinstance(kind, (BooleanType, *INTEGERS)):
+        return value.cast("string")
+    quoted = F.to_json(F.array(_plain(value, kind)), _KEEP_NULLS)
+    inner = F.substring(quoted, F.lit(2), F.length(quoted) - F.lit(2))
+    return F.when(value.isNotNull(), inner)
+
+
+def _plain(value: Column, kind: DataType) -> Column:  # noqa: PLR0911 - one for each type
+    """Bring a value to a type that `to_json` writes as this module promises."""
+    match kind:
+        case DecimalType():
+            return value.cast("string")
+        case BinaryType():
+            return F.translate(F.base64(value), "\r\n", "")
+        case DateType():
+            return _date_text(value)
+        case TimestampType():
+            return _moment_text(value.cast("timestamp_ntz"), "Z")
+        case TimestampNTZType():
+            return _moment_text(value, "")
+        case ArrayType() if _changes(kind):
+            return F.transform(value, lambda item: _plain(item, kind.elementType))
+        case StructType() if _changes(kind):
+            members = [
+                _plain(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields
+            ]
+            return F.when(value.isNotNull(), F.struct(*members))
+        case MapType() if _changes(kind):
+            texts = F.transform_keys(value, lambda k, _: scalar_text(k, kind.keyType))
+            return F.transform_values(texts, lambda _, v: _plain(v, kind.valueType))
+        case _:
+            return value
+
+
+def _changes(kind: DataType) -> bool:
+    """Tell whether a type holds something that `to_json` would write otherwise."""
+    match kind:
+        case ArrayType():
+            return _changes(kind.elementType)
+        case StructType():
+            return any(_changes(field.dataType) for field in kind.fields)
+        case MapType():
+            return True
+        case _:
+            changing = (DecimalType, BinaryType, DateType, TimestampType, TimestampNTZType)
+            return isinstance(kind, changing)
+
+
+def _date_text(value: Column) -> Column:
+    text = value.cast("string")
+    return (
+        F.when(_common_year(text), text)
+        .when(text == _DATE_ENDS[0], "infinity")
+        .when(text == _DATE_ENDS[1], "-infinity")
+        .when(F.year(value) > 0, _unsigned(text))
+        .otherwise(F.concat(_before_christ(value, text), F.lit(" BC")))
+    )
+
+
+def _moment_text(value: Column, zone: str) -> Column:
+    """Render a timestamp_ntz; its text in Spark does not depend on the session's time zone."""
+    text = value.cast("string")
+    day, clock = F.substring_index(text, " ", 1), F.substring_index(text, " ", -1)
+    whole = F.when(F.length(clock) == len("HH:MM:SS"), F.concat(clock, F.lit("."))).otherwise(clock)
+    time = F.concat(F.lit("T"), F.rpad(whole, _CLOCK, "0"), F.lit(zone))
+    return (
+        F.when(_common_year(text), F.concat(day, time))
+        .when(text == _MOMENT_ENDS[0], "infinity")
+        .when(text == _MOMENT_ENDS[1], "-infinity")
+        .when(F.year(value) > 0, F.concat(_unsigned(day), time))
+        .otherwise(F.concat(_before_christ(value, day), time, F.lit(" BC")))
+    )
+
+
+def _common_year(text: Column) -> Column:
+    """Tell whether the year is 1 to 9999: Spark writes others with a sign, or as 0000."""
+    return (F.substring(text, 5, 1) == "-") & ~text.startswith("0000")
+
+
+def _unsigned(text: Column) -> Column:
+    return F.ltrim(text, F.lit("+"))
+
+
+def _before_christ(value: Column, day: Column) -> Column:
+    """Give the date of year 0 (1 BC) or earlier, counted as PostgreSQL does."""
+    year = F.format_string("%04d", F.lit(1) - F.year(value))
+    return F.concat(year, F.right(day, F.lit(len("-MM-DD"))))

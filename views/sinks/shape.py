@@ -1,0 +1,102 @@
+"""Which columns a sink can hold exactly; what it cannot is refused before a row is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from changelog.contract.errors import SinkError
+
+TEXTS = (StringType, CharType, VarcharType)
+INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+KEY_TYPES = (
+    *TEXTS,
+    *INTEGERS,
+    BooleanType,
+    DecimalType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+)
+"""Types whose equal values have one text: not floats (-0.0, NaN), not nested ones."""
+SCALARS = (*KEY_TYPES, FloatType, DoubleType)
+
+
+def check_shape(schema: StructType, key: Sequence[str]) -> None:
+    """Raise unless every column and key column is one that all sinks can hold.
+
+    Raises:
+        SinkError: naming the column, its type and what to do.
+    """
+    counted = Counter(name.lower() for name in schema.fieldNames())
+    for name, times in counted.items():
+        if times > 1:
+            raise SinkError(f'{times} columns are called "{name}"', hint="name them with AS")
+    for field in schema.fields:
+        _check_type(field.name, field.dataType)
+    if not key:
+        raise SinkError("a view needs at least one key column")
+    for name in key:
+        _check_key(schema, name)
+
+
+def _check_key(schema: StructType, name: str) -> None:
+    if name not in schema.fieldNames():
+        raise SinkError(
+            f'key column "{name}" is not a column of the view',
+            hint=f"its columns are {', '.join(schema.fieldNames())}",
+        )
+    kind = schema[name].dataType
+    if not isinstance(kind, KEY_TYPES):
+        raise SinkError(
+            f'key column "{name}" is of type {kind.simpleString()}, which has no one text form',
+            hint="cast it to a string, an integer or a decimal",
+        )
+
+
+def _check_type(name: str, kind: DataType) -> None:
+    match kind:
+        case ArrayType():
+            _check_type(f"{name}[]", kind.elementType)
+        case StructType():
+            _check_struct(name, kind)
+        case MapType() if isinstance(kind.keyType, KEY_TYPES):
+            _check_type(f"{name}{{}}", kind.valueType)
+        case _ if isinstance(kind, SCALARS):
+            pass
+        case _:
+            raise SinkError(
+                f'column "{name}" is of type {kind.simpleString()}, which no sink holds exactly',
+                hint="cast it, for example to a string",
+            )
+
+
+def _check_struct(name: str, kind: StructType) -> None:
+    counted = Counter(field.lower() for field in kind.fieldNames())
+    if not counted or max(counted.values()) > 1:
+        raise SinkError(f'column "{name}" is a struct with no field, or with two of one name')
+    for field in kind.fields:
+        _check_type(f"{name}.{field.name}", field.dataType)

@@ -1,0 +1,45 @@
+"""Every row of a view has a key of its own, with no null in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from changelog.contract.errors import SinkError
+
+
+def column(name: str) -> Column:
+    """Give a top-level column by its name, whatever characters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
+    """Raise when two rows share a key or a key holds a null; runs one Spark job over the key.
+
+    Raises:
+        SinkError: naming one such key.
+    """
+    names = [column(name) for name in key]
+    null = reduce(or_, (name.isNull() for name in names))
+    times = rows.select(*names).groupBy(*names).agg(F.count(F.lit(1)).alias("times of the key"))
+    found = times.where((column("times of the key") > 1) | null).limit(1).collect()
+    if found:
+        raise not_unique(key, tuple(found[0])[:-1])
+
+
+def not_unique(key: Sequence[str], values: Sequence[object]) -> SinkError:
+    """Give the error for a key that is null in part or that several rows share."""
+    text = ", ".join(f"{name}={value!r}" for name, value in zip(key, values, strict=True))
+    if any(value is None for value in values):
+        return SinkError(
+            f"a row has a null in its key ({text})",
+            hint="leave such rows out, or take columns that are never null as the key",
+        )
+    return SinkError(
+        f"several rows share one key ({text})",
+        hint="declare the key that the rows really have, or aggregate them",
+    )
