@@ -28,6 +28,13 @@ SELECT EXISTS (SELECT FROM pg_publication_rel
                 WHERE prpubid = %(oid)s AND (prqual IS NOT NULL OR prattrs IS NOT NULL))
     OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = %(oid)s)
 """
+# Changes with every statement that touches the publication, also one that is undone later.
+_VERSION = """
+SELECT format('%%s:%%s:', p.oid, p.xmin)
+       || coalesce((SELECT string_agg(format('%%s:%%s', r.prrelid, r.xmin), ',' ORDER BY r.prrelid)
+                      FROM pg_publication_rel r WHERE r.prpubid = p.oid), '')
+  FROM pg_publication p WHERE p.pubname = %s
+"""
 _VERSION_15 = 150_000
 
 
@@ -76,6 +83,21 @@ def ensure_publication(
             alter = sql.SQL("ALTER PUBLICATION {} SET TABLE {}")
             cursor.execute(alter.format(sql.Identifier(name), _names(wanted)))
         return PublicationChange(False, wanted - there, there - wanted)
+
+
+def publication_version(connection: Connection, name: str) -> str | None:
+    """Give a text that changes whenever the publication does; None when it is missing.
+
+    PostgreSQL 18 leaves out the changes of a missing publication with no more than a warning in
+    its own log, and every version obeys when someone takes a table out: the stream goes on and
+    rows are lost without a word. A version that is still the same, read after the stream has
+    come to some LSN, proves that the publication was whole up to there.
+    """
+    what = f'cannot read the publication "{name}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_VERSION, (name,))
+        row = cursor.fetchone()
+    return None if row is None else str(row[0])
 
 
 def drop_publication(connection: Connection, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg2
 import pytest
 from psycopg2 import sql
+from psycopg2.extensions import quote_ident
 
 from changelog.contract.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.errors import (
@@ -26,12 +27,12 @@ from changelog.contract.relation import UNCHANGED, Relation, ReplicaIdentity, Ta
 from changelog.contract.types import Kind
 from changelog.source.assemble import Assembler, Changed, Committed, Emitted, Event
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
-from changelog.source.connect import Connection, connect
+from changelog.source.connect import Connection, connect, connect_replication
 from changelog.source.fetch import fetch_columns
 from changelog.source.filter import TableFilter
 from changelog.source.message import emit
 from changelog.source.pgoutput import RelationMessage, StreamColumn, decode
-from changelog.source.publication import drop_publication, ensure_publication
+from changelog.source.publication import drop_publication, ensure_publication, publication_version
 from changelog.source.slot import (
     SlotBusyError,
     SlotStatus,
@@ -49,6 +50,7 @@ from changelog.stack.postgres import PostgresServer
 pytestmark = pytest.mark.services
 
 DEADLINE_S = 30.0
+PAUSE = threading.Event()
 SLOT, PUBLICATION = "t_slot", 't publication, "odd"'
 
 
@@ -93,6 +95,7 @@ def until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        PAUSE.wait(0.002)  # lets other threads run
 
 
 def required(connection: Connection) -> SlotStatus:
@@ -411,6 +414,26 @@ def test_an_idle_stream_before_its_first_message_leaves_the_slot_where_it_is(pg,
     until_confirmed(pg, made.stream.server_wal_end)
 
 
+def test_psycopg2_s_own_reader_would_have_moved_the_slot(server, pg):
+    """The twin of the two tests above: the hazard is there."""
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
+    ensure_publication(pg, PUBLICATION, [TableName("public", "t")])
+    with create_slot(server.dsn, SLOT) as exported:
+        start = exported.consistent_point
+    connection = connect_replication(server.dsn)
+    cursor = connection.cursor()
+    options = {"proto_version": 1, "publication_names": quote_ident(PUBLICATION, connection)}
+    cursor.start_replication(SLOT, start_lsn=start, options=options, status_interval=1)
+    run(pg, "INSERT INTO elsewhere SELECT generate_series(1, 1000)")
+
+    def moved():
+        assert cursor.read_message() is None
+        return confirmed(pg) > start
+
+    until(moved, "the slot moves although nobody acknowledged anything")
+    connection.close()
+
+
 def test_a_caller_that_does_not_read_keeps_the_connection_by_its_status(pg, capture):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY, v text)")
     made = capture()
@@ -455,14 +478,33 @@ def test_a_lost_connection_may_be_tried_again(pg, capture):
         poll_until_lost()
 
 
-def test_a_missing_publication_is_said(pg, capture):
+def test_a_missing_publication_does_not_pass_in_silence(pg, capture):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
     made = capture()
+    before = publication_version(pg, PUBLICATION)
+    assert before is not None
+    assert publication_version(pg, PUBLICATION) == before
     drop_publication(pg, PUBLICATION)
     run(pg, "INSERT INTO t VALUES (1)")
-    with pytest.raises(SourceError, match="publication") as caught:
-        made.up_to_now()
-    assert not isinstance(caught.value, UnavailableSourceError)
+    assert publication_version(pg, PUBLICATION) is None
+    if pg.server_version >= 180_000:  # the stream itself says nothing: hence the version
+        assert made.changes() == []
+    else:
+        with pytest.raises(SourceError, match="publication") as caught:
+            made.up_to_now()
+        assert not isinstance(caught.value, UnavailableSourceError)
+
+
+def test_a_publication_that_was_changed_and_changed_back_has_another_version(pg):
+    run(pg, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    names = [TableName("public", "a"), TableName("public", "b")]
+    ensure_publication(pg, PUBLICATION, names)
+    before = publication_version(pg, PUBLICATION)
+    ensure_publication(pg, PUBLICATION, names)
+    assert publication_version(pg, PUBLICATION) == before
+    ensure_publication(pg, PUBLICATION, names[:1])
+    ensure_publication(pg, PUBLICATION, names)
+    assert publication_version(pg, PUBLICATION) != before
 
 
 # --- slots and publications ---------------------------------------------------------------
@@ -608,7 +650,8 @@ def test_values_of_a_snapshot_equal_those_of_the_stream(server, pg):
     )
     insert = (
         "INSERT INTO t VALUES ({}, E'tab\\there\\nline\\\\back\\r\\b\\f\\x0b\\\\N', 'ab',"
-        " '\\x005c6e', 'NaN', 'happy \\ ''x''', 1.5, ARRAY['a,b', NULL, '\"', '\\N'], '{{\"k\": \"\\\\n\"}}',"
+        " '\\x005c6e', 'NaN', 'happy \\ ''x''', 1.5,"
+        " ARRAY['a,b', NULL, '\"', '\\N'], '{{\"k\": \"\\\\n\"}}',"
         " 1e-30, 'infinity', true, '')"
     )
     run(pg, insert.format(1))
@@ -663,7 +706,12 @@ def test_snapshot_and_stream_meet_exactly_under_a_writer(server, pg):
             ((*rows,),) = read_snapshot(server.dsn, exported.snapshot_name, read, 2).values()
             made = Capture(server.dsn, pg, exported.consistent_point, read)
         start = len(written)
-        until(lambda: len(written) > start + 200, "it writes under the stream")
+
+        def written_while_read():
+            made.poll()
+            return len(written) > start + 200
+
+        until(written_while_read, "it writes under the stream")
     finally:
         stop.set()
         writer.join()
