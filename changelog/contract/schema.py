@@ -143,7 +143,7 @@ class LoggedSchema:
 def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro schema is JSON
     if isinstance(raw, dict):
         if raw["type"] == "array":
-            item = next(branch for branch in raw["items"] if branch != "null")
+            item, *_ = [branch for branch in raw["items"] if branch != "null"]
             element = _read_plain(item, pg_type.removesuffix("[]"))
             return ColumnType(pg_type, Kind.ARRAY, element=element)
         if raw.get("logicalType") == "decimal":
@@ -154,7 +154,7 @@ def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro
 
 def _read_field(raw: dict[str, Any]) -> LoggedColumn:
     union = raw["type"] if isinstance(raw["type"], list) else [raw["type"]]
-    plain = next(branch for branch in union if branch != "null")
+    plain, *_ = [branch for branch in union if branch != "null"]
     read = _read_plain(plain, raw["pg_type"])
     return LoggedColumn(raw["name"], raw["column"], read, "null" in union)
 
@@ -169,7 +169,7 @@ def read_schema(text: str) -> LoggedSchema:
         raw = json.loads(text)
         columns = tuple(_read_field(field) for field in raw["fields"])
         return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns)
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptRecordError(
             f"a schema of the registry is not one that capture writes: {error!r}",
             hint="check that no other program registers schemas under this subject",

@@ -1,0 +1,125 @@
+"""Topic names, required settings, partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import ConfigurationError, SlotError
+from changelog.contract.partition import murmur2, partition_of
+from changelog.contract.relation import TableName
+from changelog.contract.topic import TopicSettings, frontier_topic, topic_name, topic_names
+
+
+@pytest.mark.parametrize(
+    ("table", "prefix", "topic"),
+    [
+        (("public", "flights"), "", "flights"),
+        (("sales", "orders"), "", "sales.orders"),
+        (("sales", "orders"), "shop", "shop.sales.orders"),
+        (("public", "Bestellung (alt)"), "", "Bestellung__alt_"),
+        (("public", "é"), "shop", "shop._"),
+        (("public", "."), "", "_"),
+        (("public", ".."), "", "__"),
+    ],
+)
+def test_a_topic_is_named_after_its_table(table: tuple[str, str], prefix: str, topic: str) -> None:
+    assert topic_name(TableName(*table), prefix) == topic
+
+
+def test_a_name_that_kafka_cannot_hold_is_refused() -> None:
+    assert len(topic_name(TableName("public", "t" * 249))) == 249
+    with pytest.raises(ConfigurationError, match="250 characters"):
+        topic_name(TableName("public", "t" * 250))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("public", "a b"), ("public", "a_b")),
+        (("public", "x.y"), ("x", "y")),
+        (("public", "x_y"), ("x", "y")),
+    ],
+)
+def test_two_tables_that_would_share_a_topic_are_both_named(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        topic_names([TableName(*first), TableName(*second)])
+    assert str(TableName(*first)) in str(caught.value)
+    assert str(TableName(*second)) in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "shop"])
+def test_a_table_may_not_take_the_topic_of_the_frontiers(prefix: str) -> None:
+    assert frontier_topic(prefix) == topic_name(TableName("public", "_frontier"), prefix)
+    with pytest.raises(ConfigurationError, match="the frontier"):
+        topic_names([TableName("public", "_frontier")], prefix)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("cleanup.policy", "compact,delete", "cleanup.policy is compact,delete"),
+        ("cleanup.policy", "delete", "cleanup.policy is delete"),
+        ("message.timestamp.type", "CreateTime", "message.timestamp.type is CreateTime"),
+        ("min.compaction.lag.ms", "0", "min.compaction.lag.ms is 0"),
+        ("min.compaction.lag.ms", "", "min.compaction.lag.ms is not set"),
+        ("delete.retention.ms", "1000", "delete.retention.ms is 1000"),
+        ("max.compaction.lag.ms", "1", "max.compaction.lag.ms is 1"),
+    ],
+)
+def test_a_setting_that_loses_rows_is_named(name: str, value: str, found: str) -> None:
+    wanted = TopicSettings()
+    differences = wanted.differences({**wanted.to_config(), name: value})
+    assert len(differences) == 1
+    assert differences[0].startswith(found)
+
+
+def test_the_required_settings_are_their_own_proof() -> None:
+    wanted = TopicSettings()
+    config = wanted.to_config()
+    assert config["cleanup.policy"] == "compact"
+    assert config["message.timestamp.type"] == "LogAppendTime"
+    assert int(config["min.compaction.lag.ms"]) == 6 * 3600 * 1000
+    assert int(config["delete.retention.ms"]) == 7 * 24 * 3600 * 1000
+    assert wanted.differences(config) == []
+    assert wanted.differences({**config, "max.compaction.lag.ms": str(2**63 - 1)}) == []
+
+
+# From the tests of Apache Kafka's Java client (UtilsTest.testMurmur2).
+@pytest.mark.parametrize(
+    ("key", "java"),
+    [
+        ("21", -973932308),
+        ("foobar", -790332482),
+        ("a-little-bit-long-string", -985981536),
+        ("a-little-bit-longer-string", -1486304829),
+        ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        ("abc", 479470107),
+        ("", 275646681),
+    ],
+)
+def test_the_partitioner_hashes_as_the_java_client_does(key: str, java: int) -> None:
+    assert murmur2(key.encode()) == java % 2**32
+    assert partition_of(key.encode(), 7) == (java & 0x7FFFFFFF) % 7
+
+
+def test_connections_keep_their_options_out_of_sight() -> None:
+    kafka = KafkaConnection(brokers="b:9092", options={"sasl.password": "canary"})
+    registry = RegistryConnection(
+        url="http://ann:canary@r:8081", options={"basic.auth.user.info": "ann:canary"}
+    )
+    assert "canary" not in repr(kafka)
+    assert "canary" not in str(registry)
+    assert kafka.client_config(group_id="g") == {
+        "bootstrap.servers": "b:9092",
+        "sasl.password": "canary",
+        "group.id": "g",
+    }
+    assert registry.client_config()["url"] == "http://ann:canary@r:8081"
+
+
+def test_an_error_says_the_facts_then_the_hint() -> None:
+    assert str(SlotError("slot is gone")) == "slot is gone"
+    assert str(SlotError("slot is gone", hint="make it")) == "slot is gone | hint: make it"
