@@ -7,6 +7,7 @@ the embedded servers of the project's own `.stack` folder, when they are up.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
@@ -18,14 +19,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import ConfigurationError
+from changelog.contract.errors import ConfigurationError, StackError
 from changelog.contract.topic import (
     DEFAULT_DELETE_RETENTION_MS,
     DEFAULT_MIN_COMPACTION_LAG_MS,
     TopicSettings,
 )
 from changelog.stack.endpoints import Endpoints
-from changelog.stack.stack import read_endpoints
+from changelog.stack.stack import Stack
+
+log = logging.getLogger("changelog.config")
 
 FILE_NAME = "changelog.toml"
 STACK_FOLDER = ".stack"
@@ -245,9 +248,12 @@ class _Endpoints:
         self._found: Endpoints | None = None
 
     def find(self, name: str) -> str | None:
-        if self._found is None:
-            self._found = read_endpoints(self._directory)
-        value: str | None = getattr(self._found, name) if self._found else None
+        if self._found is None and self._directory.is_dir():
+            try:
+                self._found = Stack(self._directory).endpoints()
+            except StackError as error:
+                log.debug("%s", error)
+        value: str | None = getattr(self._found, name, None)
         return value
 
     def need(self, name: str, setting: str) -> str:

@@ -26,7 +26,7 @@ from changelog.source.assemble import Assembler
 from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
 from changelog.source.message import emit
-from changelog.source.slot import check_slot, drop_slot, inspect_slot, keep_slot
+from changelog.source.slot import SlotStatus, check_slot, drop_slot, inspect_slot, keep_slot
 from changelog.source.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
@@ -67,15 +67,16 @@ class CaptureSession:
         """Bring the log to a first exact cut of this life; None when stopped before that."""
         record = ground.frontiers.last(self._capture.slot)
         status = inspect_slot(ground.connection, self._capture.slot)
-        written = last_positions(self._settings.kafka, record, list(ground.topics.values()))
+        written = last_positions(
+            self._settings.kafka,
+            ground.frontiers,
+            record.frontier if record else None,
+            list(ground.topics.values()),
+        )
         begin = decide(
             slot_name=self._capture.slot,
             frontier=record.frontier if record else None,
-            slot=status
-            and SlotFacts(
-                confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
-                lost=status.wal_status == "lost",
-            ),
+            slot=_facts(status),
             system_id=ground.system.system_id,
             timeline=ground.system.timeline,
             last_epoch=written.last_epoch,
@@ -185,6 +186,15 @@ class CaptureSession:
             )
             log.info("streaming from %s", seed.lsn)
             loop.run(until, self._around.stop)
+
+
+def _facts(status: SlotStatus | None) -> SlotFacts | None:
+    if status is None:
+        return None
+    return SlotFacts(
+        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
+        lost=status.wal_status == "lost",
+    )
 
 
 def _nudge(connection: Connection) -> None:

@@ -12,13 +12,11 @@ from typing import Protocol
 
 from changelog.capture.tables import CapturedTables
 from changelog.contract.change import Change, Tombstone, Truncate, Upsert, records_of
-from changelog.contract.headers import Op, encode_headers
+from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of
 from changelog.contract.position import Position
 from changelog.contract.relation import UNCHANGED, Field, KeyRow, Relation, Row
-
-Headers = list[tuple[str, bytes]]
 
 
 class Log(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,12 +43,24 @@ def encode_ts(ts_us: int) -> bytes:
     return _TS_LAYOUT.pack(ts_us)
 
 
-def encode_headers(position: Position, op: Op, ts_us: int) -> list[tuple[str, bytes]]:
+Headers = list[tuple[str, str | bytes | None]]
+"""Headers as the producer takes them; ours are bytes."""
+
+
+def encode_headers(position: Position, op: Op, ts_us: int) -> Headers:
     """Give the three headers in the order in which they stand on the record."""
     return [(POSITION, position.to_bytes()), (OP, op.value), (TS, encode_ts(ts_us))]
 
 
-def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> RecordHeaders:
+def _bytes(value: str | bytes | None) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+RawHeaders = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
+"""Headers as the clients of Kafka give them."""
+
+
+def decode_headers(headers: RawHeaders | None) -> RecordHeaders:
     """Read the three headers of a record.
 
     Raises:
@@ -56,9 +68,9 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Record
     """
     found = dict(headers or ())
     try:
-        position = Position.from_bytes(found[POSITION] or b"")
+        position = Position.from_bytes(_bytes(found[POSITION]))
         op = Op(found[OP])
-        (ts_us,) = _TS_LAYOUT.unpack(found[TS] or b"")
+        (ts_us,) = _TS_LAYOUT.unpack(_bytes(found[TS]))
     except KeyError as error:
         raise CorruptRecordError(f"record header {error} is missing") from error
     except (ValueError, struct.error) as error:

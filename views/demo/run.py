@@ -103,7 +103,6 @@ def run_demo(
     """
     write_demo_project(directory)
     stack = Stack(directory / STACK_FOLDER, with_=("search", "cache"))
-    stack.prepare()
     clock = _Clock(say)
     with stack:
         clock.done("servers", "PostgreSQL, Kafka, registry, OpenSearch, Valkey")
