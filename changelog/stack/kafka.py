@@ -40,7 +40,7 @@ _PROPERTIES: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # After a kill the broker cannot register again before its old session has expired (default 9 s).
+    # After a kill the broker cannot register again before its old session expires (9 s).
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",

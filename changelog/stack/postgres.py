@@ -93,8 +93,15 @@ class PostgresServer(Server):
     def prepare(self) -> None:
         """Make the database cluster if there is none and write its settings."""
         data = self.work_directory
-        if not (data / "PG_VERSION").is_file():
+        made_by = data / "PG_VERSION"
+        if not made_by.is_file():
             self._init_cluster(data)
+        if made_by.read_text("utf-8").strip() != str(self._version):
+            raise StackError(
+                f"{data} was made by PostgreSQL {made_by.read_text('utf-8').strip()},"
+                f" not {self._version}",
+                hint="ask for that version, or give another directory",
+            )
         lines = [f"{name} = '{_quoted(value)}'\n" for name, value in self._settings.items()]
         (data / "stack.conf").write_text("".join(lines), "utf-8")
         own(data / "stack.conf", server_user())

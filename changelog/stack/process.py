@@ -143,6 +143,6 @@ def _runs(process: psutil.Process) -> bool:
         del _children[process.pid]
         return False
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False

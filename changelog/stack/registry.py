@@ -58,7 +58,7 @@ class RegistryServer(Server):
             "apicurio.storage.sql.kind": "postgresql",
             "apicurio.datasource.url": f"jdbc:postgresql://{LOOPBACK}:{self._postgres.port}/{DATABASE}",
             "apicurio.datasource.username": SUPERUSER,
-            # The stack's PostgreSQL trusts loopback; Quarkus takes an empty value for a missing one.
+            # PostgreSQL here trusts loopback; Quarkus takes an empty value for a missing one.
             "apicurio.datasource.password": "unused",
             "apicurio.datasource.jdbc.initial-size": "2",
             "apicurio.datasource.jdbc.min-size": "1",

@@ -100,6 +100,15 @@ class Server(ABC):
         """Whether the server was started and ended without being stopped."""
         return self._mark_path.exists() and not self.running
 
+    def state(self) -> str:
+        """Say in one word how the server is: ready, starting, paused, crashed or stopped."""
+        process = self._process()
+        if process is None:
+            return "crashed" if self.crashed else "stopped"
+        if process.status() == psutil.STATUS_STOPPED:
+            return "paused"
+        return "ready" if self.is_ready() else "starting"
+
     def memory_bytes(self) -> int:
         """Return the resident memory of the server and its children."""
         process = self._process()
@@ -114,11 +123,12 @@ class Server(ABC):
     def start(self) -> float:
         """Start the server unless it runs, wait until it is ready; return the seconds it took."""
         begun = time.monotonic()
-        start_of_log = 0
         try:
-            if not self.running:
-                start_of_log = self._start_process()
-            self._wait_ready(start_of_log)
+            if self.running:
+                self.resume()
+                self._wait_ready(None)
+            else:
+                self._wait_ready(self._start_process())
             self.complete()
         except OSError as error:
             raise self._refused(error) from error
@@ -216,13 +226,14 @@ class Server(ABC):
             )
         return spawn(launch, self.log_path)
 
-    def _wait_ready(self, start_of_log: int) -> None:
+    def _wait_ready(self, start_of_log: int | None) -> None:
+        """Wait until the server serves; one that this call started is stopped if it does not."""
         settled = wait_until(lambda: not self.running or self.is_ready(), _READY_SECONDS)
         if settled and self.running:
             return
         what = "ended while it started" if settled else f"not ready after {_READY_SECONDS:.0f} s"
-        tail = self.tail(start_of_log=start_of_log)
-        if not settled:
+        tail = self.tail(start_of_log=start_of_log or 0)
+        if start_of_log is not None:
             self.stop()
         hint = f"the whole log: {self.log_path}"
         if "No space left on device" in tail:

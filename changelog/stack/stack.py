@@ -1,0 +1,338 @@
+"""The whole stack: which servers, on which ports, started together and recovered after a crash.
+
+    with Stack(Path(".stack")) as stack:
+        print(stack.endpoints().postgres)
+
+`up` may be called in any state. It leaves alone what runs, recovers what crashed and starts what is
+missing. Servers outlive the process that started them; only the context manager ends them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from changelog.contract.errors import ConfigurationError, LockedError, StackError
+from changelog.stack import ports as port_choice
+from changelog.stack.artifacts import KAFKA_JARS, OPENSEARCH, REGISTRY, Artifact
+from changelog.stack.cache import CacheServer
+from changelog.stack.endpoints import Endpoints
+from changelog.stack.fetch import resolve
+from changelog.stack.kafka import KafkaServer
+from changelog.stack.places import make_directory
+from changelog.stack.postgres import PostgresServer
+from changelog.stack.registry import RegistryServer
+from changelog.stack.search import SearchServer
+from changelog.stack.server import Server
+from changelog.stack.state import StackState, read_state, write_state
+
+ALWAYS = ("postgres", "kafka", "registry")
+ON_REQUEST = ("search", "cache")
+_LISTENERS: Mapping[str, tuple[str, ...]] = {
+    "postgres": ("postgres",),
+    "kafka": ("kafka", "kafka_controller"),
+    "registry": ("registry", "registry_management"),
+    "search": ("search", "search_transport"),
+    "cache": ("cache",),
+}
+_ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
+    "kafka": KAFKA_JARS,
+    "registry": (REGISTRY,),
+    "search": (OPENSEARCH,),
+}
+_LOCK_SECONDS = 180.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """One server of a stack: `state` is ready, starting, paused, crashed or stopped."""
+
+    name: str
+    state: str
+    url: str
+    pid: int | None
+    memory_bytes: int
+    log: Path
+
+
+class Stack:
+    """The embedded servers of one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        with_: Collection[str] = (),
+        postgres_settings: Mapping[str, str] | None = None,
+        postgres_version: int = 16,
+        kafka_properties: Mapping[str, str] | None = None,
+        ports: Mapping[str, int] | None = None,
+    ) -> None:
+        """Describe the stack; nothing starts yet.
+
+        Args:
+            directory: for data, logs and state; made by `up`.
+            with_: servers beside PostgreSQL, Kafka and registry: "search", "cache".
+            postgres_settings: for postgresql.conf, over the defaults.
+            postgres_version: 16 or 18; what an existing directory was made with.
+            kafka_properties: for the broker, over the defaults.
+            ports: fixed ports by part, such as {"postgres": 5433}; the rest is chosen freely.
+        """
+        unknown = sorted({*with_} - {*ON_REQUEST}) + sorted({*(ports or {})} - {*_LISTENERS})
+        if unknown:
+            raise ConfigurationError(
+                f"the stack has no part {unknown[0]!r}",
+                hint=f"parts on request are {', '.join(ON_REQUEST)}",
+            )
+        self.directory = directory.absolute()
+        self._with = tuple(with_)
+        self._postgres_settings = postgres_settings
+        self._postgres_version = postgres_version
+        self._kafka_properties = kafka_properties
+        self._fixed = dict(ports or {})
+
+    def up(self, on_progress: Say | None = None) -> Endpoints:
+        """Start or recover what does not run; return the endpoints when all of it is ready.
+
+        If one server cannot be started, those that this call started are stopped again.
+        """
+        say = on_progress or _say_nothing
+        make_directory(self.directory)
+        with self._locked():
+            state = self._settle_ports(say)
+            servers = self._servers(state)
+            absent = [server for server in servers.values() if not server.running]
+            needed = [each for server in absent for each in _ARTIFACTS.get(server.name, ())]
+            resolve(needed)
+            for server in absent:
+                if server.crashed:
+                    say(f"{server.name}: ended unexpectedly, recovering")
+            try:
+                _start_all(servers, absent, say)
+            except BaseException:
+                _stop_all(absent)
+                raise
+        return _endpoints(servers)
+
+    def down(self) -> list[str]:
+        """Stop every server; return the names of those that ran. The data stays."""
+        if not self.directory.is_dir():
+            return []
+        with self._locked():
+            servers = [*self._servers(read_state(self.directory)).values()] or self._leftovers()
+            running = [server.name for server in servers if server.running]
+            _stop_all(servers)
+        return running
+
+    def status(self) -> list[PartStatus]:
+        """Say how each part is that this stack ever had."""
+        return [_status(each) for each in self._servers(read_state(self.directory)).values()]
+
+    def endpoints(self) -> Endpoints:
+        """Return the endpoints of a stack of which every part runs."""
+        servers = self._servers(read_state(self.directory))
+        absent = [name for name in (*ALWAYS, *servers) if not _runs(servers.get(name))]
+        if absent:
+            raise StackError(
+                f"the stack in {self.directory} does not run: no {absent[0]}",
+                hint="start it with `changelog stack up`",
+            )
+        return _endpoints(servers)
+
+    def server(self, name: str) -> Server:
+        """Return one server, to stop, start, kill, pause or resume it on its port."""
+        servers = self._servers(read_state(self.directory))
+        if name not in servers:
+            known = ", ".join(servers) or "none: the stack was never up"
+            raise ConfigurationError(f"the stack has no part {name!r}", hint=f"its parts: {known}")
+        return servers[name]
+
+    def __enter__(self) -> Self:
+        """Bring the stack up."""
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the stack down."""
+        self.down()
+
+    def _leftovers(self) -> list[Server]:
+        """Return the servers of a stack whose state file was lost; good for stopping only."""
+        parts = tuple(part for part in _LISTENERS if (self.directory / part).is_dir())
+        nowhere = {name: 0 for names in _LISTENERS.values() for name in names}
+        servers = self._servers(StackState(parts, nowhere)) if parts else {}
+        return [server for name, server in servers.items() if name in parts]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self.directory / "stack.lock")
+        try:
+            lock.acquire(timeout=_LOCK_SECONDS)
+        except Timeout as error:
+            raise LockedError(
+                f"another command has worked on the stack in {self.directory}"
+                f" for {_LOCK_SECONDS:.0f} s",
+                hint="wait for it, or end it",
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _settle_ports(self, say: Say) -> StackState:
+        """Keep the port of each part that runs or whose port is free; choose the others anew."""
+        before = read_state(self.directory)
+        if not before.parts:
+            _stop_all(self._leftovers())
+        parts = tuple(dict.fromkeys((*ALWAYS, *before.parts, *self._with)))
+        known = self._servers(before)
+        chosen = dict(before.ports)
+        for part in parts:
+            running = _runs(known.get(part))
+            fixed = self._fixed.get(part)
+            if running and fixed not in {None, chosen[part]}:
+                raise StackError(
+                    f"{part} runs on port {chosen[part]}, not {fixed}",
+                    hint="take the stack down first",
+                )
+            if not running:
+                chosen |= _ports_of(part, chosen, fixed, say)
+        state = StackState(parts, chosen)
+        write_state(self.directory, state)
+        return state
+
+    def _servers(self, state: StackState) -> dict[str, Server]:
+        """Describe the servers of `state`, in the order in which they depend on each other."""
+        home, ports = self.directory, state.ports
+        if not state.parts:
+            return {}
+        postgres = PostgresServer(
+            home / "postgres",
+            ports["postgres"],
+            version=self._postgres_version,
+            settings=self._postgres_settings,
+        )
+        servers: list[Server] = [
+            postgres,
+            KafkaServer(
+                home / "kafka",
+                ports["kafka"],
+                ports["kafka_controller"],
+                properties=self._kafka_properties,
+            ),
+            RegistryServer(
+                home / "registry", ports["registry"], ports["registry_management"], postgres
+            ),
+        ]
+        if "search" in state.parts:
+            servers.append(
+                SearchServer(home / "search", ports["search"], ports["search_transport"])
+            )
+        if "cache" in state.parts:
+            servers.append(CacheServer(home / "cache", ports["cache"]))
+        return {server.name: server for server in servers}
+
+
+def _start_all(servers: Mapping[str, Server], absent: Sequence[Server], say: Say) -> None:
+    """Start all at once, except that the registry waits for its database.
+
+    The first failure stops the `absent` ones, so that no other start is waited for in vain.
+    """
+
+    def start(names: Iterable[str]) -> None:
+        for name in names:
+            seconds = servers[name].start()
+            if servers[name] in absent:
+                say(f"{name}: ready in {seconds:.1f} s")
+
+    chains: list[tuple[str, ...]] = [("postgres", "registry")]
+    chains += [(name,) for name in servers if name not in chains[0]]
+    with ThreadPoolExecutor(len(chains), thread_name_prefix="stack") as pool:
+        futures = [pool.submit(start, chain) for chain in chains]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:
+            _stop_all(absent)
+            raise
+
+
+def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for listener in _LISTENERS[part]:
+        known = chosen.get(listener)
+        if fixed is not None and listener == part:
+            ports[listener] = fixed
+        elif known is not None and _soon_free(known):
+            ports[listener] = known
+        else:
+            ports[listener] = port_choice.pick([*chosen.values(), *ports.values()])
+            if known is not None:
+                say(f"{listener}: port {known} is taken now, using {ports[listener]}")
+    return ports
+
+
+def _soon_free(port: int) -> bool:
+    """Give a server that was killed a moment ago the time to let go of its port."""
+    deadline = time.monotonic() + 1.0
+    while not port_choice.is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _stop_all(servers: Sequence[Server]) -> None:
+    """Stop the servers at once, except that PostgreSQL waits for the registry."""
+    others = [server for server in servers if server.name != "postgres"]
+    with ThreadPoolExecutor(max(1, len(others)), thread_name_prefix="stack") as pool:
+        for _ in pool.map(lambda server: server.stop(), others):
+            pass
+    for server in servers:
+        if server.name == "postgres":
+            server.stop()
+
+
+def _runs(server: Server | None) -> bool:
+    return server is not None and server.running
+
+
+def _endpoints(servers: Mapping[str, Server]) -> Endpoints:
+    return Endpoints(
+        postgres=servers["postgres"].url,
+        brokers=servers["kafka"].url,
+        schema_registry=servers["registry"].url,
+        search=servers["search"].url if "search" in servers else None,
+        cache=servers["cache"].url if "cache" in servers else None,
+    )
+
+
+def _status(server: Server) -> PartStatus:
+    return PartStatus(
+        name=server.name,
+        state=server.state(),
+        url=server.url,
+        pid=server.pid,
+        memory_bytes=server.memory_bytes(),
+        log=server.log_path,
+    )
+
+
+def _say_nothing(line: str) -> None:
+    del line
