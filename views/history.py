@@ -1,9 +1,10 @@
 """What became of each generation: a Delta table in the warehouse, appended to and never changed.
 
-One row per step of a generation: `verified` before its sinks are swapped, `published` after,
-`refuted`, `failed`, `rolled back to`, `retired`. The row `verified` is the intent: a rebuild that
-is killed between the swap and the row `published` left it behind, so that the next one can tell
-what serves and with which certificate. Sinks, not the history, are the truth about what serves.
+One row per step of a generation: `sealed` (whole, verified as far as asked for, about to be
+swapped in), `published` (by a rollback too, which its note says), `refuted`, `failed`, `retired`
+(and removed). The row `sealed` is the intent: a rebuild that is killed between the swap and the
+row `published` left it behind, so that the next one can tell what serves and with which
+certificate. Sinks, not the history, are the truth about what serves.
 
 Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
 and appends of several rebuilds at once do not conflict.
@@ -24,15 +25,14 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
+from views.generation import State
 
 FOLDER = "_history"
-VERIFIED = "verified"
-PUBLISHED = "published"
-REFUTED = "refuted"
-FAILED = "failed"
-ROLLED_BACK_TO = "rolled back to"
-RETIRED = "retired"
-SERVED = (PUBLISHED, ROLLED_BACK_TO)
+SEALED = State.SEALED.value
+PUBLISHED = State.PUBLISHED.value
+REFUTED = State.REFUTED.value
+FAILED = State.FAILED.value
+RETIRED = State.RETIRED.value
 
 _SCHEMA = pa.schema(
     [

@@ -1,7 +1,7 @@
 """Which generation of a view comes next, serves again, stays and goes: pure decisions.
 
 Everything here looks at two witnesses: what each sink holds and serves, which is the truth, and
-the history, which knows what the sinks cannot say (verified, refuted, rolled away from).
+the history, which knows what the sinks cannot say (sealed, refuted, rolled back to).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from views.history import FAILED, REFUTED, SERVED, VERIFIED
+from views.history import FAILED, PUBLISHED, REFUTED, SEALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
     """
     begun = [held.published for held in sinks if held.published is not None]
     newest = max(begun, default=None)
-    if newest is None or states.get(newest) != VERIFIED:
+    if newest is None or states.get(newest) != SEALED:
         return None
     whole = all(newest in held.generations or held.published == newest for held in sinks)
     return newest if whole else None
@@ -62,7 +62,7 @@ def rollback_target(sinks: Collection[Held], states: States) -> int | None:
     once_published = [
         number
         for number in candidates
-        if number < current and states.get(number, SERVED[0]) in SERVED
+        if number < current and states.get(number, PUBLISHED) == PUBLISHED
     ]
     return max(once_published, default=None)
 
@@ -76,7 +76,8 @@ def to_retire(held: Held, *, previous: int | None, keep: int, states: States) ->
     was killed; nothing serves them, so they go first.
     """
     others = held.generations - {held.published}
-    useful = [n for n in others if states.get(n, SERVED[0]) in SERVED and n < (held.published or 0)]
+    current = held.published or 0
+    useful = [n for n in others if n < current and states.get(n, PUBLISHED) == PUBLISHED]
     ranked = sorted(useful, key=lambda number: (number != previous, -number))
     stay = set(ranked[: max(keep - 1, 0)])
     return sorted(others - stay)
@@ -84,7 +85,7 @@ def to_retire(held: Held, *, previous: int | None, keep: int, states: States) ->
 
 def leftovers(held: Held, states: States) -> list[int]:
     """Give what killed, failed and refuted rebuilds left in a sink, to be removed first."""
-    unfit = (VERIFIED, REFUTED, FAILED)
+    unfit = (SEALED, REFUTED, FAILED)
     return sorted(
         number
         for number in held.generations - {held.published}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from changelog.contract.errors import ChangelogError
-from views.history import PUBLISHED, RETIRED, VERIFIED, History, HistoryRow, last_states
+from views.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
 
 FULL = HistoryRow(
     view="a",
@@ -29,7 +29,7 @@ FULL = HistoryRow(
     sinks=("delta", "cache"),
     note="ö",
 )
-BARE = HistoryRow(view="b", generation=1, state=VERIFIED)
+BARE = HistoryRow(view="b", generation=1, state=SEALED)
 
 
 def test_rows_survive_the_table(tmp_path: Path) -> None:

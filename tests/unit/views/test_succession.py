@@ -2,7 +2,7 @@
 
 import pytest
 
-from views.history import FAILED, PUBLISHED, REFUTED, RETIRED, ROLLED_BACK_TO, VERIFIED
+from views.history import FAILED, PUBLISHED, REFUTED, RETIRED, SEALED
 from views.succession import (
     Held,
     leftovers,
@@ -42,13 +42,13 @@ def test_sinks_serve_one_generation_or_none() -> None:
 @pytest.mark.parametrize(
     ("sinks", "states", "number"),
     [
-        ([held(3, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, 3),
-        ([held(3, 2, 3), held(3, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, 3),
-        ([held(2, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: VERIFIED}, None),
+        ([held(3, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: SEALED}, 3),
+        ([held(3, 2, 3), held(3, 2, 3)], {2: PUBLISHED, 3: SEALED}, 3),
+        ([held(2, 2, 3), held(2, 2, 3)], {2: PUBLISHED, 3: SEALED}, None),
         ([held(3, 2, 3), held(3, 2, 3)], {2: PUBLISHED, 3: PUBLISHED}, None),
-        ([held(3, 2, 3), held(2, 2)], {2: PUBLISHED, 3: VERIFIED}, None),
-        ([held(None), held(None, 1)], {1: VERIFIED}, None),
-        ([held(None, 1), held(1, 1)], {1: VERIFIED}, 1),
+        ([held(3, 2, 3), held(2, 2)], {2: PUBLISHED, 3: SEALED}, None),
+        ([held(None), held(None, 1)], {1: SEALED}, None),
+        ([held(None, 1), held(1, 1)], {1: SEALED}, 1),
     ],
 )
 def test_a_swap_that_was_killed_is_recognised(sinks, states, number) -> None:
@@ -63,7 +63,7 @@ def test_a_swap_that_was_killed_is_recognised(sinks, states, number) -> None:
         ([held(3, 2, 3)], {2: REFUTED, 3: PUBLISHED}, None),
         ([held(1, 1)], {1: PUBLISHED}, None),
         ([held(None)], {}, None),
-        ([held(2, 1, 2, 3)], {1: ROLLED_BACK_TO, 2: PUBLISHED, 3: PUBLISHED}, 1),
+        ([held(2, 1, 2, 3)], {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}, 1),
     ],
 )
 def test_a_rollback_goes_to_what_every_sink_still_has(sinks, states, number) -> None:
@@ -80,7 +80,7 @@ def test_what_served_until_now_stays_and_the_rest_goes() -> None:
 
 
 def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
-    states = {1: PUBLISHED, 2: PUBLISHED, 3: VERIFIED, 4: FAILED, 5: PUBLISHED}
+    states = {1: PUBLISHED, 2: PUBLISHED, 3: SEALED, 4: FAILED, 5: PUBLISHED}
     assert leftovers(held(2, 1, 2, 3, 4, 5, 6), states) == [3, 4, 6]
     assert leftovers(held(None, 1), {}) == [1]
     assert leftovers(held(2, 1, 2), {}) == []

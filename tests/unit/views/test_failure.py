@@ -1,0 +1,44 @@
+"""What libraries throw becomes one line with advice and without secrets."""
+
+from changelog.contract.errors import SinkError
+from views.failure import analysed, explained
+
+SPARK = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.X(Y.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat sun.nio.ch
+"""
+
+
+def test_our_own_errors_pass() -> None:
+    error = SinkError("full", hint="empty it")
+    assert explained(error, "x") is error
+    assert analysed(error, "v", "v.sql") is error
+
+
+def test_a_full_disk_is_named_wherever_it_is_said() -> None:
+    wrapped = RuntimeError("job failed")
+    wrapped.__cause__ = OSError(28, "No space left on device")
+    for error in (RuntimeError(SPARK), wrapped):
+        found = explained(error, 'rebuild of view "v"')
+        assert str(found).startswith('rebuild of view "v": no space left on the disk | hint: free')
+        assert found.exit_code == 1
+
+
+def test_the_innermost_cause_is_told_on_one_line() -> None:
+    text = SPARK.replace("No space left on device", "password=hunter2 is wrong")
+    found = str(explained(RuntimeError(text), "it"))
+    assert "\n" not in found
+    assert "is wrong" in found
+    assert "hunter2" not in found
+
+
+def test_an_error_without_text_still_says_its_kind() -> None:
+    assert "RuntimeError: no message" in str(explained(RuntimeError(), "it"))
+
+
+def test_what_spark_does_not_accept_is_the_views_fault() -> None:
+    found = analysed(RuntimeError("[UNRESOLVED_COLUMN] a\n== SQL =="), "v", "v.sql")
+    assert found.exit_code == 2
+    assert str(found) == 'v.sql: Spark does not accept view "v": [UNRESOLVED_COLUMN] a'

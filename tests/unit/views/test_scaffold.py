@@ -1,0 +1,59 @@
+"""`changelog init`: a project that loads, and nothing overwritten."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from changelog.config import _File
+from changelog.contract.errors import ChangelogError, ConfigurationError
+from changelog.contract.relation import TableName
+from views.catalog import Catalog
+from views.scaffold.cli import init
+from views.scaffold.write import write_project
+
+
+def test_the_project_that_is_written_has_valid_settings_and_views(tmp_path: Path) -> None:
+    written = write_project(tmp_path / "new" / "project")
+    assert {path.name for path in written} == {
+        "changelog.toml",
+        "orders_per_customer.sql",
+        "example.sql",
+        "README.md",
+        ".gitignore",
+    }
+    settings = tomllib.loads(written[0].read_text(encoding="utf-8"))
+    assert _File.model_validate(settings).capture.tables == ["public.*"]
+    (spec,) = Catalog.of(tmp_path / "new" / "project").load_all()
+    assert spec.tables == (TableName("public", "customers"), TableName("public", "orders"))
+
+
+def test_every_setting_that_is_commented_out_is_a_setting(tmp_path: Path) -> None:
+    text = write_project(tmp_path)[0].read_text(encoding="utf-8")
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    settings = "\n".join(line for line in lines if line.startswith(("[", '"')) or " = " in line)
+    assert _File.model_validate(tomllib.loads(settings)).spark.settings
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"holds README\.md already"):
+        write_project(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ChangelogError, match="cannot write"):
+        write_project(tmp_path / "file" / "project")
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(init)
+    result = CliRunner().invoke(app, [str(tmp_path / "p"), "--json"])
+    assert result.exit_code == 0
+    assert '"files"' in result.stdout

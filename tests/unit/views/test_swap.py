@@ -1,0 +1,82 @@
+"""All sinks move or none does, and the next run finishes what a kill left."""
+
+from pathlib import Path
+
+import pytest
+
+from changelog.contract.errors import SinkError
+from tests.unit.views.fakes import FakeSink
+from views.history import FAILED, PUBLISHED, RETIRED, SEALED, History, HistoryRow
+from views.served import Served
+from views.swap import HalfPublishedError, retire, settle, states_of, swap
+
+
+def served(view: str, **sinks: FakeSink) -> Served:
+    return Served(view, sinks)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(str(tmp_path))
+
+
+def test_every_sink_of_every_view_moves() -> None:
+    a, b, c = FakeSink(1, [1, 2]), FakeSink(1, [1, 2]), FakeSink(None, [5])
+    swap([(served("v", a=a, b=b), 2), (served("w", c=c), 5)])
+    assert (a.current, b.current, c.current) == (2, 2, 5)
+
+
+def test_a_sink_that_does_not_move_takes_the_others_back() -> None:
+    a, b = FakeSink(1, [1, 2]), FakeSink(1, [1, 2])
+    broken = FakeSink(4, [4, 5], refuses=[5])
+    with pytest.raises(SinkError, match="the server is away"):
+        swap([(served("v", a=a, b=b), 2), (served("w", c=broken), 5)])
+    assert (a.current, b.current, broken.current) == (1, 1, 4)
+
+
+def test_what_cannot_move_back_is_named() -> None:
+    first, stuck = FakeSink(None, [1]), FakeSink(1, [1, 2], refuses=[1])
+    broken = FakeSink(1, [1, 2], refuses=[2])
+    with pytest.raises(HalfPublishedError) as error:
+        swap([(served("u", a=first), 1), (served("v", b=stuck, c=broken), 2)])
+    assert 'view "u" in a serves generation 1' in str(error.value)
+    assert 'view "v" in b serves generation 2' in str(error.value)
+    assert "in c serves" not in str(error.value)
+
+
+def test_a_swap_that_was_killed_is_finished_with_its_certificate(history: History) -> None:
+    sealed = HistoryRow(
+        view="v", generation=2, state=SEALED, rows=7, verified=True, certificate={"x": 1}
+    )
+    history.append([HistoryRow(view="v", generation=1, state=PUBLISHED)])
+    history.append([sealed])
+    moved, waiting = FakeSink(2, [1, 2]), FakeSink(1, [1, 2])
+    settle(served("v", a=moved, b=waiting), history)
+    assert (moved.current, waiting.current) == (2, 2)
+    last = history.rows()[-1]
+    assert (last.state, last.rows, last.verified, last.certificate) == (
+        PUBLISHED,
+        7,
+        True,
+        {"x": 1},
+    )
+    assert "killed" in last.note
+    settle(served("v", a=moved, b=waiting), history)
+    assert len(history.rows()) == 3
+
+
+def test_what_was_not_published_is_removed(history: History) -> None:
+    history.append([HistoryRow(view="v", generation=1, state=PUBLISHED)])
+    history.append([HistoryRow(view="v", generation=2, state=SEALED)])
+    sink = FakeSink(1, [1, 2, 3])
+    settle(served("v", a=sink), history)
+    assert (sink.current, sink.there) == (1, {1})
+
+
+def test_old_generations_go_and_the_history_says_so(history: History) -> None:
+    for number, state in ((1, PUBLISHED), (2, PUBLISHED), (3, FAILED), (4, PUBLISHED)):
+        history.append([HistoryRow(view="v", generation=number, state=state)])
+    sink = FakeSink(4, [1, 2, 4])
+    retire(served("v", a=sink), history, previous=2, keep=2)
+    assert sink.there == {2, 4}
+    assert states_of(history, "v") == {1: RETIRED, 2: PUBLISHED, 3: FAILED, 4: PUBLISHED}

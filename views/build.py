@@ -1,0 +1,103 @@
+"""Build one generation of one view aside: its rows, then every sink written and sealed.
+
+That each row has a key of its own, without a null, is the sinks' to check: they count what they
+hold, which also finds what got lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from replay.failures import translated
+
+from changelog.contract.errors import SinkError, ViewError
+from changelog.contract.relation import TableName
+from views.failure import analysed
+from views.kinds.python import python_frame
+from views.kinds.sql import sql_frame
+from views.spec import SqlSource, ViewSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from views.address import Address
+    from views.progress import Stages
+    from views.served import Served
+
+
+def frame_of(
+    spark: SparkSession, spec: ViewSpec, states: Mapping[TableName, DataFrame]
+) -> DataFrame:
+    """Give the rows of a view, analysed but not computed.
+
+    Raises:
+        ViewError: Spark does not accept the query, the function fails, a column's name comes
+            twice, or a key column is missing.
+    """
+    own = {table: states[table] for table in spec.tables}
+    try:
+        if isinstance(spec.source, SqlSource):
+            frame = sql_frame(spark, spec.source, own)
+        else:
+            frame = python_frame(spec.source, own)
+    except PySparkException as error:
+        raise analysed(error, spec.name, spec.path.name) from error
+    except Exception as error:
+        if isinstance(spec.source, SqlSource):
+            raise
+        raise analysed(error, spec.name, spec.path.name) from error
+    _check_columns(spec, frame.columns)
+    return frame
+
+
+def _check_columns(spec: ViewSpec, columns: list[str]) -> None:
+    lowered = [column.lower() for column in columns]
+    twice = sorted({column for column in columns if lowered.count(column.lower()) > 1})
+    if twice:
+        raise ViewError(
+            f'view "{spec.name}" has two columns called {" and ".join(twice)}',
+            hint="give each column its own name with AS; names that differ in case are the same",
+        )
+    missing = [column for column in spec.key if column not in columns]
+    if missing:
+        raise ViewError(
+            f'view "{spec.name}" has no column {", ".join(missing)}, which its key names',
+            hint=f"it has {', '.join(columns)}",
+        )
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Compute a frame once for everything inside."""
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def write(served: Served, generation: int, frame: DataFrame, stages: Stages) -> dict[str, Address]:
+    """Write and seal a generation in every sink of a view; gives where each can be read.
+
+    Raises:
+        SinkError: a sink does not take the rows, or two sinks hold different numbers of them.
+    """
+    addresses = {}
+    for name, sink in served.sinks.items():
+        text = f"{served.view}: generation {generation} to {name}"
+        with stages.stage("write", text, served.view), translated():
+            sink.open(generation, frame.schema)
+            sink.write(frame)
+            addresses[name] = sink.seal()
+    counts = {name: sink.rows(generation) for name, sink in served.sinks.items()}
+    if len(set(counts.values())) > 1:
+        raise SinkError(
+            f'the sinks of view "{served.view}" hold different numbers of rows: {counts}'
+        )
+    return addresses

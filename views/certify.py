@@ -1,0 +1,90 @@
+"""Have each generation verified by the independent code path, before it is published.
+
+A SQL view is computed anew by DuckDB from the same frontier. A Python view cannot be: what is
+verified there are its inputs, so the states that replay gave it are written aside for the
+verifier and removed at the end of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from replay.failures import translated
+
+from changelog.contract.frontier import Frontier
+from changelog.contract.relation import TableName
+from views.address import Address
+from views.config import RebuildSettings, VerifyMode
+from views.sinks.files import Files, uri_of
+from views.spec import ViewSpec
+from views.verify.report import VerifyReport
+from views.verify.view import VerifyRequest, verify_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER = "_verify"
+
+
+class Certifier:
+    """Verifies the generations of one run; a context manager that removes what it wrote."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: RebuildSettings,
+        frontier: Frontier,
+        run: str,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._frontier = frontier
+        self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
+        self._written: dict[TableName, Address] = {}
+
+    def report(
+        self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
+    ) -> VerifyReport:
+        """Verify what one sink holds of one view."""
+        project = self._settings.project
+        inputs = spec.tables if spec.sql is None else ()
+        return verify_view(
+            VerifyRequest(
+                kafka=project.kafka,
+                registry=project.registry,
+                frontier=self._frontier,
+                view=spec.name,
+                tables=spec.tables,
+                sql=spec.sql,
+                key=spec.key,
+                schema=columns,
+                address=address,
+                mode="sample" if self._settings.verify is VerifyMode.SAMPLE else "full",
+                states={table: self._written[table] for table in inputs},
+            )
+        )
+
+    def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:
+        """Write the states that a Python view reads to where the verifier can read them."""
+        if spec.sql is not None or self._settings.verify is VerifyMode.NONE:
+            return
+        for table in spec.tables:
+            if table not in self._written:
+                path = f"{self._place}/{len(self._written)}"
+                with translated():
+                    states[table].write.format("delta").save(path)
+                self._written[table] = Address("delta", {"path": path})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._written:
+            Files(self._spark).remove(self._place)

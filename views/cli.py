@@ -1,0 +1,264 @@
+"""The command `rebuild-view`.
+
+The work runs in a thread of its own: a signal then cancels Spark's jobs from the main thread, on
+another connection to the JVM than the one that waits for an answer, and the work ends at a safe
+place, removes what it built and says so. A second signal ends the process at once; what that
+leaves, the next run removes.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from changelog.config import load_project
+from changelog.contract.errors import ChangelogError, ConfigurationError
+from changelog.edge import console, print_json, run_app, stop_on_signals
+from views.catalog import Catalog
+from views.config import RebuildSettings, VerifyMode
+from views.history import PUBLISHED, History, HistoryRow, last_states
+from views.plan import plan_view, planned
+from views.progress import Stages
+from views.rebuild import Outcome, Rebuild
+from views.report import ViewResult, catalog_table, history_table, one_line, results_table
+from views.rollback import roll_back
+from views.served import served_of
+from views.spec import ViewSpec, short_name
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+_EPILOG = """**Examples**
+
+`rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it
+
+`rebuild-view --all --plan` says what would be done, and whether the log can still give it
+
+`rebuild-view --all --json` for cron: one JSON object per view on standard output
+
+`rebuild-view flights_snapshot --rollback` serves the previous generation again
+
+**Exit codes** 0 done · 1 failed or stopped, the old generation serves · 2 usage or configuration ·
+3 refuted by verification, the old generation serves · 4 the log can no longer give it · 5 another
+rebuild of the view runs
+"""
+
+
+@app.command(epilog=_EPILOG, no_args_is_help=True)
+def rebuild_view(
+    views: Annotated[
+        list[str] | None, typer.Argument(metavar="VIEW…", help="Views of the project.")
+    ] = None,
+    all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False,
+    project: Annotated[
+        Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
+    ] = Path(),
+    verify: Annotated[
+        VerifyMode,
+        typer.Option("--verify", help="How much is proved before it is published."),
+    ] = VerifyMode.FULL,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Say what would be done and the verdict; read no record."),
+    ] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Serve the previous generation again.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show what became of each generation.")
+    ] = False,
+    list_views: Annotated[
+        bool, typer.Option("--list", help="Show the views of the project.")
+    ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, help="Generations that stay, the published one counted."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark's master URL, such as local[4].")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per view on standard output.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
+) -> None:
+    """Rebuild views from the log: build aside, verify row by row, publish all at once.
+
+    Readers see the old generation or the new one, never the work, also when this is killed. It
+    asks no question and needs no terminal.
+    """
+    names = views or []
+    if sum((plan, rollback, history, list_views)) > 1:
+        raise typer.BadParameter("choose one of --plan, --rollback, --history and --list")
+    if names and all_views:
+        raise typer.BadParameter("name views or give --all, not both")
+    if not (names or all_views or history or list_views):
+        raise typer.BadParameter("name a view or give --all (--list shows them)")
+    chosen = names or None
+    try:
+        if list_views:
+            _list(project, chosen, as_json=as_json)
+        elif history:
+            _history(project, chosen, as_json=as_json)
+        else:
+            settings = RebuildSettings.of(
+                load_project(project), verify=verify, keep=keep, master=master
+            )
+            specs = Catalog.of(settings.project.root).load_all(chosen)
+            names = [spec.name for spec in specs]
+            if plan:
+                _plan(specs, settings, as_json=as_json)
+            else:
+                _work(specs, settings, rollback=rollback, as_json=as_json, debug=debug)
+    except ChangelogError as error:
+        if debug or not (as_json and names):
+            raise
+        _say(error)
+        _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _work(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    *,
+    rollback: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    stages = Stages(console)
+    stop = stop_on_signals()
+
+    def work() -> Outcome:
+        if rollback:
+            return Outcome(tuple(roll_back(specs, settings, stages)))
+        return Rebuild(settings, stages, stop=stop).run(specs)
+
+    with stages.shown():
+        outcome = _in_thread(work, stop)
+    if outcome.error is not None and debug:
+        traceback.print_exception(outcome.error)
+    _print_results(outcome.results, as_json=as_json)
+    if outcome.error is not None:
+        _say(outcome.error)
+        raise typer.Exit(outcome.error.exit_code)
+
+
+def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
+    """Run the work beside the main thread, which waits for it and for signals."""
+    found: list[Outcome | BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            found.append(error)
+
+    thread = threading.Thread(target=run, name="rebuild")
+    thread.start()
+    cancelled = False
+    while thread.is_alive():
+        thread.join(0.2)
+        if stop() and not cancelled:
+            cancelled = True
+            _cancel_jobs()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def _cancel_jobs() -> None:
+    from pyspark import SparkContext  # noqa: PLC0415 - slow, and only here
+
+    console.print("stopping: removing what was built", highlight=False)
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.cancelAllJobs()
+
+
+def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
+    plan = planned(specs, settings)
+    history = History(settings.project.warehouse)
+    for spec in specs:
+        served = served_of(spec, settings.project, None)
+        found = plan_view(spec, plan, served, history)
+        if as_json:
+            print_json(found.to_json())
+        else:
+            for line in found.lines():
+                console.print(line, highlight=False, markup=False)
+    if not as_json:
+        frontier = plan.record.frontier
+        console.print(
+            f"to LSN {frontier.lsn}, epoch {frontier.epoch}\nverdict: {plan.cut.verdict}",
+            highlight=False,
+            markup=False,
+        )
+    plan.cut.verdict.require()
+
+
+def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
+    specs = Catalog.of(project.resolve()).load_all(names)
+    serving = _serving(project)
+    if not as_json:
+        console.print(catalog_table(specs, serving))
+        return
+    for spec in specs:
+        print_json(
+            {
+                "view": spec.name,
+                "kind": spec.kind,
+                "key": list(spec.key),
+                "sinks": list(spec.sinks),
+                "tables": [short_name(table) for table in spec.tables],
+                "description": spec.description,
+                "generation": serving[spec.name].generation if spec.name in serving else None,
+            }
+        )
+
+
+def _serving(project: Path) -> dict[str, HistoryRow]:
+    """Give the newest published generation of each view, as far as the history can be read."""
+    try:
+        rows = History(load_project(project).warehouse).rows()
+    except ConfigurationError as error:
+        console.print(f"what is published is not shown: {one_line(error)}", highlight=False)
+        return {}
+    return {row.view: row for row in rows if row.state == PUBLISHED}
+
+
+def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
+    if names is not None:
+        Catalog.of(project.resolve()).load_all(names)
+    rows = History(load_project(project).warehouse).rows(names)
+    newest = last_states(rows)
+    if as_json:
+        for row in newest.values():
+            print_json(row.to_json())
+    else:
+        console.print(history_table(rows))
+
+
+def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
+    if as_json:
+        for result in results:
+            print_json(result.to_json())
+        return
+    for report in (report for result in results for report in result.reports.values()):
+        if report.verified is not True:
+            console.print(report.render())
+    console.print(results_table(results))
+
+
+def _say(error: ChangelogError) -> None:
+    """Say an error in one line on standard error; the JSON objects of the views hold it too."""
+    console.print(f"error: {one_line(error)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    run_app(app, "rebuild-view")

@@ -1,0 +1,67 @@
+"""Settings of a rebuild: the project's, and what the command line chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from replay.session import SessionSettings
+
+from changelog.config import Project
+from changelog.contract.topic import frontier_topic
+
+
+class VerifyMode(Enum):
+    """How much of a generation is proved before it is published."""
+
+    NONE = "none"
+    SAMPLE = "sample"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildSettings:
+    """What a run of `rebuild-view` needs to know.
+
+    Attributes:
+        project: connections, warehouse, Spark.
+        verify: how much is proved.
+        keep: generations that stay for a rollback, the published one counted.
+        master: Spark's master URL.
+    """
+
+    project: Project = field(repr=False)
+    verify: VerifyMode
+    keep: int
+    master: str
+
+    @classmethod
+    def of(
+        cls,
+        project: Project,
+        *,
+        verify: VerifyMode = VerifyMode.FULL,
+        keep: int | None = None,
+        master: str | None = None,
+    ) -> RebuildSettings:
+        """Take what the command line gave, else the project's."""
+        return cls(
+            project=project,
+            verify=verify,
+            keep=keep if keep is not None else project.keep,
+            master=master if master is not None else project.spark_master,
+        )
+
+    @property
+    def frontier_topic(self) -> str:
+        """Give the topic that frontiers are read from."""
+        return frontier_topic(self.project.topic_prefix)
+
+    def session(self) -> SessionSettings:
+        """Give the settings of the one Spark session of a run."""
+        return SessionSettings(
+            master=self.master,
+            app_name="rebuild-view",
+            warehouse=self.project.warehouse,
+            extra=self.project.spark_settings,
+        )

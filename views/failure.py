@@ -1,0 +1,58 @@
+"""Turn what Spark, Kafka or a disk throws into one line that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from changelog.contract.errors import ChangelogError, ViewError
+from changelog.contract.secret import redacted
+
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_CAUSE = re.compile(r"^\s*Caused by: [\w.$]+(?:Exception|Error)?:?\s*(.+)$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*:\s*")
+
+
+class RebuildError(ChangelogError):
+    """A rebuild failed; what was published before still serves."""
+
+
+def explained(error: Exception, doing: str) -> ChangelogError:
+    """Give the error to raise in place of a library's, which stays as its cause.
+
+    Args:
+        error: what was thrown.
+        doing: what was being done, such as `rebuild of view "a"`.
+    """
+    if isinstance(error, ChangelogError):
+        return error
+    text = "\n".join(_texts(error))
+    if _FULL.search(text):
+        return RebuildError(
+            f"{doing}: no space left on the disk",
+            hint="free space under the warehouse or Spark's scratch folder (TMPDIR), then "
+            "run it again; the unfinished generation is removed",
+        )
+    return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
+
+
+def analysed(error: Exception, view: str, path: str) -> ChangelogError:
+    """Give the error for a view whose query Spark does not accept."""
+    if isinstance(error, ChangelogError):
+        return error
+    return ViewError(f'{path}: Spark does not accept view "{view}": {_line(str(error))}')
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield str(seen)
+        seen = seen.__cause__
+
+
+def _line(text: str) -> str:
+    """Give the innermost cause when there are several, else the first line."""
+    causes = _CAUSE.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = causes[-1] if causes else next(iter(lines), "no message")
+    return redacted(_CLASS.sub("", found))[:500]

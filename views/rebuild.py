@@ -1,0 +1,332 @@
+"""Rebuild views: freeze -> build aside -> seal -> verify -> publish -> retire.
+
+One run has one frontier, one Spark session and one scan per table for all its views. Nothing that
+readers see changes before every sink of every view holds its whole new generation and each of
+them is verified; then all are swapped, or none. Whatever fails before leaves the old generations
+serving and removes the new ones; what a kill leaves behind, the next run removes or finishes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from replay.replay import Replay, open_replay
+from replay.session import session
+
+from changelog.contract.errors import ChangelogError, RefutedError
+from changelog.contract.relation import TableName
+from views.address import Address
+from views.build import frame_of, kept, write
+from views.certify import Certifier
+from views.config import RebuildSettings, VerifyMode
+from views.failure import RebuildError, explained
+from views.generation import Generation
+from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
+from views.lock import locked
+from views.plan import Plan, planned, tables_of
+from views.progress import Stages
+from views.report import ViewResult
+from views.served import MakeServed, Served, served_of
+from views.spec import SqlSource, ViewSpec
+from views.succession import next_generation, serving
+from views.swap import HalfPublishedError, retire, settle, states_of, swap
+from views.verify.report import VerifyReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("changelog.views")
+
+
+@dataclass(slots=True)
+class _Work:
+    """One view of a run, as far as it has come."""
+
+    spec: ViewSpec
+    served: Served
+    generation: Generation
+    previous: int | None
+    rows: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    addresses: Mapping[str, Address] = field(default_factory=dict)
+    reports: Mapping[str, VerifyReport] = field(default_factory=dict)
+    published: bool = False
+    error: ChangelogError | None = None
+
+    @property
+    def verified(self) -> bool | None:
+        found = [report.verified for report in self.reports.values()]
+        if not found or (None in found and False not in found):
+            return None
+        return False not in found
+
+    @property
+    def mismatches(self) -> int | None:
+        found = [report.mismatches for report in self.reports.values()]
+        return sum(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a run: one result per view, and why it failed, if it did."""
+
+    results: tuple[ViewResult, ...]
+    error: ChangelogError | None = None
+
+
+class Rebuild:
+    """One run of `rebuild-view`."""
+
+    def __init__(
+        self,
+        settings: RebuildSettings,
+        stages: Stages,
+        *,
+        make_served: MakeServed = served_of,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take what a run needs.
+
+        Args:
+            settings: of the run.
+            stages: shows and times what is done.
+            make_served: gives the sinks of a view.
+            stop: tells whether somebody asked the run to end.
+        """
+        self._settings = settings
+        self._stages = stages
+        self._make_served = make_served
+        self._stop = stop
+        self._history = History(settings.project.warehouse)
+        self._run = uuid.uuid4().hex
+        self._begun = time.monotonic()
+
+    def run(self, specs: Sequence[ViewSpec]) -> Outcome:
+        """Rebuild the views, publish all of them or none.
+
+        Raises:
+            LockedError: another run rebuilds one of them.
+            VerdictError: the log can no longer give them.
+            ChangelogError: the run could not begin; nothing was written.
+        """
+        with locked(self._settings.project.root, [spec.name for spec in specs]):
+            with self._stages.stage("plan", "frontier and verdict"):
+                plan = planned(specs, self._settings)
+                plan.cut.verdict.require()
+            with self._stages.stage("session", "Spark session"):
+                spark = session(self._settings.session())
+            works = [self._prepared(spark, spec) for spec in specs]
+            replay: Replay | None = None
+            try:
+                project = self._settings.project
+                replay = open_replay(
+                    spark, project.kafka, project.registry, plan.record, tables_of(specs)
+                )
+                with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
+                    self._build(spark, certifier, replay, works)
+                    self._verify(certifier, works)
+                self._publish(replay, works)
+            except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
+                return self._abandoned(error, plan, replay, works)
+            self._retire(works)
+            return Outcome(tuple(self._result(work, plan, replay) for work in works))
+
+    def _prepared(self, spark: SparkSession, spec: ViewSpec) -> _Work:
+        served = self._make_served(spec, self._settings.project, spark)
+        held = served.held()
+        number = next_generation(list(held.values()), states_of(self._history, spec.name))
+        settle(served, self._history)
+        previous = serving(list(served.held().values()))
+        return _Work(spec, served, Generation(spec.name, number), previous)
+
+    @contextmanager
+    def _stage(self, name: str, text: str, view: str = "") -> Iterator[None]:
+        self._check_stop()
+        with self._stages.stage(name, text, view):
+            yield
+
+    def _check_stop(self) -> None:
+        if self._stop():
+            raise RebuildError(
+                "the rebuild was asked to stop; nothing is published",
+                hint="what was published before still serves; run it again when you like",
+            )
+
+    def _build(
+        self, spark: SparkSession, certifier: Certifier, replay: Replay, works: Sequence[_Work]
+    ) -> None:
+        with ExitStack() as held:
+            states = _shared_states(replay, works, held)
+            for work in works:
+                self._check_stop()
+                frame = frame_of(spark, work.spec, states)
+                if len(work.spec.sinks) > 1:
+                    frame = held.enter_context(kept(frame))
+                work.columns = tuple(frame.dtypes)
+                number = work.generation.number
+                work.addresses = write(work.served, number, frame, self._stages)
+                work.rows = next(iter(work.served.sinks.values())).rows(number)
+                work.generation = work.generation.seal()
+                certifier.keep_inputs(work.spec, states)
+            with self._stage("recheck", "topics unchanged during the scan"):
+                replay.recheck()
+
+    def _verify(self, certifier: Certifier, works: Sequence[_Work]) -> None:
+        if self._settings.verify is VerifyMode.NONE:
+            return
+        for work in works:
+            reports: dict[str, VerifyReport] = {}
+            for name, address in work.addresses.items():
+                text = f"{work.spec.name}: verify {name} ({self._settings.verify.value})"
+                with self._stage("verify", text, work.spec.name):
+                    reports[name] = certifier.report(work.spec, work.columns, address)
+            work.reports = reports
+        for work in works:
+            work.error = _judged(work)
+        first = next((work.error for work in works if work.error is not None), None)
+        if first is not None:
+            raise first
+        for work in works:
+            work.generation = work.generation.verify()
+
+    def _publish(self, replay: Replay, works: Sequence[_Work]) -> None:
+        unverified = self._settings.verify is VerifyMode.NONE
+        plan = Plan(replay.cut.record, replay.cut)
+        self._record(SEALED, works, plan, replay)
+        with self._stage("publish", "publish every sink at once"):
+            targets = [(work.served, work.generation.number) for work in works]
+            published = [work.generation.publish(unverified=unverified) for work in works]
+            swap(targets)
+            for work, generation in zip(works, published, strict=True):
+                work.generation, work.published = generation, True
+        with self._stages.stage("record", "write the history"):
+            try:
+                self._record(PUBLISHED, works, plan, replay)
+            except ChangelogError as error:
+                # Readers see the new generations: this is no failure of the rebuild. The next
+                # run finds the row `sealed` and what serves, and adds what is missing.
+                log.warning("published, but not recorded: %s", error)
+
+    def _record(self, state: str, works: Sequence[_Work], plan: Plan, replay: Replay) -> None:
+        self._history.append(
+            self._result(work, plan, replay).to_history(state, self._run) for work in works
+        )
+
+    def _retire(self, works: Sequence[_Work]) -> None:
+        with self._stages.stage("retire", "remove old generations"):
+            for work in works:
+                try:
+                    keep = self._settings.keep
+                    retire(work.served, self._history, previous=work.previous, keep=keep)
+                except Exception as error:  # noqa: BLE001 - the new one serves; the next run retries
+                    reason = explained(error, "removing old generations")
+                    log.warning('view "%s": %s', work.spec.name, reason)
+
+    def _abandoned(
+        self, error: Exception, plan: Plan, replay: Replay | None, works: Sequence[_Work]
+    ) -> Outcome:
+        """Remove what was built and say why; the old generations serve."""
+        log.debug("the run failed", exc_info=error)
+        names = ", ".join(work.spec.name for work in works)
+        reason = explained(error, f"rebuild of {names}")
+        if reason is not error:
+            reason.__cause__ = error
+        try:
+            self._check_stop()
+        except RebuildError as stopped:
+            reason = stopped
+        reasons = [_because(reason, work, works) for work in works]
+        for work, found in zip(works, reasons, strict=True):
+            work.error = found
+        results = [self._result(work, plan, replay) for work in works]
+        if not isinstance(error, HalfPublishedError):
+            self._discard(works, results)
+        return Outcome(tuple(results), reason)
+
+    def _discard(self, works: Sequence[_Work], results: Sequence[ViewResult]) -> None:
+        try:
+            for work in works:
+                for sink in work.served.sinks.values():
+                    sink.discard(work.generation.number)
+            rows = [
+                result.to_history(REFUTED if result.verified is False else FAILED, self._run)
+                for result in results
+            ]
+            self._history.append(rows)
+        except Exception as error:  # noqa: BLE001 - the first error matters; the next run cleans up
+            log.warning("the unfinished generation stays until the next run: %s", error)
+
+    def _result(self, work: _Work, plan: Plan, replay: Replay | None) -> ViewResult:
+        metrics = replay.metrics() if replay is not None else {}
+        own = [metrics.get(table) for table in work.spec.tables]
+        known = [found for found in own if found is not None]
+        whole = len(known) == len(own)
+        total = round(time.monotonic() - self._begun, 3)
+        return ViewResult(
+            view=work.spec.name,
+            generation=work.generation.number,
+            frontier=plan.record.frontier,
+            verdict=plan.cut.verdict.kind.value,
+            records_read=sum(found.records_read for found in known) if whole else None,
+            rows=work.rows,
+            tombstones=sum(found.tombstones for found in known) if whole else None,
+            seconds={**self._stages.seconds(work.spec.name), "total": total},
+            verified=work.verified,
+            mismatches=work.mismatches,
+            published=work.published,
+            sinks=work.spec.sinks,
+            mode=self._settings.verify.value,
+            reports=work.reports,
+            error=work.error,
+        )
+
+
+def _shared_states(
+    replay: Replay, works: Sequence[_Work], held: ExitStack
+) -> dict[TableName, DataFrame]:
+    """Give each table's state, kept where it is read more than once."""
+    uses: Counter[TableName] = Counter()
+    for work in works:
+        source = work.spec.source
+        if isinstance(source, SqlSource):
+            uses.update(found.table for found in source.references)
+        else:
+            uses.update(dict.fromkeys(work.spec.tables, 2))
+    frames = {table: state.frame for table, state in replay.states.items()}
+    return {
+        table: held.enter_context(kept(frame)) if uses[table] > 1 else frame
+        for table, frame in frames.items()
+    }
+
+
+def _judged(work: _Work) -> ChangelogError | None:
+    """Give the reason why verification does not let a generation be published."""
+    name = work.spec.name
+    try:
+        for report in work.reports.values():
+            report.raise_on_mismatch()
+    except RefutedError as error:
+        return error
+    if work.verified is None:
+        notes = [note for report in work.reports.values() for note in report.notes]
+        return RebuildError(
+            f'view "{name}" cannot be verified: {"; ".join(dict.fromkeys(notes)) or "no reason"}',
+            hint="--verify none publishes it unproved",
+        )
+    return None
+
+
+def _because(reason: ChangelogError, work: _Work, works: Sequence[_Work]) -> ChangelogError:
+    """Give a view the reason of the run; one that was well says whose fault it was."""
+    blamed = next((other for other in works if other.error is not None), None)
+    if work.error is not None or blamed is None:
+        return work.error or reason
+    text = f'not published, since view "{blamed.spec.name}" of this run is not'
+    return RefutedError(text) if isinstance(reason, RefutedError) else RebuildError(text)

@@ -1,0 +1,211 @@
+"""What a run tells: one JSON object per view, a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.table import Table
+
+from changelog.contract.errors import ChangelogError
+from changelog.contract.frontier import Frontier
+from changelog.contract.secret import redacted
+from views.history import HistoryRow
+from views.spec import ViewSpec, short_name
+from views.verify.report import VerifyReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewResult:
+    """What became of one view in a run.
+
+    Attributes:
+        view: its name.
+        generation: the number of what was built.
+        frontier: what it was built to.
+        verdict: of the log at that frontier.
+        records_read: from the topics of its tables.
+        rows: of the view.
+        tombstones: among the records.
+        seconds: by stage; stages that the views of a run share count in each.
+        verified: True, False, or None when not asked for or not possible.
+        mismatches: differences that verification found.
+        published: whether readers see it.
+        sinks: where it is served.
+        mode: how much was to be verified.
+        reports: of verification, by sink.
+        error: why it is not published, or None.
+    """
+
+    view: str
+    generation: int | None = None
+    frontier: Frontier | None = None
+    verdict: str | None = None
+    records_read: int | None = None
+    rows: int | None = None
+    tombstones: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    verified: bool | None = None
+    mismatches: int | None = None
+    published: bool = False
+    sinks: tuple[str, ...] = ()
+    mode: str = "full"
+    reports: Mapping[str, VerifyReport] = field(default_factory=dict)
+    error: ChangelogError | None = None
+
+    @property
+    def certificates(self) -> dict[str, Any]:
+        """Give verification's account as plain values, by sink."""
+        return {name: report.to_json() for name, report in self.reports.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the object of `--json`."""
+        found: dict[str, Any] = {
+            "view": self.view,
+            "generation": self.generation,
+            "frontier": frontier_json(self.frontier),
+            "verdict": self.verdict,
+            "records_read": self.records_read,
+            "rows": self.rows,
+            "tombstones": self.tombstones,
+            "seconds": dict(self.seconds),
+            "verified": self.verified,
+            "mismatches": self.mismatches,
+            "published": self.published,
+            "sinks": list(self.sinks),
+            "verify": self.mode,
+            "certificates": self.certificates,
+        }
+        if self.error is not None:
+            found["error"] = one_line(self.error)
+            found["exit_code"] = self.error.exit_code
+        return found
+
+    def to_history(self, state: str, run: str) -> HistoryRow:
+        """Give the row of the history for a state of this generation."""
+        frontier = self.frontier
+        return HistoryRow(
+            view=self.view,
+            generation=self.generation or 0,
+            state=state,
+            run=run,
+            epoch=frontier.epoch if frontier is not None else None,
+            lsn=str(frontier.lsn) if frontier is not None else None,
+            ts=moment(frontier.ts_us) if frontier is not None else None,
+            verdict=self.verdict,
+            rows=self.rows,
+            records_read=self.records_read,
+            tombstones=self.tombstones,
+            seconds=self.seconds,
+            verified=self.verified,
+            mismatches=self.mismatches,
+            certificate=self.certificates,
+            sinks=self.sinks,
+            note=one_line(self.error) if self.error is not None else "",
+        )
+
+
+def one_line(error: Exception) -> str:
+    """Give an error's text on one line and without secrets."""
+    return redacted(" ".join(str(error).split()))
+
+
+def moment(ts_us: int) -> datetime:
+    """Give microseconds since 1970 as a time."""
+    return datetime.fromtimestamp(ts_us // 1_000_000, UTC).replace(microsecond=ts_us % 1_000_000)
+
+
+def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
+    """Give epoch, LSN and time of a frontier."""
+    if frontier is None:
+        return None
+    time = moment(frontier.ts_us).isoformat()
+    return {"epoch": frontier.epoch, "lsn": str(frontier.lsn), "ts": time}
+
+
+def results_table(results: Sequence[ViewResult]) -> Table:
+    """Show what became of each view."""
+    first = next((result.frontier for result in results if result.frontier is not None), None)
+    table = Table(title=_cut_line(first), caption=_verdict_line(results))
+    for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
+        numeric = column not in {"view", "sinks"}
+        table.add_column(column, justify="right" if numeric else "left")
+    table.add_column("certificate")
+    table.add_column("published")
+    for result in results:
+        table.add_row(
+            result.view,
+            ", ".join(result.sinks),
+            _number(result.generation),
+            _number(result.rows),
+            _number(result.records_read),
+            _number(result.tombstones),
+            f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
+            _certificate(result),
+            "[green]yes[/]" if result.published else "[red]no[/]",
+        )
+    return table
+
+
+def catalog_table(specs: Sequence[ViewSpec], serving: Mapping[str, HistoryRow]) -> Table:
+    """Show the views of a project and what serves of each."""
+    table = Table()
+    for column in ("view", "kind", "reads", "key", "sinks", "serves", "description"):
+        table.add_column(column)
+    for spec in specs:
+        row = serving.get(spec.name)
+        table.add_row(
+            spec.name,
+            spec.kind,
+            ", ".join(map(short_name, spec.tables)),
+            ", ".join(spec.key),
+            ", ".join(spec.sinks),
+            f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
+            spec.description,
+        )
+    return table
+
+
+def history_table(rows: Sequence[HistoryRow]) -> Table:
+    """Show what became of each generation."""
+    table = Table()
+    for column in ("when", "view", "generation", "state", "LSN", "rows", "verified", "note"):
+        table.add_column(column, justify="right" if column in {"generation", "rows"} else "left")
+    for row in rows:
+        table.add_row(
+            f"{row.at:%Y-%m-%d %H:%M:%S}",
+            row.view,
+            str(row.generation),
+            row.state,
+            row.lsn or "",
+            _number(row.rows),
+            {True: "equal, row by row", False: "refuted", None: ""}[row.verified],
+            row.note,
+        )
+    return table
+
+
+def _cut_line(frontier: Frontier | None) -> str | None:
+    if frontier is None:
+        return None
+    time = f"{moment(frontier.ts_us):%Y-%m-%d %H:%M:%S}"
+    return f"state at LSN {frontier.lsn}, {time} UTC, epoch {frontier.epoch}"
+
+
+def _certificate(result: ViewResult) -> str:
+    if result.verified is None:
+        return "not verified"
+    if result.verified:
+        return f"[green]{'equal, row by row' if result.mode == 'full' else 'sample equal'}[/]"
+    return f"[red]refuted: {result.mismatches} mismatches[/]"
+
+
+def _verdict_line(results: Sequence[ViewResult]) -> str | None:
+    verdicts = {result.verdict for result in results if result.verdict is not None}
+    return f"the log: {'; '.join(sorted(verdicts))}" if verdicts else None
+
+
+def _number(value: int | None) -> str:
+    return f"{value:,}" if value is not None else ""

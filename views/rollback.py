@@ -1,0 +1,67 @@
+"""Go back to the generation that served before, in every sink at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replay.session import session
+
+from changelog.contract.errors import ChangelogError
+from views.config import RebuildSettings
+from views.history import PUBLISHED, History, HistoryRow
+from views.lock import locked
+from views.progress import Stages
+from views.report import ViewResult
+from views.served import MakeServed, served_of
+from views.spec import ViewSpec
+from views.succession import rollback_target
+from views.swap import settle, states_of, swap
+
+
+class NothingToRollBackError(ChangelogError):
+    """No sink-wide older generation of a view is left."""
+
+
+def roll_back(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    stages: Stages,
+    *,
+    make_served: MakeServed = served_of,
+) -> list[ViewResult]:
+    """Publish the previous generation of each view; all of them or none.
+
+    Raises:
+        LockedError: a rebuild of one of them runs.
+        NothingToRollBackError: a view has no older generation in all of its sinks.
+    """
+    history = History(settings.project.warehouse)
+    with locked(settings.project.root, [spec.name for spec in specs]):
+        with stages.stage("session", "Spark session"):
+            spark = session(settings.session())
+        targets, froms = [], []
+        for spec in specs:
+            served = make_served(spec, settings.project, spark)
+            settle(served, history)
+            held = list(served.held().values())
+            target = rollback_target(held, states_of(history, spec.name))
+            if target is None:
+                raise NothingToRollBackError(
+                    f'view "{spec.name}" has no older generation to go back to',
+                    hint="`rebuild-view --history` shows what there was; --keep says how many stay",
+                )
+            targets.append((served, target))
+            froms.append(max(one.published or 0 for one in held))
+        with stages.stage("publish", "publish the previous generations"):
+            swap(targets)
+        notes = [f"rolled back from generation {number}" for number in froms]
+        history.append(
+            HistoryRow(
+                view=spec.name, generation=target, state=PUBLISHED, sinks=spec.sinks, note=note
+            )
+            for spec, (_, target), note in zip(specs, targets, notes, strict=True)
+        )
+    return [
+        ViewResult(view=spec.name, generation=target, published=True, sinks=spec.sinks, mode="none")
+        for spec, (_, target) in zip(specs, targets, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""`changelog init`: write a project that works."""

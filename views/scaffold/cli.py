@@ -1,0 +1,28 @@
+"""The command `changelog init`, mounted through the entry-point group `changelog.commands`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from changelog.edge import console, print_json
+from views.scaffold.write import write_project
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the new project.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
+) -> None:
+    """Write a project: settings, an example view, a readme. Overwrites nothing."""
+    written = write_project(directory)
+    if as_json:
+        print_json({"directory": str(directory.resolve()), "files": [str(p) for p in written]})
+        return
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, markup=False)
+    console.print(f"next: see {directory}/README.md", highlight=False, markup=False)
