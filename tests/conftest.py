@@ -1,0 +1,52 @@
+"""What every test shares: Hypothesis profiles, markers, the one Spark session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["tests.support.services"]
+
+# No deadline: a busy machine is not a failing law. In CI the same examples at every run.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+_HERE = Path(__file__).parent
+_MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
+_MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder and by what it asks for, so that none can be forgotten."""
+    for item in items:
+        folder = item.path.relative_to(_HERE).parts[0]
+        marks = {_MARK_OF_FOLDER.get(folder)}
+        marks |= {_MARK_OF_FIXTURE.get(name) for name in getattr(item, "fixturenames", ())}
+        for mark in sorted(mark for mark in marks if mark):
+            item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator[SparkSession]:
+    """The one Spark session of the run."""
+    from replay.session import SessionSettings, session
+
+    made = session(
+        SessionSettings(
+            master="local[2]",
+            app_name="tests",
+            warehouse=str(tmp_path_factory.mktemp("warehouse")),
+            shuffle_partitions=2,
+        )
+    )
+    yield made
+    made.stop()

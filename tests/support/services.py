@@ -1,0 +1,119 @@
+"""Fixtures over the real servers: one stack for the whole run, started when first asked for."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from psycopg2.extensions import make_dsn
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.stack.artifacts import ALL
+from changelog.stack.endpoints import Endpoints
+from changelog.stack.fetch import resolve
+from changelog.stack.stack import Stack
+from tests.support.wait import wait_until
+
+KAFKA_PROPERTIES = {
+    # Tests that force a cleaning set their topics so; the broker must only look often enough.
+    "log.cleaner.backoff.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+}
+POSTGRES_SETTINGS = {
+    "fsync": "off",
+    "max_replication_slots": "40",
+    "max_wal_senders": "40",
+}
+
+
+@pytest.fixture(scope="session")
+def downloads(request: pytest.FixtureRequest) -> None:
+    """Fetch what the servers and Spark need, visibly, before the first test's clock starts."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        resolve(ALL)
+
+
+@pytest.fixture(scope="session")
+def stack(downloads: None) -> Iterator[Stack]:
+    """All five servers, in a directory of this run that goes with it."""
+    with tempfile.TemporaryDirectory(prefix="changelog-tests-") as folder:
+        # Under root the servers run as another user, who cannot enter pytest's own folders.
+        Path(folder).chmod(0o755)
+        with Stack(
+            Path(folder) / "stack",
+            with_=("search", "cache"),
+            postgres_settings=POSTGRES_SETTINGS,
+            kafka_properties=KAFKA_PROPERTIES,
+        ) as running:
+            yield running
+
+
+@pytest.fixture
+def endpoints(stack: Stack) -> Endpoints:
+    """Where the servers are; fails when an earlier test left one of them down."""
+    return stack.endpoints()
+
+
+@pytest.fixture
+def kafka(endpoints: Endpoints) -> KafkaConnection:
+    """The broker."""
+    return KafkaConnection(brokers=endpoints.brokers)
+
+
+@pytest.fixture
+def registry(endpoints: Endpoints) -> RegistryConnection:
+    """The schema registry."""
+    return RegistryConnection(url=endpoints.schema_registry)
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A topic prefix, and a name for a slot, that no other test has."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def database(endpoints: Endpoints, prefix: str) -> Iterator[str]:
+    """The DSN of a fresh database; it and its replication slots are gone after the test."""
+    name = f"db_{prefix}"
+    with closing(_connect(endpoints.postgres)) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield make_dsn(endpoints.postgres, dbname=name)
+    with closing(_connect(endpoints.postgres)) as connection, connection.cursor() as cursor:
+        _end_sessions(cursor, name)
+        cursor.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE database = %s",
+            (name,),
+        )
+        cursor.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def dsn(database: str) -> str:
+    """The same: how a source is named everywhere else."""
+    return database
+
+
+def _connect(dsn: str) -> psycopg2.extensions.connection:
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True
+    return connection
+
+
+def _end_sessions(cursor: psycopg2.extensions.cursor, name: str) -> None:
+    def none_left() -> bool:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+        )
+        return not cursor.fetchall()
+
+    wait_until(none_left, 10, f"the sessions of database {name} have ended")
