@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from changelog.contract.errors import ConfigurationError
 from changelog.stack.endpoints import Endpoints
@@ -128,7 +128,7 @@ def _growth(path: Path, position: int) -> Iterator[str]:
 
 
 def _endpoint_table(endpoints: Endpoints) -> Table:
-    table = Table("endpoint", "address")
+    table = Table("endpoint", Column("address", overflow="fold"))
     for name, address in asdict(endpoints).items():
         if address is not None:
             table.add_row(name, address)
@@ -136,8 +136,8 @@ def _endpoint_table(endpoints: Endpoints) -> Table:
 
 
 def _status_table(parts: list[PartStatus]) -> Table:
-    table = Table("server", "state", "address", "pid", "memory MB", "log")
+    table = Table("server", "state", Column("address", overflow="fold"), "pid", "memory MB")
     for part in parts:
         memory = f"{part.memory_bytes / 1e6:.0f}" if part.pid else ""
-        table.add_row(part.name, part.state, part.url, str(part.pid or ""), memory, str(part.log))
+        table.add_row(part.name, part.state, part.url, str(part.pid or ""), memory)
     return table

@@ -39,6 +39,7 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 10.0
 _PORT_SECONDS = 3.0  # the kernel may close the sockets of a killed JVM a little later
 _TAIL_LINES = 12
+_FACT_LINES = 200
 _LOG_LIMIT_BYTES = 32 << 20
 _LEAST_FREE_BYTES = 256 << 20
 
@@ -232,7 +233,7 @@ class Server(ABC):
         if settled and self.running:
             return
         what = "ended while it started" if settled else f"not ready after {_READY_SECONDS:.0f} s"
-        tail = self.tail(start_of_log=start_of_log or 0)
+        tail = _without_frames(self.tail(_FACT_LINES, start_of_log=start_of_log or 0))
         if start_of_log is not None:
             self.stop()
         hint = f"the whole log: {self.log_path}"
@@ -271,3 +272,9 @@ class Server(ABC):
             return self._full()
         what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
         return StackError(f"{self.name} cannot be started: {what}")
+
+
+def _without_frames(text: str) -> str:
+    """Return the last lines of a log without Java's stack frames, which hide the reason."""
+    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+    return "\n".join(lines[-_TAIL_LINES:])

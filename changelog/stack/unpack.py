@@ -59,6 +59,7 @@ def _unpack_tar(archive: Path, build: Path) -> None:
     with tarfile.open(archive) as tar:
         for member in tar:
             if member.isdir():
+                _inside(archive, build, member.name).mkdir(parents=True, exist_ok=True)
                 continue
             source = tar.extractfile(member) if member.isfile() else None
             if source is None:
@@ -71,20 +72,25 @@ def _unpack_zip(archive: Path, build: Path) -> None:
     with zipfile.ZipFile(archive) as content:
         for entry in content.infolist():
             if entry.is_dir():
+                _inside(archive, build, entry.filename).mkdir(parents=True, exist_ok=True)
                 continue
             with content.open(entry) as source:
                 _write(archive, build, entry.filename, source, entry.external_attr >> 16)
 
 
 def _write(archive: Path, build: Path, name: str, source: IO[bytes], mode: int) -> None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise StackError(f"{archive.name} holds {name!r}, which leads out of its directory")
-    target = build / path
+    target = _inside(archive, build, name)
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as sink:
         shutil.copyfileobj(source, sink, 1 << 20)
     target.chmod(0o755 if mode & _EXECUTABLE else 0o644)
+
+
+def _inside(archive: Path, build: Path, name: str) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise StackError(f"{archive.name} holds {name!r}, which leads out of its directory")
+    return build / path
 
 
 def copy_tree(source: Path, target: Path) -> Path:
