@@ -1,0 +1,143 @@
+"""The documents tell the truth: paths exist, commands exist, every option has help."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+COMMANDS = ("changelog", "rebuild-view")
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(
+    r"\.?(?:[A-Za-z_][\w-]*/)+[\w.-]*|[\w.-]+\.(?:md|toml|py)|\.importlinter|LICENSE"
+)
+
+
+def _paths_in(text: str) -> set[str]:
+    return {code for code in _CODE.findall(text) if _PATH.fullmatch(code)}
+
+
+def _command(name: str) -> Any:
+    """Load a console script's command line, with the commands that join it."""
+    if name == "rebuild-view":
+        from views.cli import app
+
+        return typer.main.get_command(app)
+    from changelog.cli import app as changelog_app
+
+    joined = typer.Typer()
+    for entry in entry_points(group="changelog.commands"):
+        made = entry.load()
+        if isinstance(made, typer.Typer):
+            joined.add_typer(made, name=entry.name)
+        else:
+            joined.command(name=entry.name)(made)
+    command: Any = typer.main.get_command(changelog_app)
+    later: Any = typer.main.get_command(joined)
+    # A single command is not wrapped in a group; there are several, so this is one.
+    command.commands.update(later.commands)
+    return command
+
+
+def _walk(command: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    found = [(path, command)]
+    for name, child in getattr(command, "commands", {}).items():
+        found += _walk(child, (*path, name))
+    return found
+
+
+def _readme_lines() -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [part for line in words for part in _split(line)]
+
+
+def _split(words: list[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == "&&":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _targets() -> dict[str, str]:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    return dict(re.findall(r"^([a-z-]+):.*?(?:## (.*))?$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("document", ["docs/architecture.md", "README.md"])
+def test_each_path_that_a_document_names_exists(document: str) -> None:
+    paths = _paths_in((ROOT / document).read_text("utf-8")) - {"changelog.toml", "views/"}
+    assert len(paths) >= 5, "the pattern finds no paths any more"
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_stays_a_page_that_people_read() -> None:
+    assert len(ARCHITECTURE.read_text("utf-8").splitlines()) <= 150
+
+
+def test_decisions_are_numbered_once() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert numbers
+    assert all(number.isdigit() for number in numbers)
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help(name: str) -> None:
+    silent = []
+    commands = _walk(_command(name), (name,))
+    for path, command in commands:
+        if not (command.help or "").strip():
+            silent.append(" ".join(path))
+        for parameter in command.params:
+            if parameter.name == "help":
+                continue
+            if not (getattr(parameter, "help", None) or "").strip():
+                silent.append(f"{' '.join(path)} {parameter.opts[0]}")
+    assert sum(len(command.params) for _, command in commands) > 5
+    assert silent == []
+
+
+def test_readme_names_commands_and_options_that_exist() -> None:
+    trees = {name: dict(_walk(_command(name), ())) for name in COMMANDS}
+    checked = 0
+    for words in _readme_lines():
+        if not words or words[0] not in COMMANDS:
+            continue
+        tree = trees[words[0]]
+        path: tuple[str, ...] = ()
+        for word in words[1:]:
+            if (*path, word) in tree:
+                path = (*path, word)
+        assert path or words[0] == "rebuild-view", f"{words} names no command"
+        known = {option for parameter in tree[path].params for option in parameter.opts}
+        unknown = [w for w in words if w.startswith("--") and w not in known]
+        assert unknown == [], f"{' '.join(words)}: {unknown}"
+        checked += 1
+    assert checked >= 6
+
+
+def test_readme_names_make_targets_that_exist_and_explain_themselves() -> None:
+    named = {words[1] for words in _readme_lines() if words[:1] == ["make"]}
+    assert named >= {"demo", "test"}
+    targets = _targets()
+    assert named <= set(targets)
+    assert [target for target, text in targets.items() if not text] == []
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert re.search(r"^(?:exec )?make (?:--no-print-directory )?test\b", script, re.MULTILINE)
+    assert "set -euo pipefail" in script
