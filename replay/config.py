@@ -1,0 +1,28 @@
+"""Settings of a replay: values made at the edge and passed down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """How careful and how fast a replay is.
+
+    Attributes:
+        clock_allowance_ms: how far our clock and the broker's may be apart; the verdict ends
+            that much before its deadline.
+        records_per_second: what a replay does at least; its finish is estimated from this.
+        start_ms: what a replay takes whatever its size.
+        reader_options: further settings of Spark's Kafka source by its own names.
+    """
+
+    clock_allowance_ms: int = 5_000
+    records_per_second: int = 50_000
+    start_ms: int = 30_000
+    reader_options: Mapping[str, str] = field(default_factory=dict)
+
+    def estimate_ms(self, records_at_most: int) -> int:
+        """Estimate the duration of a replay, on the long side."""
+        return self.start_ms + records_at_most * 1000 // self.records_per_second

@@ -1,0 +1,53 @@
+"""Records -> the last record of each key, without the deleted ones. Pure: DataFrame to DataFrame.
+
+The last record is the one with the highest position; a record sent again has the position of the
+first, so the offset decides between the two, and either is right. Only when a key's last record is
+chosen may one look whether it is a tombstone: an aggregate that skips nulls takes the newest
+record *with a value* and so revives what was deleted.
+
+Keys are grouped over the whole topic, not partition by partition: a topic that once grew holds a
+key in two partitions. Grouping by bytes is grouping by key, since the key's schema id is pinned
+and Avro has one encoding of a value; the reader refuses keys under any other id.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.frontier import Frontier
+from changelog.contract.position import Position
+
+
+def cut_of(frontier: Frontier) -> Position:
+    """Give the first position that is not part of the state at a frontier.
+
+    Records of transactions from the frontier's LSN on lie past its ends, but a position says it
+    of each record by itself. Earlier epochs come before, whatever their LSNs: a new system's LSNs
+    may start lower.
+    """
+    return Position(frontier.epoch, frontier.lsn, 0)
+
+
+def alive(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
+    """Keep the records from `since` on and before `before`; bytes compare as positions do."""
+    kept = records.where(F.col("position") < _bytes(before))
+    return kept if since is None else kept.where(F.col("position") >= _bytes(since))
+
+
+def last_of_each_key(records: DataFrame) -> DataFrame:
+    """Give each key's last record, tombstones included: `key, value, partition, offset`."""
+    whole = F.struct("value", "partition", "offset")
+    order = F.struct("position", "offset", "partition")
+    last = records.groupBy("key").agg(F.max_by(whole, order).alias("last"))
+    return last.select("key", "last.*")
+
+
+def fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
+    """Give the records that make up the state at `before`: `key, value, partition, offset`."""
+    last = last_of_each_key(alive(records, since=since, before=before))
+    return last.where(F.col("value").isNotNull())
+
+
+def _bytes(position: Position) -> Column:
+    return F.lit(bytearray(position.to_bytes()))

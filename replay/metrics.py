@@ -1,0 +1,50 @@
+"""Numbers of a scan, counted while it runs and without a pass of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from replay.state import TableMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class StateObservations:
+    """Counts the records and the survivors of one state, at the first action on it."""
+
+    records: Observation
+    survivors: Observation
+
+    def of_records(self, records: DataFrame) -> DataFrame:
+        """Count what is read."""
+        return records.observe(
+            self.records,
+            F.count(F.lit(1)).alias("records_read"),
+            F.count_if(F.col("value").isNull()).alias("tombstones"),
+        )
+
+    def of_survivors(self, survivors: DataFrame) -> DataFrame:
+        """Count what survives the fold: before decoding, so that no column is read for it."""
+        return survivors.observe(self.survivors, F.count(F.lit(1)).alias("rows"))
+
+    def get(self) -> TableMetrics | None:
+        """Give the numbers, or None as long as no action has read the state."""
+        records, survivors = _now(self.records), _now(self.survivors)
+        if not records or not survivors:
+            return None
+        return TableMetrics(
+            records_read=records["records_read"],
+            tombstones=records["tombstones"],
+            rows=survivors["rows"],
+        )
+
+
+def _now(observation: Observation) -> dict[str, int] | None:
+    """Give the numbers if they are there; Spark's own `get` would wait for an action for ever."""
+    made = getattr(observation, "_jo", None)
+    if made is not None and not made.future().isCompleted():
+        return None
+    return cast("dict[str, int]", observation.get)

@@ -1,0 +1,247 @@
+"""Ask the broker: the frontier, and how each topic stands.
+
+Offsets are resolved here, on the driver, by one ListOffsets request each for starts and ends. The
+ends count every record that the replicas have (`read_uncommitted`), as the frontier's do: capture
+writes without transactions, and a transaction that some other program left open on a topic would
+otherwise hold the ends back for ever.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    LogError,
+    NoFrontierError,
+    UnavailableLogError,
+    VerdictError,
+)
+from changelog.contract.frontier import Frontier, FrontierRecord
+from replay.topic_state import TopicState
+
+TIMEOUT_S = 30.0
+_BATCH = 1_000
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+
+
+def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
+    """Ask how topics stand; those that do not exist are left out.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    wanted = list(topics)
+    admin = AdminClient(kafka.client_config())
+    try:
+        cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
+        described = _describe(admin, wanted)
+        settings = _settings(admin, described)
+        places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
+        starts = _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        ends = _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    except KafkaException as error:
+        raise _explained(kafka, error) from error
+    return {
+        name: TopicState(
+            topic=name,
+            topic_id=each.topic_id,
+            cluster_id=cluster_id,
+            settings=settings[name],
+            log_starts=tuple(starts[name, n][0] for n in range(each.partitions)),
+            ends=tuple(ends[name, n][0] for n in range(each.partitions)),
+            leader_epochs=tuple(ends[name, n][1] for n in range(each.partitions)),
+        )
+        for name, each in described.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    topic_id: str
+    partitions: int
+
+
+def _describe(admin: AdminClient, topics: list[str]) -> dict[str, _Described]:
+    found: dict[str, _Described] = {}
+    if not topics:
+        return found
+    futures = admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT_S)
+    for name, future in futures.items():
+        try:
+            described = _within(future)
+        except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                continue
+            raise
+        found[name] = _Described(str(described.topic_id), len(described.partitions))
+    return found
+
+
+def _settings(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    if not resources:
+        return {}
+    futures = admin.describe_configs(resources, request_timeout=TIMEOUT_S)
+    return {
+        resource.name: {name: entry.value or "" for name, entry in _within(future).items()}
+        for resource, future in futures.items()
+    }
+
+
+def _offsets(
+    admin: AdminClient, places: list[tuple[str, int]], spec: OffsetSpec
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Give offset and leader epoch of each partition; -1 for an epoch that is not known."""
+    if not places:
+        return {}
+    asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+    futures = admin.list_offsets(
+        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
+    )
+    found = {}
+    for place, future in futures.items():
+        answer = _within(future)
+        epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
+        found[place.topic, place.partition] = (int(answer.offset), epoch)
+    return found
+
+
+def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answers has many types
+    return future.result(timeout=TIMEOUT_S + 5)
+
+
+def _explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+    cause = error.args[0]
+    if isinstance(cause, KafkaError) and cause.code() in {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }:
+        return UnavailableLogError(
+            f"no Kafka broker answers at {kafka.brokers}",
+            hint="start the brokers, or correct the address",
+        )
+    said = cause.str() if isinstance(cause, KafkaError) else str(error)
+    return LogError(f"Kafka at {kafka.brokers} refuses: {said}")
+
+
+def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -> FrontierRecord:
+    """Read the newest frontier of a slot; without a slot, of the only one on the topic.
+
+    With a slot it reads backwards from the topic's end, so that it costs the same however long
+    the topic is; without one it has to see every record.
+
+    Raises:
+        NoFrontierError: the topic or the slot's frontier is not there.
+        ConfigurationError: no slot is named and the topic has several.
+        VerdictError: the topic's timestamps are not the broker's, so no deadline follows.
+        CorruptRecordError: a record is not a frontier.
+    """
+    state = inspect(kafka, [topic]).get(topic)
+    if state is None:
+        raise NoFrontierError(
+            f'there is no frontier topic "{topic}"',
+            hint="let `changelog capture` finish its first snapshot, or correct the topic prefix",
+        )
+    newest = _newest(kafka, state, slot)
+    if slot is None and len(newest) > 1:
+        raise ConfigurationError(
+            f'several slots write to "{topic}": {", ".join(sorted(newest))}',
+            hint="name the slot to read",
+        )
+    found = newest.get(slot) if slot is not None else next(iter(newest.values()), None)
+    if found is None:
+        whose = f' of slot "{slot}"' if slot is not None else ""
+        raise NoFrontierError(
+            f'there is no frontier{whose} on "{topic}" yet',
+            hint="let `changelog capture` finish its first snapshot, or correct the slot's name",
+        )
+    return _frontier_record(topic, found)
+
+
+def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
+    start, end = state.log_starts[0], state.ends[0]
+    consumer = Consumer(
+        kafka.client_config(
+            group_id=f"changelog-{uuid.uuid4()}",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            isolation_level="read_uncommitted",
+            auto_offset_reset="error",
+        )
+    )
+    step = _BATCH
+    try:
+        while True:
+            begin = start if slot is None else max(start, end - step)
+            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
+            if begin <= start or slot in newest:
+                return newest
+            step *= 10
+    finally:
+        consumer.close()
+
+
+def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
+    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
+    newest: dict[str, Message] = {}
+    if begin.offset >= end:
+        return newest
+    consumer.assign([begin])
+    while True:
+        messages = consumer.consume(_BATCH, timeout=TIMEOUT_S)
+        if not messages:
+            raise UnavailableLogError(
+                f'the frontier topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
+            )
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return newest
+            if error is not None:
+                raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
+            key = (message.key() or b"").decode("utf-8", "replace")
+            newest[key] = message
+            if (message.offset() or 0) + 1 >= end:
+                return newest
+
+
+def _frontier_record(topic: str, message: Message) -> FrontierRecord:
+    kind, appended_ms = message.timestamp()
+    if kind != TIMESTAMP_LOG_APPEND_TIME:
+        raise VerdictError(
+            f'topic "{topic}": message.timestamp.type is not LogAppendTime, so the age of a '
+            "frontier is not known",
+            hint="run `changelog capture --fix-topics`",
+        )
+    value, offset = message.value(), message.offset() or 0
+    if value is None:
+        raise NoFrontierError(f'the frontier on "{topic}" at offset {offset} was deleted')
+    try:
+        return FrontierRecord(Frontier.from_json(value), offset, appended_ms)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(
+            f'topic "{topic}", partition 0, offset {offset}: {error.args[0]}'
+        ) from error

@@ -1,0 +1,129 @@
+"""A range of a topic -> its records, each with its position.
+
+Start and end are explicit for every partition, so that each action on the frame reads the same
+records; `latest` would be another end at every action. An end is reached by the consumer's
+position, since a cleaned log has gaps everywhere, at its end too.
+
+The isolation level is `read_uncommitted`, under which the frontier's ends were taken: capture
+writes without transactions, and `read_committed` would wait for whatever transaction another
+program left open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.codec import frame
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.headers import POSITION
+from changelog.contract.position import POSITION_BYTES
+from replay.client_options import java_options
+from replay.failures import Fault, fail
+
+# At a topic's end the Java client waits `fetch.max.wait.ms` for more: 500 ms by default, which
+# was most of the time of a small scan. Batches are larger since a replay reads everything.
+_SPEED = {
+    "fetch.max.wait.ms": "10",
+    "max.poll.records": "20000",
+    "fetch.max.bytes": str(64 << 20),
+    "max.partition.fetch.bytes": str(16 << 20),
+    "receive.buffer.bytes": str(1 << 20),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRange:
+    """What to read of a topic.
+
+    Attributes:
+        topic: its name.
+        starts: per partition the first offset to read.
+        ends: per partition the first offset not to read.
+        key_schema_id: the schema id that every key bears.
+    """
+
+    topic: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    key_schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads topics with Spark's Kafka source."""
+
+    spark: SparkSession
+    kafka: KafkaConnection
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def raw(self, wanted: TopicRange) -> DataFrame:
+        """Give the records as the source gives them."""
+        client = {**_SPEED, **java_options(self.kafka.options)}
+        reader = self.spark.read.format("kafka").options(
+            **{
+                "kafka.bootstrap.servers": self.kafka.brokers,
+                "kafka.isolation.level": "read_uncommitted",
+                "assign": json.dumps({wanted.topic: list(range(len(wanted.ends)))}),
+                "startingOffsets": _offsets(wanted.topic, wanted.starts),
+                "endingOffsets": _offsets(wanted.topic, wanted.ends),
+                "includeHeaders": "true",
+                "failOnDataLoss": "true",
+                **{f"kafka.{name}": value for name, value in client.items()},
+                **self.options,
+            }
+        )
+        return reader.load()
+
+    def read(self, wanted: TopicRange) -> DataFrame:
+        """Give `key`, `value`, `partition`, `offset`, `position` of each record.
+
+        A record without a position, or with a key under another schema than the pinned one,
+        fails the action: the cleaner compares key bytes, so another id is another key, and the
+        old key's record would stay for ever.
+        """
+        return positioned(self.raw(wanted), wanted.topic, wanted.key_schema_id)
+
+
+def _offsets(topic: str, offsets: tuple[int, ...]) -> str:
+    return json.dumps({topic: {str(partition): each for partition, each in enumerate(offsets)}})
+
+
+def positioned(raw: DataFrame, topic: str, key_schema_id: int) -> DataFrame:
+    """Give `key`, `value`, `partition`, `offset` and `position`, checked, of raw records."""
+    position = _position()
+    key_frame = F.lit(bytearray(frame(key_schema_id)))
+    return raw.select(
+        F.when(F.substring("key", 1, 5) == key_frame, F.col("key"))
+        .otherwise(_corrupt(topic, f"the key does not bear the pinned schema id {key_schema_id}"))
+        .alias("key"),
+        F.col("value"),
+        F.col("partition"),
+        F.col("offset"),
+        F.when(F.length(position) == POSITION_BYTES, position)
+        .otherwise(_corrupt(topic, f'the header "{POSITION}" is missing or malformed'))
+        .alias("position"),
+    )
+
+
+def _position() -> Column:
+    """Take the header by its name; capture writes it first, which saves a search each record."""
+    headers = F.col("headers")
+    first = F.get(headers, F.lit(0))
+    named = F.filter(headers, lambda header: header["key"] == POSITION)
+    return F.when(first["key"] == POSITION, first["value"]).otherwise(
+        F.get(named, F.lit(0))["value"]
+    )
+
+
+def _corrupt(topic: str, why: str) -> Column:
+    return fail(Fault.CORRUPT, *place(topic), f": {why}")
+
+
+def place(topic: str) -> tuple[str | Column, ...]:
+    """Give the parts of a message that say where a record stands."""
+    return (f'topic "{topic}", partition ', F.col("partition"), ", offset ", F.col("offset"))

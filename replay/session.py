@@ -1,0 +1,160 @@
+"""The one place that builds a Spark session.
+
+The session is the same wherever it runs: UTC, ANSI (an overflow is an error), Delta tables, the
+jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from changelog.contract.errors import ConfigurationError
+from changelog.stack.fetch import spark_jars
+from changelog.stack.jre import java_home
+
+LEAST_JAVA = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """How to make the Spark session.
+
+    Attributes:
+        master: Spark's master URL.
+        app_name: what Spark's own pages call the application.
+        warehouse: folder of Spark's managed tables, or None for Spark's default.
+        driver_memory: heap of the driver, which with a local master does all the work.
+        shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
+            Spark's own default elsewhere.
+        ui: whether Spark serves its status pages.
+        extra: further settings by Spark's names; they win over ours.
+    """
+
+    master: str = "local[*]"
+    app_name: str = "changelog"
+    warehouse: str | None = None
+    driver_memory: str = "2g"
+    shuffle_partitions: int | None = None
+    ui: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def session(settings: SessionSettings | None = None) -> SparkSession:
+    """Give the Spark session of this process, made at the first call.
+
+    A session that is already there is given back as it is, with our settings of SQL on top.
+
+    Raises:
+        ConfigurationError: Spark does not start with these settings.
+    """
+    settings = settings or SessionSettings()
+    prepare_environment(settings.master)
+    builder = SparkSession.builder.appName(settings.app_name)
+    for name, value in spark_settings(settings).items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f'Spark does not start with master "{settings.master}": {first}',
+            hint="check the master's address and the Spark settings",
+        ) from error
+
+
+def spark_settings(settings: SessionSettings) -> dict[str, str]:
+    """Give the settings of the session by Spark's names."""
+    ours = {
+        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # Every date that PostgreSQL has lies in the proleptic Gregorian calendar, as Spark's do.
+        "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": _REDACTED,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": (
+            f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_log_settings().as_uri()}"
+        ),
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+    }
+    if is_remote(settings.master):
+        ours = {name: ours[name] for name in ours if name.startswith("spark.sql.")}
+        ours["spark.remote"] = settings.master
+    else:
+        ours["spark.master"] = settings.master
+    if is_local(settings.master):
+        # Small tables are the rule: Delta's log and a shuffle need no 50 or 200 tasks on one host.
+        ours["spark.databricks.delta.snapshotPartitions"] = "2"
+        ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
+        ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+    if settings.shuffle_partitions is not None:
+        ours["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
+    if settings.warehouse is not None:
+        ours["spark.sql.warehouse.dir"] = settings.warehouse
+    return {**ours, **settings.extra}
+
+
+def prepare_environment(master: str) -> None:
+    """Set what the launcher of Spark and its Python workers read from the environment."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not is_remote(master) and not _has_java(os.environ.get("JAVA_HOME")):
+        os.environ["JAVA_HOME"] = str(java_home())
+
+
+def is_local(master: str) -> bool:
+    """Tell whether the master runs on this machine, for this session alone."""
+    return master.startswith("local")
+
+
+def is_remote(master: str) -> bool:
+    """Tell whether the master is a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def local_cores(master: str) -> int:
+    """Give the cores that a local master uses."""
+    match = re.match(r"local(?:-cluster)?\[(\d+)(?:,\s*(\d+))?", master)
+    if match is None:
+        return (os.cpu_count() or 1) if master.startswith("local[*") else 1
+    workers_times = int(match[2]) if match[2] and master.startswith("local-cluster") else 1
+    return max(1, int(match[1]) * workers_times)
+
+
+def _has_java(home: str | None) -> bool:
+    """Tell whether `home` holds a Java that Spark can run on."""
+    command = Path(home) / "bin" / "java" if home else None
+    if command is None or not command.is_file():
+        return False
+    if command.is_relative_to(java_home()):
+        return True
+    try:
+        said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
+            [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return False
+    match = _VERSION.search(said)
+    return match is not None and int(match[1]) >= LEAST_JAVA
+
+
+def _log_settings() -> Path:
+    return Path(__file__).with_name("log4j2.xml")

@@ -1,0 +1,75 @@
+"""How a topic stands at one moment, and what moved between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as the broker describes it at one moment.
+
+    Attributes:
+        topic: its name.
+        topic_id: Kafka's id; a topic made anew has another.
+        cluster_id: the cluster's id.
+        settings: every setting in force, by Kafka's names.
+        log_starts: per partition the first offset that is still there.
+        ends: per partition the first offset that is not there yet.
+        leader_epochs: per partition a number that grows when its leader changes; -1 for one
+            that the broker does not tell.
+    """
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    settings: Mapping[str, str]
+    log_starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+
+    @property
+    def partitions(self) -> int:
+        """Give the number of partitions."""
+        return len(self.ends)
+
+
+def changes(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -> tuple[str, ...]:
+    """Name what moved under a scan: anything here makes its result doubtful.
+
+    A leader that changed is one: replicas clean on their own, so the new leader may have lost a
+    tombstone whose value the old one still gave.
+    """
+    return tuple(
+        f'topic "{topic}": {problem}'
+        for topic, was in before.items()
+        for problem in _moved(was, after.get(topic))
+    )
+
+
+_WATCHED = (
+    "cleanup.policy",
+    "message.timestamp.type",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+)
+
+
+def _moved(was: TopicState, now: TopicState | None) -> Iterator[str]:
+    if now is None:
+        yield "was deleted during the scan"
+        return
+    if (was.topic_id, was.cluster_id) != (now.topic_id, now.cluster_id):
+        yield "was made anew during the scan"
+    if was.log_starts != now.log_starts:
+        yield f"its start moved during the scan from {was.log_starts} to {now.log_starts}"
+    if was.partitions != now.partitions:
+        yield f"grew during the scan from {was.partitions} to {now.partitions} partitions"
+    elif was.leader_epochs != now.leader_epochs:
+        yield "a partition's leader changed during the scan: read it again"
+    for setting in _WATCHED:
+        if was.settings.get(setting) != now.settings.get(setting):
+            has, had = now.settings.get(setting), was.settings.get(setting)
+            yield f"{setting} changed during the scan from {had} to {has}"
