@@ -1,0 +1,40 @@
+import subprocess
+
+import pytest
+
+from changelog.stack.jre import shim_script
+
+UNKNOWN = "jdk.incubator.vector"
+
+
+@pytest.fixture
+def run_shim(tmp_path):
+    """Run the script with a `java` that prints its arguments, one a line."""
+    java = tmp_path / "a java"
+    java.write_text('#!/bin/sh\nfor each in "$@"; do printf "<%s>\\n" "$each"; done\n')
+    java.chmod(0o755)
+    shim = tmp_path / "shim"
+    shim.write_text(shim_script(java))
+    shim.chmod(0o755)
+
+    def run(*arguments):
+        said = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True)
+        return [line[1:-1] for line in said.stdout.splitlines()]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([f"--add-modules={UNKNOWN}", "-cp", "x"], ["-cp", "x"]),
+        (["-cp", "x", "--add-modules", UNKNOWN, "Main"], ["-cp", "x", "Main"]),
+        (["--add-modules", "java.sql", "Main"], ["--add-modules", "java.sql", "Main"]),
+        (["--add-modules=java.sql"], ["--add-modules=java.sql"]),
+        (["--add-modules"], ["--add-modules"]),
+        (["Main", "two words", "", "*", "$HOME"], ["Main", "two words", "", "*", "$HOME"]),
+        ([], []),
+    ],
+)
+def test_the_shim_drops_only_the_module_that_the_runtime_lacks(run_shim, given, kept):
+    assert run_shim(*given) == kept
