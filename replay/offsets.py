@@ -211,7 +211,9 @@ def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Mess
         return newest
     consumer.assign([begin])
     while True:
-        messages = consumer.consume(_BATCH, timeout=TIMEOUT_S)
+        # `consume` would wait for a whole batch, at the end of the topic for ever.
+        found = consumer.poll(TIMEOUT_S)
+        messages = [found] if found is not None else []
         if not messages:
             raise UnavailableLogError(
                 f'the frontier topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
