@@ -17,6 +17,8 @@ from changelog.contract.errors import ChangelogError
 from changelog.contract.lsn import Lsn
 from changelog.source.connect import connect
 from changelog.source.system import current_lsn
+from changelog.stack.artifacts import ALL
+from changelog.stack.fetch import resolve
 from changelog.stack.stack import Stack
 from views.demo.capture_process import CaptureProcess
 from views.demo.flights import load_flights
@@ -102,6 +104,7 @@ def run_demo(
         ChangelogError: a step failed; the message says which.
     """
     write_demo_project(directory)
+    resolve(ALL)  # with its own progress bar, and before the clock starts
     stack = Stack(directory / STACK_FOLDER, with_=("search", "cache"))
     clock = _Clock(say)
     with stack:

@@ -1,0 +1,26 @@
+"""Rebuild every view of a project in this process, verified in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from changelog.config import Project
+from changelog.edge import console
+from views.catalog import Catalog
+from views.config import RebuildSettings
+from views.progress import Stages
+from views.rebuild import Rebuild
+
+
+def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
+    """Rebuild and publish all views; gives their reports as `rebuild-view --json` does.
+
+    Raises:
+        ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
+    """
+    specs = Catalog.of(project.root).load_all()
+    outcome = Rebuild(RebuildSettings.of(project), Stages(console)).run(specs)
+    if outcome.error is not None:
+        raise outcome.error
+    return [result.to_json() for result in outcome.results]
