@@ -7,7 +7,7 @@ it can be read exactly is counted from its age, and an idle source must not make
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
@@ -22,9 +22,24 @@ RENEW_S = 60.0
 class Cutter:
     """Writes the frontiers of one epoch."""
 
-    def __init__(self, *, base: Frontier, log: FrontierLog, producer: LogProducer) -> None:
-        """Start from `base`, whose identity (slot, epoch, tables, ids) every frontier shares."""
+    def __init__(
+        self,
+        *,
+        base: Frontier,
+        log: FrontierLog,
+        producer: LogProducer,
+        check: Callable[[], None],
+    ) -> None:
+        """Prepare to write frontiers.
+
+        Args:
+            base: what every frontier shares: slot, epoch, tables, identities.
+            log: the frontier topic.
+            producer: writes the records that a frontier speaks for.
+            check: raises when the source no longer sends everything.
+        """
         self._base = base
+        self._check = check
         self._log = log
         self._producer = producer
         self._last: Lsn | None = None
@@ -55,6 +70,7 @@ class Cutter:
             UnavailableLogError: the broker does not take it.
         """
         self._producer.flush()
+        self._check()
         base = self._base
         frontier = Frontier(
             slot=base.slot,

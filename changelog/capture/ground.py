@@ -1,7 +1,7 @@
 """What one life of capture stands on: connections, tables, topics; all checked before use.
 
 Everything that can be refused is looked at first; the publication and the topics are made last,
-so that a refusal leaves nothing behind.
+so that a refusal leaves nothing behind. `publish` comes after the decision how to begin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.errors import ConfigurationError, LogError
+from changelog.contract.errors import ConfigurationError, LogError, SlotError, SourceError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -27,8 +27,11 @@ from changelog.sink.topics import TopicDescription, cluster_id, ensure_topics
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect, source_errors
 from changelog.source.filter import TableFilter
-from changelog.source.pgoutput import RelationMessage
-from changelog.source.publication import ensure_publication
+from changelog.source.publication import (
+    ensure_publication,
+    publication_version,
+    published_tables,
+)
 from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
 
 log = logging.getLogger("changelog.capture")
@@ -59,6 +62,7 @@ class Ground:
     cluster_id: str
     descriptions: dict[str, TopicDescription]
     catalogue: Catalogue
+    _publication: str | None = None
 
     @property
     def topics(self) -> dict[TableName, str]:
@@ -75,15 +79,49 @@ class Ground:
         """Give the number of partitions of each table's topic."""
         return {topic: found.partitions for topic, found in self.descriptions.items()}
 
-    def resolve(self, message: RelationMessage) -> Relation | None:
-        """Give the relation of a description in the stream; None for a table not wanted."""
-        if TableName(message.schema, message.table) not in self.relations:
-            return None
-        return self.catalogue.resolve(message)
-
     def current_lsn(self) -> Lsn:
         """Give the end of the source's WAL."""
         return current_lsn(self.connection)
+
+    def publish(self, frontier: Frontier | None) -> None:
+        """Make the publication have exactly the captured tables.
+
+        Args:
+            frontier: from which the stream goes on, or None before a fresh snapshot.
+
+        Raises:
+            SlotError: a table of the frontier was taken out: what it changed since is lost.
+            SourceError: the publication cannot be made or used.
+        """
+        name = self.settings.capture.publication
+        if frontier is not None:
+            captured = set(frontier.tables.values()) & set(self.relations)
+            gone = captured - published_tables(self.connection, name)
+            if gone:
+                raise SlotError(
+                    f'the publication "{name}" was dropped or lost tables: '
+                    + ", ".join(str(table) for table in sorted(gone)),
+                    hint="their changes since then are lost; drop the slot with `changelog slot "
+                    "drop`, and the next start takes a fresh snapshot",
+                )
+        ensure_publication(self.connection, name, self.relations)
+        self._publication = publication_version(self.connection, name)
+
+    def check_publication(self) -> None:
+        """Check that nobody has altered the publication since `publish`.
+
+        Called before each frontier: PostgreSQL leaves out the changes of a table that was taken
+        out of the publication, without a word in the stream.
+
+        Raises:
+            SourceError: it was altered or dropped.
+        """
+        name = self.settings.capture.publication
+        if publication_version(self.connection, name) != self._publication:
+            raise SourceError(
+                f'the publication "{name}" was altered while capture runs',
+                hint="start capture again: it says what is missing",
+            )
 
     def check_topics(self, frontier: Frontier) -> None:
         """Check that the topics are those of the frontier.
@@ -154,7 +192,6 @@ def survey(settings: Project) -> Iterator[Ground]:
         )
         for relation in relations.values():
             tables.codec(relation)
-        ensure_publication(connection, capture.publication, relations)
         yield Ground(
             settings=settings,
             connection=connection,

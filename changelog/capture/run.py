@@ -23,12 +23,14 @@ from changelog.contract.errors import UnavailableError
 from changelog.contract.lsn import Lsn
 from changelog.contract.secret import redacted
 from changelog.source.connect import connect
+from changelog.source.slot import SlotBusyError
 from changelog.source.system import current_lsn
 
 log = logging.getLogger("changelog.capture")
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 15.0
+BUSY_S = 10.0
 _NAP_S = 0.1
 
 
@@ -70,11 +72,18 @@ class CaptureRun:
             ChangelogError: what capture cannot wait out; see each family.
         """
         wait_s = FIRST_WAIT_S
+        busy_until = time.monotonic() + BUSY_S
         while not self._stop():
             around = Surroundings(self._report, self._console, self._stop, self._reach)
             session = CaptureSession(self._settings, around)
             try:
                 session.run(until)
+            except SlotBusyError as error:
+                # After kill -9 the server may still hold our own last connection for a moment.
+                if time.monotonic() > busy_until:
+                    raise
+                log.info("%s; trying again", error)
+                self._wait(FIRST_WAIT_S)
             except UnavailableError as error:
                 if not session.connected and self._report.restarts == 0:
                     raise

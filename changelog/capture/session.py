@@ -85,6 +85,7 @@ class CaptureSession:
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
+                ground.publish(None)
                 if drop:
                     drop_slot(ground.connection, self._capture.slot)
                 return self._fresh(ground, producer, epoch)
@@ -92,6 +93,7 @@ class CaptureSession:
                 assert status is not None  # noqa: S101 - decide resumes only with a slot
                 check_slot(status)
                 ground.check_topics(frontier)
+                ground.publish(frontier)
                 log.info("resuming at the frontier %s", frontier.lsn)
                 seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
                 if written.positions:
@@ -145,7 +147,9 @@ class CaptureSession:
             tables={topic: table for table, topic in ground.topics.items()},
             topic_ids=ground.topic_ids,
         )
-        return Cutter(base=base, log=ground.frontiers, producer=producer)
+        return Cutter(
+            base=base, log=ground.frontiers, producer=producer, check=ground.check_publication
+        )
 
     def _stream(self, ground: Ground, producer: LogProducer, seed: Seed, until: Lsn | None) -> None:
         progress = Progress(seed.lsn)
@@ -174,7 +178,7 @@ class CaptureSession:
             )
             loop = StreamLoop(
                 stream=stream,
-                assembler=Assembler(ground.resolve),
+                assembler=Assembler(ground.catalogue.resolver(ground.relations.values())),
                 writer=writer,
                 producer=producer,
                 progress=progress,

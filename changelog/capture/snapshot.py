@@ -8,21 +8,20 @@ a worker left behind would go on writing rows of a snapshot that is no longer th
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
-import os
-import signal
+import pickle
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from changelog.capture.tables import SchemaIds
 from changelog.contract.codec import RowCodec, key_of
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import ChangelogError, LogError
+from changelog.contract.errors import ChangelogError
 from changelog.contract.headers import OP, POSITION, TS, Op, encode_ts
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import snapshot_position
@@ -34,7 +33,6 @@ from changelog.source.snapshot import Chunk, begin_snapshot, read_chunk
 CHUNK_SEQUENCES = 1 << 32
 """Sequence numbers kept for each chunk, more than a chunk has rows."""
 
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.2
 
 Rows = Sequence[tuple[Field, ...]]
@@ -108,64 +106,85 @@ def copy_tables(
     """
     if not jobs:
         return True
-    pool = ProcessPoolExecutor(
-        max_workers=min(workers, len(jobs)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_prepare_worker,
-        initargs=(os.getpid(),),
-    )
+    crew = _Crew(context)
+    pool = ThreadPoolExecutor(max_workers=min(workers, len(jobs)), initializer=crew.hire)
     try:
-        running = {pool.submit(_copy_chunk, context, job): job for job in jobs}
+        running: dict[Future[int], CopyJob] = {pool.submit(crew.copy, job): job for job in jobs}
         while running:
             if stop():
                 return False
             done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             for future in done:
-                on_rows(running.pop(future).relation, _result(future))
+                on_rows(running.pop(future).relation, future.result())
     finally:
-        _end(pool)
+        crew.dismiss()
+        pool.shutdown(wait=True, cancel_futures=True)
     return True
 
 
-def _result(future: Future[int]) -> int:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise LogError("a snapshot worker died", hint="see the messages above it") from error
+class _Crew:
+    """The worker processes, one to each thread that hands out chunks.
+
+    They are plain child processes and speak pickle over pipes: `multiprocessing` would import the
+    caller's main module again, which a script or a notebook may not survive.
+    """
+
+    def __init__(self, context: SnapshotContext) -> None:
+        self._context = context
+        self._mine = threading.local()
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def hire(self) -> None:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "changelog.capture.snapshot_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._all.append(worker)
+        self._mine.worker = worker
+
+    def copy(self, job: CopyJob) -> int:
+        worker: subprocess.Popen[bytes] = self._mine.worker
+        assert worker.stdin is not None and worker.stdout is not None  # noqa: PT018, S101
+        try:
+            pickle.dump((self._context, job), worker.stdin)
+            worker.stdin.flush()
+            rows: int | ChangelogError = pickle.load(worker.stdout)  # noqa: S301 - our own child
+        except (EOFError, OSError) as error:
+            raise ChangelogError(
+                f"a snapshot worker died with code {worker.wait()}",
+                hint="see the lines above; start again, the snapshot begins anew",
+            ) from error
+        if isinstance(rows, ChangelogError):
+            raise rows
+        return rows
+
+    def dismiss(self) -> None:
+        for worker in self._all:
+            worker.kill()
+        for worker in self._all:
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
-    workers = list(getattr(pool, "_processes", None) or {}.values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()
+def copy_chunk(context: SnapshotContext, job: CopyJob) -> int:
+    """Copy one chunk; gives its rows once the broker has all of them.
 
-
-def _prepare_worker(parent: int) -> None:
-    """Tie the worker's life to its parent's, and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _copy_chunk(context: SnapshotContext, job: CopyJob) -> int:
-    """Copy one chunk in a worker; gives its rows once the broker has all of them."""
-    try:
-        with closing(connect(context.dsn, application_name="changelog snapshot")) as connection:
-            begin_snapshot(connection, context.snapshot_name, [job.relation])
-            writer = _ChunkWriter(context, job)
-            try:
-                read_chunk(connection, job.relation, job.chunk, writer.write)
-                writer.finish()
-            finally:
-                writer.close()
-            return writer.rows
-    except ChangelogError as error:
-        # Only the text crosses the process border: an error's own arguments may not pickle.
-        raise type(error)(error.args[0], hint=error.hint) from None
+    Raises:
+        ChangelogError: source or broker refuse, or a value has no exact form.
+    """
+    with closing(connect(context.dsn, application_name="changelog snapshot")) as connection:
+        begin_snapshot(connection, context.snapshot_name, [job.relation])
+        writer = _ChunkWriter(context, job)
+        try:
+            read_chunk(connection, job.relation, job.chunk, writer.write)
+            writer.finish()
+        finally:
+            writer.close()
+        return writer.rows
 
 
 class _ChunkWriter:

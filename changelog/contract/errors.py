@@ -21,10 +21,21 @@ class ChangelogError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with the hint, so that an error of a worker process arrives whole."""
+        return _rebuilt, (type(self), self.args, self.hint)
+
     def __str__(self) -> str:
         """Give the facts and, behind a bar, the hint."""
         text = str(self.args[0]) if self.args else type(self).__name__
         return f"{text} | hint: {self.hint}" if self.hint else text
+
+
+def _rebuilt(kind: type[ChangelogError], args: tuple[object, ...], hint: str) -> ChangelogError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, *args)
+    error.hint = hint
+    return error
 
 
 class ConfigurationError(ChangelogError):

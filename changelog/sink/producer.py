@@ -25,6 +25,7 @@ PARTITION_UA = -1
 QUEUE_KBYTES = 64 * 1024
 QUEUE_MESSAGES = 200_000
 WAIT_S = 0.5
+FULL_S = 0.005
 CLOSE_S = 2.0
 
 
@@ -106,8 +107,9 @@ class LogProducer:
             try:
                 self._producer.produce(topic, value, key, place, headers=headers)
             except BufferError:
+                # Not longer: only errors are reported, so no event ends the wait when there is room.
+                self._producer.poll(FULL_S)
                 self.on_wait()
-                self._producer.poll(WAIT_S)
                 self._raise_failure()
             except KafkaException as error:
                 self._failure = self._failure or error.args[0]

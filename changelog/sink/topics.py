@@ -94,8 +94,8 @@ def cluster_id(kafka: KafkaConnection) -> str:
         UnavailableLogError: no broker answers at the address.
     """
     what = f"no Kafka broker answers at {kafka.brokers}"
-    future = admin_client(kafka).describe_cluster(request_timeout=REQUEST_S)
-    return str(answered(future, what).cluster_id)
+    admin = admin_client(kafka)  # held: its requests end with it
+    return str(answered(admin.describe_cluster(request_timeout=REQUEST_S), what).cluster_id)
 
 
 def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:

@@ -85,6 +85,18 @@ def ensure_publication(
         return PublicationChange(False, wanted - there, there - wanted)
 
 
+def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
+    """Give the tables of a publication, none when it is missing; changes nothing."""
+    what = f'cannot read the publication "{name}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute("SELECT oid FROM pg_publication WHERE pubname = %s", (name,))
+        found = cursor.fetchone()
+        if found is None:
+            return frozenset()
+        cursor.execute(_TABLES, found)
+        return frozenset(TableName(*row) for row in cursor.fetchall())
+
+
 def publication_version(connection: Connection, name: str) -> str | None:
     """Give a text that changes whenever the publication does; None when it is missing.
 
