@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from changelog.config import load_project
 from changelog.contract.errors import ChangelogError, ConfigurationError
@@ -30,8 +31,9 @@ from views.rollback import roll_back
 from views.served import served_of
 from views.spec import ViewSpec, short_name
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
+_WIDE = 200
 _EPILOG = """**Examples**
 
 `rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it
@@ -174,7 +176,7 @@ def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome
 def _cancel_jobs() -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - slow, and only here
 
-    console.print("stopping: removing what was built", highlight=False)
+    _tell("stopping: removing what was built")
     context = SparkContext._active_spark_context
     if context is not None:
         context.cancelAllJobs()
@@ -190,14 +192,11 @@ def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool
             print_json(found.to_json())
         else:
             for line in found.lines():
-                console.print(line, highlight=False, markup=False)
+                _tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        console.print(
-            f"to LSN {frontier.lsn}, epoch {frontier.epoch}\nverdict: {plan.cut.verdict}",
-            highlight=False,
-            markup=False,
-        )
+        _tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        _tell(f"verdict: {plan.cut.verdict}")
     plan.cut.verdict.require()
 
 
@@ -205,7 +204,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
     specs = Catalog.of(project.resolve()).load_all(names)
     serving = _serving(project)
     if not as_json:
-        console.print(catalog_table(specs, serving))
+        _show(catalog_table(specs, serving))
         return
     for spec in specs:
         print_json(
@@ -226,7 +225,7 @@ def _serving(project: Path) -> dict[str, HistoryRow]:
     try:
         rows = History(load_project(project).warehouse).rows()
     except ConfigurationError as error:
-        console.print(f"what is published is not shown: {one_line(error)}", highlight=False)
+        _tell(f"what is published is not shown: {one_line(error)}")
         return {}
     return {row.view: row for row in rows if row.state == PUBLISHED}
 
@@ -240,7 +239,7 @@ def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> No
         for row in newest.values():
             print_json(row.to_json())
     else:
-        console.print(history_table(rows))
+        _show(history_table(rows))
 
 
 def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
@@ -251,12 +250,22 @@ def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
     for report in (report for result in results for report in result.reports.values()):
         if report.verified is not True:
             console.print(report.render())
-    console.print(results_table(results))
+    _show(results_table(results))
 
 
 def _say(error: ChangelogError) -> None:
     """Say an error in one line on standard error; the JSON objects of the views hold it too."""
-    console.print(f"error: {one_line(error)}", highlight=False, markup=False, soft_wrap=True)
+    _tell(f"error: {one_line(error)}")
+
+
+def _tell(line: str) -> None:
+    """Write one line as it is, however narrow the terminal is."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _show(table: Table) -> None:
+    """Write a table; where there is no terminal, nothing says how wide it may be."""
+    console.print(table, width=None if console.is_terminal else _WIDE)
 
 
 def main() -> None:

@@ -116,19 +116,21 @@ class Rebuild:
             VerdictError: the log can no longer give them.
             ChangelogError: the run could not begin; nothing was written.
         """
-        with locked(self._settings.project.root, [spec.name for spec in specs]):
+        project = self._settings.project
+        with locked(project.root, [spec.name for spec in specs]):
             with self._stages.stage("plan", "frontier and verdict"):
                 plan = planned(specs, self._settings)
                 plan.cut.verdict.require()
             with self._stages.stage("session", "Spark session"):
                 spark = session(self._settings.session())
-            works = [self._prepared(spark, spec) for spec in specs]
+            with self._stages.stage("settle", "what serves now"):
+                works = [self._prepared(spark, spec) for spec in specs]
             replay: Replay | None = None
             try:
-                project = self._settings.project
-                replay = open_replay(
-                    spark, project.kafka, project.registry, plan.record, tables_of(specs)
-                )
+                with self._stage("replay", "schemas and explicit offsets"):
+                    replay = open_replay(
+                        spark, project.kafka, project.registry, plan.record, tables_of(specs)
+                    )
                 with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
                     self._build(spark, certifier, replay, works)
                     self._verify(certifier, works)

@@ -1,0 +1,461 @@
+"""`rebuild-view` on the real servers: what readers see, whatever happens to a rebuild."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import psycopg2
+import pytest
+import redis
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from psycopg2.extensions import make_dsn
+from pyspark.sql.functions import col, when
+
+from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from views import rebuild
+from views.lock import locked
+from views.served import Served, served_of
+
+REPOSITORY = Path(__file__).parents[2]
+TOTALS = """-- key: customer_id
+-- sinks: delta, search, cache
+-- description: What each customer ordered.
+SELECT c.customer_id, c.name, count(o.order_id) AS orders, sum(o.amount) AS amount
+FROM public.customers AS c LEFT JOIN orders AS o ON o.customer_id = c.customer_id
+GROUP BY c.customer_id, c.name
+"""
+LARGE = """
+from pyspark.sql import functions as F
+from views import view
+
+@view(key="order_id", tables=["orders"])
+def large(orders):
+    '''Orders above ten.'''
+    return orders.where(F.col("amount") > 10).select("order_id", "amount")
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(stack, spark, tmp_path_factory):
+    """One captured database and project for the module; each test has a view of its own."""
+    endpoints = stack.endpoints()
+    prefix = f"r{uuid.uuid4().hex[:10]}"
+    with closing(psycopg2.connect(endpoints.postgres)) as admin:
+        admin.autocommit = True
+        admin.cursor().execute(f"CREATE DATABASE {prefix}")
+    dsn = make_dsn(endpoints.postgres, dbname=prefix)
+    project = CapturedProject(tmp_path_factory.mktemp("project"), dsn)
+    write_settings(project.root, endpoints, dsn, prefix)
+    project.execute(
+        """
+        CREATE TABLE customers (customer_id int PRIMARY KEY, name text NOT NULL);
+        CREATE TABLE orders (
+            order_id int PRIMARY KEY,
+            customer_id int NOT NULL REFERENCES customers,
+            amount numeric(10, 2) NOT NULL
+        );
+        INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
+        INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
+        """
+    )
+    project.capture()
+    yield project, prefix
+    with closing(psycopg2.connect(endpoints.postgres)) as admin:
+        admin.autocommit = True
+        admin.cursor().execute(f"SELECT pg_drop_replication_slot('{prefix}')")
+        admin.cursor().execute(f"DROP DATABASE {prefix} WITH (FORCE)")
+
+
+@pytest.fixture
+def project(shared):
+    found, _ = shared
+    for path in (found.root / "views").glob("*"):
+        path.unlink()
+    return found
+
+
+@pytest.fixture
+def view(project, request):
+    """The name of a view of this test alone, over all three sinks."""
+    name = f"v{uuid.uuid4().hex[:12]}"
+    project.view(f"{name}.sql", TOTALS)
+    return name
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, project):
+    def ran(*arguments):
+        return rebuild_view(capsys, monkeypatch, project, *arguments)
+
+    return ran
+
+
+def new_name(project, customer, name):
+    project.execute(f"UPDATE customers SET name = '{name}' WHERE customer_id = {customer}")
+    project.capture()
+
+
+def served_names(project, endpoints, view):
+    """Give customer 1's name as each sink serves it at its stable place."""
+    document = httpx.get(f"{endpoints.search}/{view}/_doc/1").json()["_source"]
+    with closing(redis.Redis.from_url(endpoints.cache, decode_responses=True)) as cache:
+        entry = cache.get(f"{view}:{cache.get(f'{view}:current')}:1")
+    return {project.delta(view)[0]["name"], document["name"], json.loads(entry)["name"]}
+
+
+def crash(project, view, *options):
+    """Run the command in a process of its own; gives how that ended."""
+    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
+    words += ["--", view, "--project", str(project.root)]
+    return subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_a_rebuild_serves_verified_rows_at_every_sink(project, endpoints, view, run) -> None:
+    new_name(project, 1, "Ann")
+    ran = run(view, "--json")
+    assert ran.code == 0, ran.err
+    (result,) = ran.results
+    assert (result["view"], result["generation"], result["rows"]) == (view, 1, 20)
+    assert (result["verified"], result["mismatches"], result["published"]) == (True, 0, True)
+    assert result["verdict"].startswith("exact")
+    assert set(result["frontier"]) == {"epoch", "lsn", "ts"}
+    assert result["records_read"] >= 220
+    assert result["tombstones"] == 0
+    assert {"plan", "session", "write", "verify", "publish", "total"} <= set(result["seconds"])
+    assert served_names(project, endpoints, view) == {"Ann"}
+    assert project.history(view) == [(1, "sealed"), (1, "published")]
+    assert "refuted" not in ran.err
+
+
+def test_several_views_share_a_run_and_python_views_are_certified_by_their_inputs(
+    project, view, run
+) -> None:
+    project.view("large.py", LARGE)
+    ran = run("--all", "--json")
+    assert ran.code == 0, ran.err
+    by_view = {result["view"]: result for result in ran.results}
+    assert by_view["large"]["rows"] == 180
+    assert by_view["large"]["verified"] is True
+    assert by_view["large"]["frontier"] == by_view[view]["frontier"]
+    assert not (project.warehouse / "_verify").exists() or not any(
+        (project.warehouse / "_verify").iterdir()
+    )
+
+
+def test_people_get_a_table_and_the_history(project, view, run) -> None:
+    ran = run(view)
+    assert ran.code == 0, ran.err
+    assert ran.out == ""
+    assert "row by row" in " ".join(ran.err.split())
+    listed = run("--list", "--json")
+    assert [(r["view"], r["generation"]) for r in listed.results] == [(view, 1)]
+    history = run("--history", view, "--json")
+    assert [(r["generation"], r["state"], r["verified"]) for r in history.results] == [
+        (1, "published", True)
+    ]
+    assert history.results[0]["certificate"]["delta"]["mismatches"] == 0
+
+
+def test_a_rollback_serves_the_generation_before_in_every_sink(
+    project, endpoints, view, run
+) -> None:
+    new_name(project, 1, "Before")
+    assert run(view).code == 0
+    new_name(project, 1, "After")
+    assert run(view).code == 0
+    assert served_names(project, endpoints, view) == {"After"}
+    ran = run(view, "--rollback", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.results[0]["generation"] == 1
+    assert served_names(project, endpoints, view) == {"Before"}
+    again = run(view, "--rollback", "--json")
+    assert again.code == 1
+    assert "no older generation" in again.results[0]["error"]
+    assert run(view).code == 0
+    assert served_names(project, endpoints, view) == {"After"}
+    assert project.history(view)[-3:] == [(3, "sealed"), (3, "published"), (2, "retired")]
+
+
+def test_old_generations_are_removed_beyond_those_kept(project, view, run) -> None:
+    for _ in range(3):
+        assert run(view, "--keep", "1", "--verify", "none").code == 0
+    there = sorted(p.name for p in (project.warehouse / view / "_generations").iterdir())
+    assert there == ["000003"]
+    assert project.history(view)[-1] == (2, "retired")
+
+
+class Plants:
+    """A sink that changes a row on its way in."""
+
+    def __init__(self, sink):
+        self._sink = sink
+
+    def __getattr__(self, name):
+        return getattr(self._sink, name)
+
+    def write(self, rows):
+        wrong = when(col("customer_id") == 7, "wrong").otherwise(col("name"))
+        self._sink.write(rows.withColumn("name", wrong))
+
+
+def test_a_refuted_generation_is_never_published(
+    project, endpoints, view, run, monkeypatch
+) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+
+    def planted(spec, settings, spark):
+        sinks = dict(served_of(spec, settings, spark).sinks)
+        return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
+
+    original = rebuild.Rebuild
+    monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+    ran = run(view, "--json")
+    assert ran.code == 3, ran.err
+    (result,) = ran.results
+    assert (result["verified"], result["mismatches"], result["published"]) == (False, 1, False)
+    assert result["exit_code"] == 3
+    (difference,) = result["certificates"]["cache"]["differences"]
+    assert difference["key"] == {"customer_id": "7"}
+    assert "wrong" in difference["served"]
+    assert served_names(project, endpoints, view) == {"Old"}
+    assert project.history(view)[-1] == (2, "refuted")
+    with closing(redis.Redis.from_url(endpoints.cache)) as cache:
+        assert not list(cache.scan_iter(f"{view}:2:*"))
+
+
+def reader_is_untouched(project, endpoints, view):
+    """The invariant of a kill before publishing."""
+    assert served_names(project, endpoints, view) == {"Old"}
+
+
+@pytest.mark.slow
+def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, view, run) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+    assert crash(project, view, "--kill", "publish").returncode == -signal.SIGKILL
+    reader_is_untouched(project, endpoints, view)
+    assert (project.warehouse / view / "_generations" / "000002").exists()
+    ran = run(view, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.results[0]["generation"] == 3
+    assert served_names(project, endpoints, view) == {"New"}
+    assert not (project.warehouse / view / "_generations" / "000002").exists()
+
+
+@pytest.mark.slow
+def test_the_kill_before_publishing_would_find_an_early_swap(project, endpoints, view, run) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+    killed = crash(project, view, "--kill", "publish", "--defect", "publish_early")
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(AssertionError):
+        reader_is_untouched(project, endpoints, view)
+
+
+def publishing_is_on_record(project, view, generation):
+    """The invariant of a kill after publishing, once another run has begun and ended."""
+    rows = [row for row in project.history(view) if row[0] == generation]
+    assert (generation, "published") in rows
+
+
+@pytest.mark.slow
+def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
+    project, endpoints, view, run, monkeypatch
+) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+    assert crash(project, view, "--kill", "record").returncode == -signal.SIGKILL
+    assert served_names(project, endpoints, view) == {"New"}
+    assert project.history(view)[-1] == (2, "sealed")
+    with monkeypatch.context() as patched:  # the twin: a run that does not settle
+        patched.setattr(rebuild, "settle", lambda *_: None)
+        assert run(view, "--verify", "none", "--keep", "3").code == 0
+        with pytest.raises(AssertionError):
+            publishing_is_on_record(project, view, 2)
+    assert crash(project, view, "--kill", "record").returncode == -signal.SIGKILL
+    killed = project.history(view)[-1][0]
+    assert run(view, "--verify", "none").code == 0
+    publishing_is_on_record(project, view, killed)
+    history = run("--history", view, "--json").results
+    certified = next(row for row in history if row["generation"] == killed)
+    assert certified["verified"] is True
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_rebuild_cleanly(project, endpoints, view, run) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    words = [sys.executable, "-m", "tests.support.crashing_rebuild", "--pause", "verify"]
+    words += ["--", view, "--json", "--project", str(project.root)]
+    with subprocess.Popen(
+        words, cwd=REPOSITORY, stdin=-1, stdout=-1, stderr=-1, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        while "at verify" not in process.stderr.readline():
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGTERM)
+        while "stopping" not in process.stderr.readline():
+            assert process.poll() is None
+        out, err = process.communicate("\n", timeout=120)
+    assert process.returncode == 1, err
+    (result,) = [json.loads(line) for line in out.splitlines()]
+    assert "asked to stop" in result["error"]
+    assert (result["exit_code"], result["published"]) == (1, False)
+    reader_is_untouched(project, endpoints, view)
+    assert not (project.warehouse / view / "_generations" / "000002").exists()
+    assert project.history(view)[-1] == (2, "failed")
+
+
+def test_two_rebuilds_of_one_view_at_once_are_one_too_many(project, view, run) -> None:
+    with locked(project.root, [view]):
+        ran = run(view, "--json")
+    assert ran.code == 5
+    (result,) = ran.results
+    assert result["view"] == view
+    assert f"process {os.getpid()} on " in result["error"]
+    assert result["exit_code"] == 5
+    assert not (project.warehouse / view).exists()
+
+
+def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> None:
+    def never(*_):
+        raise AssertionError("a plan needs no Spark")
+
+    monkeypatch.setattr("replay.session.session", never)
+    monkeypatch.setattr(rebuild, "session", never)
+    monkeypatch.setattr(rebuild, "open_replay", never)
+    before = sorted(project.root.rglob("*"))
+    ran = run(view, "--plan", "--json")
+    assert ran.code == 0, ran.err
+    (plan,) = ran.results
+    assert (plan["generation"], plan["serving"], plan["sinks"]) == (
+        1,
+        None,
+        ["delta", "search", "cache"],
+    )
+    assert set(plan["topics"]) == {"customers", "orders"}
+    assert plan["records_at_most"] >= 220
+    assert plan["verdict"].startswith("exact")
+    text = run(view, "--plan")
+    assert "writes generation 1 to delta, search, cache; nothing serves yet" in text.err
+    assert "verdict:" in text.err
+    assert sorted(project.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("-- key: a\nSELECT a FROM", "the SQL does not parse"),
+        ("-- key: a\nSELECT a FROM nowhere", "captured: customers, orders"),
+        ("-- key: a\nSELECT a FROM orders", "Spark does not accept"),
+        ("-- key: a\nSELECT order_id FROM orders", "has no column a, which its key names"),
+        ("-- key: a\n-- sinks: nothing\nSELECT order_id AS a FROM orders", 'no sink "nothing"'),
+        ("-- key: a\nSELECT order_id AS a, 1 AS b, 2 AS B FROM orders", "two columns called"),
+    ],
+)
+def test_a_view_that_cannot_be_is_a_configuration_error(project, view, run, sql, words) -> None:
+    project.view("bad.sql", sql)
+    ran = run("bad", view, "--json")
+    assert ran.code == 2, ran.err
+    assert [result["view"] for result in ran.results] == ["bad", view]
+    assert words in ran.results[0]["error"]
+    assert "Traceback" not in ran.err
+    assert not (project.warehouse / view).exists() or not list(
+        (project.warehouse / view).glob("_delta_log/*.json")
+    )
+
+
+def test_an_unknown_view_is_named_with_what_is_near(project, view, run) -> None:
+    ran = run(view + "x", "--json")
+    assert ran.code == 2
+    assert f"did you mean {view}?" in ran.results[0]["error"]
+
+
+def test_rows_that_share_a_key_fail_the_rebuild(project, run) -> None:
+    project.view("twice.sql", "-- key: customer_id\nSELECT customer_id, amount FROM orders")
+    ran = run("twice", "--json")
+    assert ran.code == 1, ran.err
+    assert "share one key" in ran.results[0]["error"]
+    assert project.history("twice")[-1][1] == "failed"
+
+
+def test_usage_errors_end_with_2(project, view, run) -> None:
+    for words in (
+        [view, "--all"],
+        [],
+        ["--plan"],
+        [view, "--plan", "--rollback"],
+        [view, "--verify", "some"],
+        [view, "--keep", "0"],
+    ):
+        assert run(*words).code in {0, 2} if not words else run(*words).code == 2
+    assert run(view, "--project", str(project.root / "nowhere")).code == 2
+
+
+def test_a_project_without_a_frontier_is_told_to_capture(project, view, run) -> None:
+    path = project.root / "changelog.toml"
+    text = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(text.replace("topic_prefix = ", "topic_prefix = 'x' #"), encoding="utf-8")
+        ran = run(view, "--json")
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert ran.code == 1
+    assert "changelog capture" in ran.results[0]["error"]
+
+
+def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, run) -> None:
+    _, prefix = shared
+    set_policy(kafka, f"{prefix}.orders", "compact,delete")
+    try:
+        ran = run(view, "--json")
+        plan = run(view, "--plan")
+    finally:
+        set_policy(kafka, f"{prefix}.orders", "compact")
+    assert (ran.code, plan.code) == (4, 4)
+    assert "cleanup.policy" in ran.results[0]["error"]
+    assert not (project.warehouse / view).exists()
+    assert run(view, "--verify", "none").code == 0
+
+
+def set_policy(kafka, topic, value):
+    entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(kafka.client_config())
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=30)
+
+
+def test_a_warehouse_that_cannot_be_written_fails_with_the_reason(
+    project, view, run, tmp_path
+) -> None:
+    path = project.root / "changelog.toml"
+    text = path.read_text(encoding="utf-8")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    try:
+        path.write_text(text + f'[rebuild]\nwarehouse = "{tmp_path}/file/w"\n', encoding="utf-8")
+        ran = run(view, "--json")
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert ran.code == 1, ran.err
+    assert "Traceback" not in ran.err

@@ -1,0 +1,115 @@
+"""A project on the running stack whose database is captured on demand."""
+
+import json
+import signal
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg2
+from deltalake import DeltaTable
+from rich.console import Console
+
+from changelog.capture.report import CaptureReport
+from changelog.capture.run import CaptureRun, until_lsn
+from changelog.config import load_project
+from changelog.stack.endpoints import Endpoints
+from views import cli
+from views.history import History
+
+
+@dataclass(frozen=True)
+class CapturedProject:
+    """The project's folder and what a test does with it."""
+
+    root: Path
+    dsn: str
+
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "warehouse"
+
+    def execute(self, text: str) -> None:
+        with closing(psycopg2.connect(self.dsn)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(text)
+
+    def capture(self) -> None:
+        """Bring the log up to now."""
+        settings = load_project(self.root)
+        run = CaptureRun(
+            settings,
+            report=CaptureReport(),
+            stop=lambda: False,
+            console=Console(stderr=True, quiet=True),
+        )
+        run.run(until_lsn(settings, "now"))
+
+    def view(self, name: str, text: str) -> None:
+        path = self.root / "views" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def history(self, view: str) -> list[tuple[int, str]]:
+        """Give generation and state of each row, oldest first."""
+        rows = History(str(self.warehouse)).rows([view])
+        return [(row.generation, row.state) for row in rows]
+
+    def delta(self, view: str) -> list[dict]:
+        """Give what a reader at the stable path sees."""
+        rows = DeltaTable(str(self.warehouse / view)).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: next(iter(row.values())))
+
+
+def write_settings(root: Path, endpoints: Endpoints, dsn: str, prefix: str) -> None:
+    """Write a project's `changelog.toml` for a database on the stack."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "changelog.toml").write_text(
+        f"""
+postgres.dsn = {json.dumps(dsn)}
+kafka.brokers = {json.dumps(endpoints.brokers)}
+registry.url = {json.dumps(endpoints.schema_registry)}
+sinks.search.url = {json.dumps(endpoints.search)}
+sinks.cache.url = {json.dumps(endpoints.cache)}
+spark.master = "local[2]"
+[capture]
+slot = "{prefix}"
+topic_prefix = "{prefix}"
+frontier_interval_ms = 100
+snapshot_workers = 1
+""",
+        encoding="utf-8",
+    )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def results(self) -> list[dict]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def rebuild_view(capsys, monkeypatch, project: CapturedProject, *arguments: str) -> Ran:
+    """Run the command in this process, so that all tests share one Spark session."""
+    words = ["rebuild-view", "--project", str(project.root), *arguments]
+    monkeypatch.setattr(sys, "argv", words)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    capsys.readouterr()
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    said = capsys.readouterr()
+    return Ran(code, said.out, said.err)

@@ -1,0 +1,78 @@
+"""Runs `rebuild-view` and stops it at a named stage; seeds a defect when asked to.
+
+Usage: python -m tests.support.crashing_rebuild [--kill STAGE] [--pause STAGE] [--defect NAME]
+       -- OPTIONS OF rebuild-view
+
+`--kill` ends the process by SIGKILL just before a stage; `--pause` prints `at STAGE` and goes on
+when a line comes in.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from functools import partial
+
+from views import cli, rebuild
+from views.progress import Stages
+from views.served import Served, served_of
+
+
+class PublishesOnSeal:
+    """A sink that lets readers see a generation before it is verified."""
+
+    def __init__(self, sink):
+        self._sink = sink
+
+    def __getattr__(self, name):
+        return getattr(self._sink, name)
+
+    def seal(self):
+        address = self._sink.seal()
+        generation = max(self._sink.generations())
+        self._sink.publish(generation)
+        return address
+
+
+def publish_early():
+    """Swap each sink as soon as it is written."""
+
+    def early(spec, project, spark):
+        served = served_of(spec, project, spark)
+        return Served(spec.name, {n: PublishesOnSeal(s) for n, s in served.sinks.items()})
+
+    cli.Rebuild = partial(rebuild.Rebuild, make_served=early)
+
+
+def forget_to_settle():
+    """Begin without looking at what a killed run left."""
+    rebuild.settle = lambda *_: None
+
+
+DEFECTS = {"publish_early": publish_early, "forget_to_settle": forget_to_settle}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kill")
+    parser.add_argument("--pause")
+    parser.add_argument("--defect", choices=DEFECTS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    asked = parser.parse_args()
+
+    def before(stage):
+        if stage == asked.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if stage == asked.pause:
+            print(f"at {stage}", file=sys.stderr, flush=True)
+            sys.stdin.readline()
+
+    cli.Stages = partial(Stages, before=before)
+    if asked.defect:
+        DEFECTS[asked.defect]()
+    sys.argv = ["rebuild-view", *(a for a in asked.arguments if a != "--")]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The states of a generation, each move tried from each state."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from views.generation import MOVES, Generation, IllegalMoveError, State
+
+ACTS = {
+    "seal": State.SEALED,
+    "verify": State.VERIFIED,
+    "refute": State.REFUTED,
+    "fail": State.FAILED,
+    "publish": State.PUBLISHED,
+    "retire": State.RETIRED,
+}
+LEGAL = {
+    (State.OPEN, "seal"),
+    (State.OPEN, "fail"),
+    (State.SEALED, "verify"),
+    (State.SEALED, "refute"),
+    (State.SEALED, "fail"),
+    (State.VERIFIED, "publish"),
+    (State.VERIFIED, "fail"),
+    (State.PUBLISHED, "retire"),
+    (State.RETIRED, "publish"),
+}
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("act", ACTS)
+def test_only_the_moves_of_the_life_are_allowed(state, act):
+    generation = Generation("flights", 7, state)
+    if (state, act) in LEGAL:
+        assert getattr(generation, act)() == Generation("flights", 7, ACTS[act])
+    else:
+        with pytest.raises(IllegalMoveError, match='generation 7 of view "flights"'):
+            getattr(generation, act)()
+    assert generation.state is state
+
+
+def test_the_way_to_readers_passes_verification():
+    generation = Generation("flights", 1).seal().verify().publish()
+    assert generation.retire().publish().state is State.PUBLISHED
+
+
+def test_an_unverified_generation_is_published_only_on_demand():
+    sealed = Generation("flights", 1).seal()
+    with pytest.raises(IllegalMoveError, match="not verified"):
+        sealed.publish()
+    assert sealed.publish(unverified=True).state is State.PUBLISHED
+
+
+@pytest.mark.parametrize("state", [State.OPEN, State.FAILED, State.REFUTED])
+def test_nothing_publishes_an_unfinished_failed_or_refuted_generation(state):
+    with pytest.raises(IllegalMoveError):
+        Generation("flights", 1, state).publish(unverified=True)
+
+
+def test_every_state_has_its_moves():
+    assert MOVES.keys() == set(State)
+
+
+def test_a_generation_is_a_value():
+    generation = Generation("flights", 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        generation.number = 2  # type: ignore[misc]
+    with pytest.raises(ValueError, match="start at 1"):
+        Generation("flights", 0)
