@@ -2,14 +2,10 @@
 
 import subprocess
 import sys
-from contextlib import closing
 
-import psycopg2
 import pytest
-from changelog.sink.frontier import FrontierLog
 
-from changelog.contract.topic import frontier_topic
-from tests.support.log_reader import LogReader
+from tests.support.capture_command import CaptureCommand
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -17,45 +13,12 @@ KILLED = -9
 ROWS = 3000
 TIMEOUT_S = 120
 
-SETTINGS = """
-[postgres]
-dsn = "{dsn}"
-[kafka]
-brokers = "{brokers}"
-[registry]
-url = "{registry}"
-[capture]
-slot = "{slot}"
-topic_prefix = "{prefix}"
-partitions = 3
-frontier_interval_ms = 50
-"""
 
-
-class Capture:
-    """A database, a project and the log of one test."""
-
-    def __init__(self, dsn, kafka, registry, prefix, folder):
-        self.dsn, self.kafka, self.prefix, self.folder = dsn, kafka, prefix, folder
-        self.slot = prefix.replace("-", "_")
-        self.reader = LogReader(kafka, registry)
-        settings = SETTINGS.format(
-            dsn=dsn, brokers=kafka.brokers, registry=registry.url, slot=self.slot, prefix=prefix
-        )
-        (folder / "changelog.toml").write_text(settings)
-
-    def sql(self, *statements):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-                connection.commit()
-
-    def query(self, statement):
-        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall()
+class Capture(CaptureCommand):
+    """A capture that can be killed at a named point and given a defect."""
 
     def run(self, *, kill="", defect="", until="now"):
+        """Run the crashing capture to its end; gives exit code and standard error."""
         command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
         command += ["--until", until]
         command += ["--kill", kill] if kill else []
@@ -74,8 +37,7 @@ class Capture:
         assert code == 0, said
 
     def log(self, table="notes"):
-        frontier = FrontierLog(self.kafka, frontier_topic(self.prefix)).last(self.slot).frontier
-        return self.reader.read(frontier, f"{self.prefix}.{table}")
+        return self.reader.read(self.frontier(), f"{self.prefix}.{table}")
 
     def check(self):
         """The fold of the log equals the table, and no streamed position went back."""
@@ -91,14 +53,12 @@ class Capture:
 
 @pytest.fixture
 def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn, kafka, registry, prefix, tmp_path)
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
     made.sql(
         "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
         f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
     )
-    yield made
-    drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-    made.sql(f"{drop} WHERE slot_name = '{made.slot}' AND NOT active")
+    return made
 
 
 CHANGES = (

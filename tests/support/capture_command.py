@@ -1,0 +1,127 @@
+"""`changelog capture` as a process, the way a user or a scheduler runs it."""
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+
+from changelog.contract.topic import frontier_topic
+from changelog.sink.frontier import FrontierLog
+from tests.support.log_reader import LogReader
+from tests.support.wait import wait_until
+
+DEADLINE_S = 90.0
+
+SETTINGS = """
+[postgres]
+dsn = "{dsn}"
+[kafka]
+brokers = "{brokers}"
+[registry]
+url = "{registry}"
+[capture]
+slot = "{prefix}"
+topic_prefix = "{prefix}"
+partitions = 3
+frontier_interval_ms = 50
+status_interval_ms = 500
+"""
+
+
+class CaptureCommand:
+    """A project in a folder, its database and its log."""
+
+    def __init__(self, *, dsn, kafka, registry, prefix, folder: Path, brokers=None, url=None):
+        self.dsn, self.kafka, self.prefix, self.folder = dsn, kafka, prefix, folder
+        self.reader = LogReader(kafka, registry)
+        self.running = None
+        text = SETTINGS.format(
+            dsn=dsn,
+            brokers=brokers or kafka.brokers,
+            registry=url or registry.url,
+            prefix=prefix,
+        )
+        (folder / "changelog.toml").write_text(text)
+
+    def sql(self, *statements):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                connection.commit()
+
+    def query(self, statement):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+    def _command(self, *more):
+        base = [sys.executable, "-m", "changelog", "capture", "--project", str(self.folder)]
+        return [*base, *more]
+
+    def run(self, *more):
+        """Run to the end; gives exit code, standard output and standard error."""
+        done = subprocess.run(
+            self._command(*more), check=False, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def catch_up(self, *more):
+        code, out, said = self.run("--until", "now", "--json", *more)
+        assert code == 0, said
+        return json.loads(out.splitlines()[-1])
+
+    def start(self, *more):
+        """Start in the background, errors to a file."""
+        log = (self.folder / "capture.log").open("wb")
+        self.running = subprocess.Popen(
+            self._command("--json", *more), stdout=subprocess.PIPE, stderr=log
+        )
+        log.close()
+        return self.running
+
+    def said(self):
+        return (self.folder / "capture.log").read_text()
+
+    def stop(self, number=signal.SIGTERM):
+        """End the background process by a signal; gives its report."""
+        self.running.send_signal(number)
+        out, _ = self.running.communicate(timeout=DEADLINE_S)
+        assert self.running.returncode == 0, self.said()
+        self.running = None
+        return json.loads(out.decode().splitlines()[-1])
+
+    def frontier(self):
+        record = FrontierLog(self.kafka, frontier_topic(self.prefix)).last(self.prefix)
+        return record.frontier if record else None
+
+    def wait_for_frontier(self, past=0, deadline_s=DEADLINE_S):
+        """Wait until a frontier lies past an LSN; gives it."""
+
+        def passed():
+            assert self.running is None or self.running.poll() is None, self.said()
+            found = self.frontier()
+            return found if found is not None and found.lsn > past else None
+
+        return wait_until(passed, deadline_s, f"a frontier past {past}\n{self.said()}")
+
+    def end_of_wal(self):
+        ((text,),) = self.query("SELECT pg_current_wal_insert_lsn()::text")
+        high, low = text.split("/")
+        return (int(high, 16) << 32) + int(low, 16)
+
+    def settle(self):
+        """Wait until the log holds everything committed so far."""
+        self.sql("SELECT pg_logical_emit_message(true, 'test', '')")
+        return self.wait_for_frontier(self.end_of_wal() - 1)
+
+    def rows(self, table):
+        return self.reader.read(self.frontier(), f"{self.prefix}.{table}").rows
+
+    def kill(self):
+        if self.running is not None:
+            self.running.kill()
+            self.running.communicate()
