@@ -1,0 +1,458 @@
+"""Verification against real servers: what a sink serves, with a defect planted in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import redis
+from deltalake import DeltaTable, write_deltalake
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import CorruptRecordError, LogError, RefutedError, ViewError
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import TableName
+from changelog.contract.types import column_type
+from changelog.stack.endpoints import Endpoints
+from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, make_relation
+from tests.support.handmade_log import HandmadeLog
+from views.address import Address
+from views.verify.view import VerifyRequest, verify_view
+
+FLIGHTS = make_relation(
+    {
+        "id": INTEGER,
+        "carrier": TEXT,
+        "delay": column_type("float8", "double precision"),
+        "fare": decimal_type(10, 2),
+        "day": column_type("date", "date"),
+        "seen": column_type("timestamptz", "timestamp with time zone"),
+        "tags": TEXTS,
+    },
+    name=TableName("public", "flights"),
+)
+AIRLINES = make_relation({"code": TEXT, "name": TEXT}, ("code",), TableName("public", "airlines"))
+SQL = """-- key: id
+-- sinks: delta
+SELECT f.id, f.delay, f.fare, f.day, f.seen, f.tags,
+       named_struct('code', f.carrier, 'name', a.name) AS airline,
+       f.delay / 3 AS third
+FROM flights f LEFT JOIN airlines a ON f.carrier = a.code
+"""
+SCHEMA = (
+    ("id", "int"),
+    ("delay", "double"),
+    ("fare", "decimal(10,2)"),
+    ("day", "date"),
+    ("seen", "timestamp"),
+    ("tags", "array<string>"),
+    ("airline", "struct<code:string,name:string>"),
+    ("third", "double"),
+)
+# What the view holds, in the JSON form of a row: written by hand, so that no code of ours is
+# both the builder and the judge.
+ROWS: dict[str, dict[str, Any]] = {
+    "1": {
+        "id": 1,
+        "delay": 4.5,
+        "fare": "10.50",
+        "day": "2013-01-01",
+        "seen": "2013-01-01T05:06:07.000008Z",
+        "tags": ["a", None],
+        "airline": {"code": "UA", "name": "United"},
+        "third": 1.5,
+    },
+    "2": {
+        "id": 2,
+        "delay": "NaN",
+        "fare": "-0.05",
+        "day": "infinity",
+        "seen": "-infinity",
+        "tags": [],
+        "airline": {"code": "ZZ", "name": None},
+        "third": "NaN",
+    },
+    "4": {
+        "id": 4,
+        "delay": None,
+        "fare": None,
+        "day": "0044-03-15 BC",
+        "seen": "12013-01-01T00:00:00.000000Z",
+        "tags": None,
+        "airline": {"code": None, "name": None},
+        "third": None,
+    },
+}
+Plant = Callable[[str, Mapping[str, Any] | None], None]
+"""Puts a row under an id at the sink, or takes it away."""
+
+
+@pytest.fixture
+def log(kafka: KafkaConnection, registry: RegistryConnection, prefix: str) -> HandmadeLog:
+    """Three flights and an airline that live, and a flight that was deleted."""
+    made = HandmadeLog(kafka, registry, [FLIGHTS, AIRLINES], prefix=prefix)
+    old = made.put(FLIGHTS, ("3", "UA", "1", "1.00", "2013-01-01", None, None))
+    made.put(FLIGHTS, ("1", "UA", "0", "1.00", "2013-01-01", None, None))
+    made.put(AIRLINES, ("UA", "Untied"))
+    made.put(AIRLINES, ("UA", "United"))
+    row = ("1", "UA", "4.5", "10.50", "2013-01-01", "2013-01-01 05:06:07.000008+00", "{a,NULL}")
+    made.put(FLIGHTS, row)
+    made.put(FLIGHTS, ("2", "ZZ", "NaN", "-0.05", "infinity", "-infinity", "{}"))
+    made.delete(FLIGHTS, ("3",))
+    # Sent again after a crash: older than the tombstone before it.
+    made.put(FLIGHTS, ("3", "UA", "1", "1.00", "2013-01-01", None, None), lsn=old)
+    far = "12013-01-01 00:00:00+00"
+    made.put(FLIGHTS, ("4", None, None, None, "0044-03-15 BC", far, None))
+    return made
+
+
+def request_for(log: HandmadeLog, address: Address, **changes: Any) -> VerifyRequest:
+    request = VerifyRequest(
+        kafka=log.kafka,
+        registry=log.registry,
+        frontier=log.frontier(),
+        view="flights_view",
+        tables=(FLIGHTS.name, AIRLINES.name),
+        sql=SQL,
+        key=("id",),
+        schema=SCHEMA,
+        address=address,
+    )
+    return replace(request, **changes)
+
+
+ARROW = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("delay", pa.float64()),
+        ("fare", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("seen", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("airline", pa.struct([("code", pa.string()), ("name", pa.string())])),
+        ("third", pa.float64()),
+    ]
+)
+# Days and microseconds since 1970, counted by PostgreSQL itself.
+_DAYS = {"2013-01-01": 15706, "infinity": 2**31 - 1, "0044-03-15 BC": -735_160}
+_MICROS = {
+    "2013-01-01T05:06:07.000008Z": 1_357_016_767_000_008,
+    "-infinity": -(2**63),
+    "12013-01-01T00:00:00.000000Z": 316_926_432_000_000_000,
+}
+
+
+def arrow_rows(rows: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    from decimal import Decimal
+
+    def column(name: str) -> pa.Array:
+        values = [row[name] for row in rows.values()]
+        if name == "day":
+            return pa.array([_DAYS[v] for v in values], pa.int32()).view(pa.date32())
+        if name == "seen":
+            micros = pa.array([_MICROS[v] for v in values], pa.int64())
+            return micros.view(pa.timestamp("us", "UTC"))
+        if name == "fare":
+            return pa.array([None if v is None else Decimal(v) for v in values], ARROW.field(2).type)
+        if name in {"delay", "third"}:
+            return pa.array([None if v is None else float(v) for v in values], pa.float64())
+        return pa.array(values, ARROW.field(name).type)
+
+    return pa.Table.from_arrays([column(field.name) for field in ARROW], schema=ARROW)
+
+
+class DeltaSide:
+    """A Delta table written by deltalake."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = Address("delta", {"path": str(path)})
+        self._path = path
+        self._rows: dict[str, Any] = dict(ROWS)
+        # deltalake's own writer cannot make statistics of an infinity.
+        no_statistics = {"delta.dataSkippingNumIndexedCols": "0"}
+        write_deltalake(str(path), arrow_rows(self._rows), configuration=no_statistics)
+
+    def plant(self, id_: str, row: Mapping[str, Any] | None) -> None:
+        if id_ in self._rows:
+            DeltaTable(str(self._path)).delete(f"id = {id_}")
+        if row is not None:
+            write_deltalake(str(self._path), arrow_rows({id_: row}), mode="append")
+
+
+class SearchSide:
+    """An index filled over HTTP."""
+
+    def __init__(self, url: str, index: str) -> None:
+        self.address = Address("search", {"url": url, "index": index})
+        self._base = f"{url}/{index}"
+        body = {"mappings": {"dynamic": False}, "settings": {"number_of_replicas": 0}}
+        httpx.put(self._base, json=body, timeout=60).raise_for_status()
+        for id_, row in ROWS.items():
+            self.plant(id_, row)
+
+    def plant(self, id_: str, row: Mapping[str, Any] | None) -> None:
+        if row is None:
+            answer = httpx.delete(f"{self._base}/_doc/{id_}", timeout=60)
+        else:
+            answer = httpx.put(f"{self._base}/_doc/{id_}", json=row, timeout=60)
+        answer.raise_for_status()
+
+
+class CacheSide:
+    """Entries under a prefix."""
+
+    def __init__(self, url: str, view: str) -> None:
+        self.prefix = f"{view}:1:"
+        self.address = Address("cache", {"url": url, "prefix": self.prefix})
+        self.client = redis.Redis.from_url(url)
+        for id_, row in ROWS.items():
+            self.plant(id_, row)
+        # Another generation and another view, which must not be read.
+        self.client.set(f"{view}:11:1", "{}")
+        self.client.set(f"{view}2:1:1", "{}")
+
+    def plant(self, id_: str, row: Mapping[str, Any] | None) -> None:
+        if row is None:
+            self.client.delete(f"{self.prefix}{id_}")
+        else:
+            self.client.set(f"{self.prefix}{id_}", json.dumps(row))
+
+
+class MemorySide:
+    """A file of lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = Address("memory", {"path": str(path)})
+        self._rows: dict[str, Any] = dict(ROWS)
+        self._path = path
+        self._write()
+
+    def plant(self, id_: str, row: Mapping[str, Any] | None) -> None:
+        self._rows[id_] = row
+        self._write()
+
+    def _write(self) -> None:
+        lines = (json.dumps({"id": i, "row": r}) for i, r in self._rows.items() if r is not None)
+        self._path.write_text("\n".join(lines))
+
+
+@pytest.fixture(params=["delta", "search", "cache", "memory"])
+def side(
+    request: pytest.FixtureRequest, endpoints: Endpoints, prefix: str, tmp_path: Path
+) -> Iterator[Any]:
+    match request.param:
+        case "delta":
+            yield DeltaSide(tmp_path / "served")
+        case "search":
+            yield SearchSide(str(endpoints.search), f"{prefix}-000001")
+        case "memory":
+            yield MemorySide(tmp_path / "rows.jsonl")
+        case _:
+            made = CacheSide(str(endpoints.cache), prefix)
+            yield made
+            made.client.close()
+
+
+def test_rows_as_the_log_says_are_verified(log: HandmadeLog, side: Any) -> None:
+    report = verify_view(request_for(log, side.address))
+    assert (report.verified, report.mismatches, report.differences) == (True, 0, ())
+    assert (report.rows_expected, report.rows_served) == (3, 3)
+    assert sum(part["rows"] for part in report.certificate["ranges"]) == 3
+    assert json.loads(json.dumps(report.to_json()))["certificate"]["records_read"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("delay", 4.500000000000001),
+        ("fare", "10.51"),
+        ("airline", {"code": "UA", "name": "Untied"}),
+        ("tags", ["a"]),
+        ("third", 1.50001),
+        ("fare", None),
+    ],
+)
+def test_a_wrong_row_is_found(log: HandmadeLog, side: Any, column: str, value: Any) -> None:
+    side.plant("1", {**ROWS["1"], column: value})
+    report = verify_view(request_for(log, side.address))
+    assert (report.verified, report.mismatches) == (False, 1)
+    (found,) = report.differences
+    assert (dict(found.key), found.kind, found.column) == ({"id": "1"}, "different", column)
+    assert found.expected != found.served
+    with pytest.raises(RefutedError, match="id=1"):
+        report.raise_on_mismatch()
+
+
+def test_a_missing_row_is_found(log: HandmadeLog, side: Any) -> None:
+    side.plant("2", None)
+    report = verify_view(request_for(log, side.address))
+    assert (report.verified, report.mismatches, report.rows_served) == (False, 1, 2)
+    assert [(d.kind, dict(d.key)) for d in report.differences] == [("missing", {"id": "2"})]
+
+
+def test_an_extra_row_is_found(log: HandmadeLog, side: Any) -> None:
+    # The deleted flight: what an engine serves that skips nulls.
+    side.plant("3", {**ROWS["1"], "id": 3})
+    report = verify_view(request_for(log, side.address))
+    assert (report.verified, report.mismatches, report.rows_served) == (False, 1, 4)
+    assert [(d.kind, dict(d.key)) for d in report.differences] == [("extra", {"id": "3"})]
+
+
+def test_a_sample_finds_a_missing_row_by_its_count(log: HandmadeLog, side: Any) -> None:
+    whole = verify_view(request_for(log, side.address, mode="sample", sample_share=0.5))
+    assert whole.verified is True
+    assert any("sample: 50.0%" in note for note in whole.notes)
+    side.plant("2", None)
+    report = verify_view(request_for(log, side.address, mode="sample", sample_share=0.000001))
+    assert (report.verified, report.mismatches) == (False, 1)
+
+
+def test_a_row_that_is_served_twice_is_found(log: HandmadeLog, tmp_path: Path) -> None:
+    side = DeltaSide(tmp_path / "served")
+    write_deltalake(str(tmp_path / "served"), arrow_rows({"1": ROWS["1"]}), mode="append")
+    report = verify_view(request_for(log, side.address))
+    assert (report.verified, report.mismatches) == (False, 1)
+    assert [d.kind for d in report.differences] == ["extra"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "[]",
+        json.dumps({**ROWS["1"], "more": 1}),
+        json.dumps({**ROWS["1"], "fare": "10.5"}),
+        json.dumps({**ROWS["1"], "fare": 10.5}),
+        json.dumps({**ROWS["1"], "id": 7}),
+        json.dumps({**ROWS["1"], "day": "2013-13-01"}),
+        json.dumps({**ROWS["1"], "seen": "2013-01-01T05:06:07.000008"}),
+    ],
+)
+def test_an_entry_in_another_form_is_a_mismatch(
+    log: HandmadeLog, endpoints: Endpoints, prefix: str, text: str
+) -> None:
+    side = CacheSide(str(endpoints.cache), prefix)
+    side.client.set(f"{side.prefix}1", text)
+    side.client.close()
+    assert verify_view(request_for(log, side.address)).verified is False
+
+
+def test_rows_before_since_are_dead(log: HandmadeLog, side: Any) -> None:
+    topic = log.topics[AIRLINES.name]
+    log.since[topic] = Position(1, Lsn(log.lsn), 0)
+    report = verify_view(request_for(log, side.address))
+    assert report.verified is False
+    assert [(d.column, d.expected) for d in report.differences] == [
+        ("airline", "{'code': UA, 'name': NULL}")
+    ]
+
+
+def test_records_behind_the_frontier_are_not_read(log: HandmadeLog, side: Any) -> None:
+    request = request_for(log, side.address)
+    log.put(FLIGHTS, ("1", "UA", "9", "9.99", "2013-01-01", None, None))
+    log.delete(FLIGHTS, ("2",))
+    log.frontier()
+    assert verify_view(request).verified is True
+
+
+def test_an_old_epoch_counts_whatever_its_lsn(
+    kafka: KafkaConnection, registry: RegistryConnection, prefix: str, tmp_path: Path
+) -> None:
+    things = make_relation()
+    log = HandmadeLog(kafka, registry, [things], prefix=prefix)
+    log.put(things, ("1", "old"), lsn=9_000_000, epoch=1)
+    log.put(things, ("2", "kept"), lsn=9_000_010, epoch=1)
+    log.put(things, ("1", "new"), epoch=2)
+    write_deltalake(str(tmp_path), pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["new", "kept"]}))
+    report = verify_view(
+        request_for(
+            log,
+            Address("delta", {"path": str(tmp_path)}),
+            frontier=log.frontier(epoch=2),
+            tables=(things.name,),
+            sql="SELECT * FROM things",
+            schema=(("id", "int"), ("name", "string")),
+        )
+    )
+    assert report.verified is True
+
+
+def test_a_difference_of_a_whole_table_names_its_record(
+    kafka: KafkaConnection, registry: RegistryConnection, prefix: str, tmp_path: Path
+) -> None:
+    things = make_relation()
+    log = HandmadeLog(kafka, registry, [things], prefix=prefix, partitions=1)
+    log.put(things, ("1", "one"))
+    log.evolve(make_relation({"id": INTEGER, "name": TEXT, "more": BIGINT}))
+    log.put(log.relations[things.name], ("2", "two", "22"))
+    rows = {"id": pa.array([1, 2], pa.int32()), "name": ["one", "to"], "more": [None, 22]}
+    write_deltalake(str(tmp_path), pa.table(rows))
+    report = verify_view(
+        request_for(
+            log,
+            Address("delta", {"path": str(tmp_path)}),
+            tables=(things.name,),
+            sql="SELECT * FROM things",
+            schema=(("id", "int"), ("name", "string"), ("more", "bigint")),
+        )
+    )
+    (found,) = report.differences
+    assert (found.column, found.expected, found.served) == ("name", "two", "to")
+    assert found.offset == f"{log.topics[things.name]}:0:1"
+
+
+def test_sql_without_a_known_equal_is_not_verified(log: HandmadeLog, side: Any) -> None:
+    report = verify_view(request_for(log, side.address, sql="SELECT first(id) FROM flights"))
+    assert report.verified is None
+    assert "cannot verify this SQL" in report.notes[0]
+    report.raise_on_mismatch()
+
+
+def test_a_key_that_is_not_unique_is_an_error(log: HandmadeLog, side: Any) -> None:
+    with pytest.raises(ViewError, match="is in two rows"):
+        verify_view(request_for(log, side.address, sql=SQL + " CROSS JOIN (SELECT 1 UNION ALL SELECT 2)"))
+
+
+def test_a_corrupt_record_names_its_place(log: HandmadeLog, tmp_path: Path) -> None:
+    log.raw(FLIGHTS, ("9",), b"\x00\x00\x00\x00\x01\xff\xff")
+    with pytest.raises(CorruptRecordError, match=r"flights\", partition \d, offset \d"):
+        verify_view(request_for(log, Address("delta", {"path": str(tmp_path)})))
+
+
+def test_a_value_without_a_place_in_its_type_is_an_error(log: HandmadeLog, tmp_path: Path) -> None:
+    log.put(FLIGHTS, ("9", "UA", "1", "NaN", None, None, None))
+    with pytest.raises(LogError, match=r"column \"fare\" .* holds 'NaN'"):
+        verify_view(request_for(log, Address("delta", {"path": str(tmp_path)})))
+
+
+def test_a_topic_made_anew_is_an_error(log: HandmadeLog, side: Any) -> None:
+    frontier = log.frontier()
+    ids = {topic: "other" for topic in frontier.topic_ids}
+    with pytest.raises(LogError, match="made anew"):
+        verify_view(request_for(log, side.address, frontier=replace(frontier, topic_ids=ids)))
+
+
+def test_a_frontier_that_breaks_its_promise_is_an_error(log: HandmadeLog, side: Any) -> None:
+    frontier = replace(log.frontier(), lsn=Lsn(log.lsn))
+    with pytest.raises(LogError, match="after the frontier"):
+        verify_view(request_for(log, side.address, frontier=frontier))
+
+
+def test_a_python_view_has_its_inputs_compared(log: HandmadeLog, tmp_path: Path) -> None:
+    path = str(tmp_path / "airlines")
+    write_deltalake(path, pa.table({"code": ["UA"], "name": ["United"]}))
+    state = Address("delta", {"path": path})
+    request = request_for(
+        log, state, sql=None, tables=(AIRLINES.name,), states={AIRLINES.name: state}
+    )
+    report = verify_view(request)
+    assert (report.verified, report.mismatches, report.rows_served) == (None, 0, 1)
+    write_deltalake(path, pa.table({"code": ["XX"], "name": ["Extra"]}), mode="append")
+    assert verify_view(request).verified is False

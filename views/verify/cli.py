@@ -1,0 +1,123 @@
+"""`changelog verify`: the log against PostgreSQL itself, table by table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from changelog.config import Project, load_project
+from changelog.contract.errors import ConfigurationError, RefutedError
+from changelog.contract.relation import TableName
+from views.verify.report import VerifyReport
+from views.verify.source import SourceRequest, verify_source
+
+_WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
+
+
+def verify(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables, as table or schema.table; all captured ones when left out."),
+    ] = None,
+    project: Annotated[Path, typer.Option(help="Folder with changelog.toml.")] = Path(),
+    postgres: Annotated[str | None, typer.Option(help="Connection string of the source.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Kafka brokers, host:port,…")] = None,
+    schema_registry: Annotated[str | None, typer.Option(help="Schema registry's URL.")] = None,
+    slot: Annotated[str | None, typer.Option(help="Capture's replication slot.")] = None,
+    topic_prefix: Annotated[str | None, typer.Option(help="Prefix of the topics.")] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
+    ] = 60.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """Compare the log with PostgreSQL, row by row at one LSN, while both go on.
+
+    Ends with 0 when every table is equal, with 3 when one differs.
+    """
+    settings = load_project(
+        project,
+        overrides={
+            "postgres.dsn": postgres,
+            "kafka.brokers": broker,
+            "registry.url": schema_registry,
+            "capture.slot": slot,
+            "capture.topic_prefix": topic_prefix,
+        },
+    )
+    console = Console(stderr=True)
+    request = _request(settings, tuple(_table_name(text) for text in tables or ()), timeout)
+    reports = verify_source(request, say=lambda text: console.print(text, style="dim"))
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(reports), ensure_ascii=False) + "\n")
+    else:
+        _show(reports)
+    refuted = [report for report in reports if report.verified is False]
+    if refuted:
+        raise RefutedError(
+            f"{len(refuted)} of {len(reports)} tables differ from the source: "
+            f"{', '.join(report.view for report in refuted)}",
+            hint="run `changelog resnapshot` for them, and report how it came about",
+        )
+
+
+def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -> SourceRequest:
+    return SourceRequest(
+        postgres=settings.postgres,
+        kafka=settings.kafka,
+        registry=settings.registry,
+        slot=settings.slot,
+        publication=settings.capture.publication,
+        topic_prefix=settings.topic_prefix,
+        tables=tables,
+        timeout_seconds=timeout,
+    )
+
+
+def _table_name(text: str) -> TableName:
+    schema, dot, table = text.partition(".")
+    name = TableName(schema, table) if dot else TableName("public", text)
+    if not all(name):
+        raise ConfigurationError(
+            f"{text!r} does not name a table", hint="write table or schema.table"
+        )
+    return name
+
+
+def _as_json(reports: tuple[VerifyReport, ...]) -> dict[str, object]:
+    verdicts = [report.verified for report in reports]
+    verified = False if False in verdicts else None if None in verdicts else True
+    return {
+        "verified": verified,
+        "mismatches": sum(report.mismatches for report in reports),
+        "tables": [report.to_json() for report in reports],
+    }
+
+
+def _show(reports: tuple[VerifyReport, ...]) -> None:
+    console = Console()
+    table = Table(title="The log against PostgreSQL")
+    for name in ("table", "verdict"):
+        table.add_column(name)
+    for name in ("rows in PostgreSQL", "rows on the log", "mismatches", "seconds"):
+        table.add_column(name, justify="right")
+    for report in reports:
+        table.add_row(
+            report.view,
+            _WORDS[report.verified],
+            f"{report.rows_expected:,}",
+            f"{report.rows_served:,}",
+            f"{report.mismatches:,}",
+            f"{report.seconds:.1f}",
+        )
+    console.print(table)
+    for report in reports:
+        if report.differences or report.notes:
+            console.print(report.render())

@@ -1,0 +1,80 @@
+"""A view's rows as DuckDB computes them, in the types that the view has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+
+from changelog.contract.relation import TableName
+from views.verify.sqltypes import INTEGERS
+from views.verify.translate import MACROS, UnverifiableError, translate
+from views.verify.types import Type, duckdb_type, quoted
+
+_INEXACT = ("DOUBLE", "FLOAT")
+
+
+def evaluate(
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+    sql: str,
+    tables: Mapping[TableName, Mapping[str, Type]],
+    columns: Sequence[tuple[str, Type]],
+) -> frozenset[str]:
+    """Compute a view's query over the states into a new table.
+
+    Args:
+        database: holds the states under the tables' own schemas and names.
+        table: name of the new table.
+        sql: the view's query in Spark SQL.
+        tables: the captured tables and the types of their columns.
+        columns: names and types of the view's columns.
+
+    Returns:
+        The columns that the view computes, in which floats are compared within a tolerance.
+
+    Raises:
+        UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
+    """
+    translation = translate(sql, tables)
+    wanted = [name for name, _ in columns]
+    if [name.lower() for name in translation.names] != [name.lower() for name in wanted]:
+        raise UnverifiableError(
+            f"cannot verify this SQL: it gives the columns {', '.join(translation.names)}, "
+            f"the view has {', '.join(wanted)}"
+        )
+    for macro in MACROS:
+        database.execute(macro)
+    database.execute("SET schema = 'main'")
+    places = [f"c{place}" for place in range(len(columns))]
+    inner = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
+    try:
+        described = database.execute(f"DESCRIBE {inner}").fetchall()
+        casts = []
+        for place, (name, kind), row in zip(places, columns, described, strict=True):
+            _check_exact(name, kind, str(row[1]))
+            casts.append(f"CAST({place} AS {duckdb_type(kind)}) AS {quoted(name)}")
+        database.execute(
+            f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({inner})"
+        )
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
+    bare = {name.lower() for name in translation.bare}
+    return frozenset(name for name in wanted if name.lower() not in bare)
+
+
+def _check_exact(name: str, kind: Type, found: str) -> None:
+    """Refuse a result that a cast to the view's type would round."""
+    inexact = found in _INEXACT
+    scale = int(found.rpartition(",")[2].rstrip(")")) if found.startswith("DECIMAL(") else 0
+    rounds = (
+        kind.name == "decimal" and (inexact or ("DECIMAL(" in found and scale > kind.scale))
+    ) or (kind.name in INTEGERS and (inexact or scale > 0))
+    if rounds:
+        raise UnverifiableError(
+            f'cannot verify this SQL: column "{name}" is {duckdb_type(kind)} in Spark '
+            f"but {found} in DuckDB"
+        )

@@ -1,0 +1,59 @@
+"""Records to state, in SQL: the last record of each key, and only then whether it is a tombstone.
+
+An aggregate that skips nulls (`arg_max(value, position)`) would revive deleted rows, so the
+record is chosen without looking at its value. The window sees only keys and positions; the
+values, the wide part, are joined back afterwards.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from views.verify.types import quoted
+
+
+def fold(
+    database: duckdb.DuckDBPyConnection,
+    raw: str,
+    survivors: str,
+    *,
+    epoch: int,
+    since: Position | None = None,
+    before: Lsn | None = None,
+) -> int:
+    """Fold the records of table `raw` into a new table `survivors` (part, off, key, value).
+
+    Args:
+        database: holds both tables.
+        raw: what `read_topic` made.
+        survivors: name of the new table.
+        epoch: the frontier's; `before` counts in it, records of older epochs all count.
+        since: records before this position are dead; None when there are none.
+        before: only transactions whose commit LSN is before it; None for all.
+
+    Returns:
+        The number of rows that are alive.
+    """
+    start = since or Position(0, Lsn(0), 0)
+    limit = None if before is None else int(before)
+    database.execute(
+        f"""
+        CREATE OR REPLACE TABLE {quoted(survivors)} AS
+        WITH last AS (
+            SELECT part, off
+            FROM {quoted(raw)}
+            WHERE (epoch, commit_lsn, sequence) >= (?::UINTEGER, ?::UBIGINT, ?::UBIGINT)
+              AND (epoch < ? OR ?::UBIGINT IS NULL OR commit_lsn < ?::UBIGINT)
+            QUALIFY row_number() OVER (
+                PARTITION BY key ORDER BY epoch DESC, commit_lsn DESC, sequence DESC, off DESC
+            ) = 1
+        )
+        SELECT part, off, key, value FROM {quoted(raw)} JOIN last USING (part, off)
+        WHERE value IS NOT NULL
+        """,
+        [*map(int, start), epoch, limit, limit],
+    )
+    counted = database.execute(f"SELECT count(*) FROM {quoted(survivors)}").fetchone()
+    return int(counted[0]) if counted else 0

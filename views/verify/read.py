@@ -1,0 +1,328 @@
+"""Records of a topic, from its log's start to a frontier's end, into DuckDB as raw bytes.
+
+An end is reached by consumer position, never by "the last record is end - 1": compaction and
+transaction markers leave gaps. What the topic is (its id, partitions, log start) is asked before
+and after, since a topic made anew or cut off would read as an older, smaller one.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import (
+    CorruptRecordError,
+    LogError,
+    NoFrontierError,
+    UnavailableLogError,
+)
+from changelog.contract.frontier import Frontier
+from views.verify.types import quoted
+
+BATCH_RECORDS = 20_000
+_REQUEST_SECONDS = 30.0
+_STALL_SECONDS = 60.0
+_POLL_SECONDS = 0.5
+_POSITION = struct.Struct(">IQQ")
+_FRAME = struct.Struct(">BI")
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("off", pa.int64()),
+        ("epoch", pa.uint32()),
+        ("commit_lsn", pa.uint64()),
+        ("sequence", pa.uint64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What must not move while a topic is read."""
+
+    topic_id: str
+    starts: tuple[int, ...]
+
+
+def read_topic(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    topic: str,
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+) -> int:
+    """Read all records of a topic before the frontier's ends into a new DuckDB table.
+
+    Returns:
+        The number of records.
+
+    Raises:
+        LogError: the topic is not the one of the frontier, or moved while it was read.
+        CorruptRecordError: a record breaks the contract; names topic, partition and offset.
+        UnavailableLogError: the brokers do not answer.
+    """
+    database.register("empty_batch", RAW_SCHEMA.empty_table())
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM empty_batch")
+    database.unregister("empty_batch")
+    ends = frontier.ends.get(topic, ())
+    before = topic_facts(kafka, frontier, topic)
+    count = 0
+    for batch in _batches(kafka, topic, before.starts, ends):
+        database.register("raw_batch", batch)
+        database.execute(f"INSERT INTO {quoted(table)} FROM raw_batch")
+        database.unregister("raw_batch")
+        count += batch.num_rows
+    if topic_facts(kafka, frontier, topic) != before:
+        raise LogError(
+            f'topic "{topic}" moved while it was read: another topic id or log start',
+            hint="run the verification again; look who made the topic anew or deleted records",
+        )
+    _check_cut(database, table, frontier, topic)
+    return count
+
+
+def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
+    """Ask the brokers what a topic is now, and require that it is the frontier's.
+
+    Raises:
+        LogError: it is another one, has fewer partitions, or ends before the frontier.
+        UnavailableLogError: the brokers do not answer.
+    """
+    ends = frontier.ends.get(topic, ())
+    topic_id = _topic_id(kafka, topic)
+    known = frontier.topic_ids.get(topic)
+    if known and known != topic_id:
+        raise LogError(
+            f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known}',
+            hint="the topic was made anew: take a new snapshot of its table",
+        )
+    starts = []
+    consumer = _consumer(kafka)
+    try:
+        for partition, end in enumerate(ends):
+            low, high = _watermarks(consumer, topic, partition)
+            if high < end:
+                raise LogError(
+                    f'topic "{topic}", partition {partition} ends at {high}, '
+                    f"before the frontier's {end}",
+                    hint="the log lost records: take a new snapshot of its table",
+                )
+            starts.append(low)
+    finally:
+        consumer.close()
+    return TopicFacts(topic_id, tuple(starts))
+
+
+def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
+    """Give the frontiers of a slot that are on their topic now, in order.
+
+    Raises:
+        NoFrontierError: the topic does not exist.
+        UnavailableLogError: the brokers do not answer.
+    """
+    if not _exists(kafka, topic):
+        raise NoFrontierError(
+            f'topic "{topic}" does not exist',
+            hint="start `changelog capture`, or correct the topic prefix",
+        )
+    consumer = _consumer(kafka)
+    try:
+        low, high = _watermarks(consumer, topic, 0)
+    finally:
+        consumer.close()
+    for message in _messages(kafka, topic, {0: low}, {0: high}):
+        if message.key() == slot.encode() and message.value() is not None:
+            yield Frontier.from_json(message.value())
+
+
+def _consumer(kafka: KafkaConnection) -> Consumer:
+    settings = kafka.client_config(
+        group_id="changelog-verify",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level="read_uncommitted",
+        auto_offset_reset="error",
+        fetch_wait_max_ms=20,
+        queued_max_messages_kbytes=65_536,
+    )
+    return Consumer({**settings, "log_level": 0})  # the one name that has a real underscore
+
+
+def _quiet(config: dict[str, Any]) -> dict[str, Any]:
+    # librdkafka's own log goes to stderr; what matters comes as an error. Its name has a "_".
+    return {**config, "log_level": 0}
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    try:
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=_REQUEST_SECONDS
+        )
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+    return low, high
+
+
+def _unavailable(topic: str, error: Exception) -> LogError:
+    code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
+    if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:
+        return LogError(
+            f'topic "{topic}" or one of its partitions does not exist',
+            hint="start `changelog capture`, or correct the topic prefix",
+        )
+    return UnavailableLogError(
+        f'the brokers do not answer about topic "{topic}": {error}',
+        hint="check that Kafka runs and that its address is right",
+    )
+
+
+def _exists(kafka: KafkaConnection, topic: str) -> bool:
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    try:
+        metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+    return topic in metadata.topics
+
+
+def _topic_id(kafka: KafkaConnection, topic: str) -> str:
+    from confluent_kafka import TopicCollection  # noqa: PLC0415
+
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    try:
+        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_SECONDS)
+        return str(asked[topic].result().topic_id)
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+
+
+def _messages(
+    kafka: KafkaConnection, topic: str, starts: dict[int, int], ends: dict[int, int]
+) -> Iterator[Message]:
+    """Give the messages of some partitions of a topic, each from its start to its end."""
+    open_ = {part for part, end in ends.items() if end > starts[part]}
+    if not open_:
+        return
+    consumer = _consumer(kafka)
+    try:
+        consumer.assign([TopicPartition(topic, part, starts[part]) for part in sorted(open_)])
+        deadline = time.monotonic() + _STALL_SECONDS
+        while open_:
+            polled = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            if not polled and time.monotonic() > deadline:
+                raise UnavailableLogError(
+                    f'nothing came from topic "{topic}" for {_STALL_SECONDS:.0f} s',
+                    hint="check that Kafka runs",
+                )
+            if polled:
+                deadline = time.monotonic() + _STALL_SECONDS
+            yield from _wanted(polled, topic, ends, open_)
+    finally:
+        consumer.close()
+
+
+def _wanted(
+    polled: Iterable[Message], topic: str, ends: dict[int, int], open_: set[int]
+) -> Iterator[Message]:
+    """Give the messages before the ends; take a partition out of `open_` when its is reached."""
+    for message in polled:
+        error = message.error()
+        part, offset = message.partition(), message.offset()
+        if error is None:
+            if offset < ends[part]:
+                yield message
+            if offset >= ends[part] - 1:
+                open_.discard(part)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            if offset >= ends[part]:
+                open_.discard(part)
+            else:
+                raise LogError(
+                    f'topic "{topic}", partition {part} ended at {offset} while it was read, '
+                    f"before {ends[part]}",
+                    hint="the log lost records: take a new snapshot of its table",
+                )
+        elif error.retriable() or error.code() in {
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+        }:
+            continue
+        else:
+            raise LogError(f'topic "{topic}", partition {part} cannot be read: {error.str()}')
+
+
+def _batches(
+    kafka: KafkaConnection, topic: str, starts: tuple[int, ...], ends: tuple[int, ...]
+) -> Iterator[pa.Table]:
+    rows: list[tuple[Any, ...]] = []
+    pending = 0
+    for message in _messages(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
+        row = _row(message)
+        rows.append(row)
+        pending += len(row[-1] or b"")
+        if len(rows) >= BATCH_RECORDS or pending > 64 << 20:
+            yield _arrow(rows)
+            rows, pending = [], 0
+    if rows:
+        yield _arrow(rows)
+
+
+def _arrow(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), RAW_SCHEMA)]  # noqa: B905
+    return pa.Table.from_arrays(columns, schema=RAW_SCHEMA)
+
+
+def place(topic: str, partition: int, offset: int) -> str:
+    """Name a record's place for people."""
+    return f'topic "{topic}", partition {partition}, offset {offset}'
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    for name, raw in message.headers() or ():
+        if name == "position" and isinstance(raw, bytes) and len(raw) == _POSITION.size:
+            key = message.key()
+            if key is None:
+                break
+            epoch, lsn, sequence = _POSITION.unpack(raw)
+            part, offset = message.partition(), message.offset()
+            return part, offset, epoch, lsn, sequence, key, message.value()
+    where = place(message.topic(), message.partition(), message.offset())
+    what = "no key" if message.key() is None else "no header `position` of 20 bytes"
+    raise CorruptRecordError(
+        f"{where}: the record has {what}", hint="another program wrote to the topic"
+    )
+
+
+def _check_cut(
+    database: duckdb.DuckDBPyConnection, table: str, frontier: Frontier, topic: str
+) -> None:
+    """Require what a frontier promises: no record of a later transaction before its ends."""
+    later = database.execute(
+        f"SELECT part, off FROM {quoted(table)} "
+        "WHERE epoch > ? OR (epoch = ? AND commit_lsn >= ?) ORDER BY part, off LIMIT 1",
+        [frontier.epoch, frontier.epoch, int(frontier.lsn)],
+    ).fetchone()
+    if later is not None:
+        raise LogError(
+            f"{place(topic, later[0], later[1])} belongs to a transaction after the frontier "
+            f"{frontier.lsn} but lies before its end",
+            hint="the log breaks its contract here: take a new snapshot of the table",
+        )
+    ids = database.execute(f"SELECT count(DISTINCT key[1:5]) FROM {quoted(table)}").fetchone()
+    if ids is not None and ids[0] > 1:
+        raise LogError(
+            f'topic "{topic}" has keys under {ids[0]} schema ids, so one row may have two keys',
+            hint="the key's schema id is pinned for the life of a topic: make the topic anew",
+        )

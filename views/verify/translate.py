@@ -1,0 +1,389 @@
+"""A view's Spark SQL to DuckDB's: parsed and written by sqlglot, corrected where the two differ.
+
+Only what is known to mean the same in both passes. A function that is not on the list, a cast
+whose rounding differs, an order that Spark leaves open: each is an `UnverifiableError`, never a
+query that happens to run. Where they differ and we correct it:
+
+- `round` of a double: Spark rounds its shortest decimal text half up, DuckDB multiplies;
+- `avg` and `/` of decimals: exact in Spark, doubles in DuckDB;
+- a cast to an integer truncates in Spark and rounds in DuckDB;
+- a cast of a double to a decimal goes by its shortest text in Spark;
+- `dayofweek` starts at 1;
+- timestamps with a zone: `views.verify.types` has them in UTC without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+from changelog.contract.errors import ChangelogError
+from changelog.contract.relation import TableName
+from views.verify.sqltypes import FLOATS, INTEGERS, Types, as_decimal, decimals_of
+from views.verify.types import Type
+
+MACROS = (
+    """CREATE OR REPLACE MACRO unscaled(d) AS
+    CAST(replace(CAST(d AS VARCHAR), '.', '') AS HUGEINT)""",
+    """CREATE OR REPLACE MACRO half_up(n, d) AS
+    ((abs(n) * 2 + abs(d)) // (abs(d) * 2)) * sign(n)::HUGEINT * sign(d)::HUGEINT""",
+    """CREATE OR REPLACE MACRO digits(q, s) AS
+    lpad(abs(q)::VARCHAR, greatest(length(abs(q)::VARCHAR), s + 1)::INTEGER, '0')""",
+    """CREATE OR REPLACE MACRO decimal_text(q, s) AS
+    CASE WHEN q < 0 THEN '-' ELSE '' END
+    || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
+)
+"""Functions that translated queries call; the database must have them first."""
+
+_ALLOWED = frozenset(
+    [
+        "Abs",
+        "Add",
+        "And",
+        "Anonymous",
+        "Avg",
+        "Array",
+        "ArraySize",
+        "ArraySort",
+        "SortArray",
+        "Between",
+        "Case",
+        "Cast",
+        "Ceil",
+        "Coalesce",
+        "Concat",
+        "ConcatWs",
+        "Count",
+        "CountIf",
+        "CumeDist",
+        "Date",
+        "DateAdd",
+        "DateDiff",
+        "DateSub",
+        "DateTrunc",
+        "Day",
+        "DayOfMonth",
+        "DayOfWeek",
+        "DayOfYear",
+        "DenseRank",
+        "Distinct",
+        "Exp",
+        "Extract",
+        "Floor",
+        "Greatest",
+        "Hour",
+        "If",
+        "In",
+        "IntDiv",
+        "IsNan",
+        "Lag",
+        "LastDay",
+        "Lead",
+        "Least",
+        "Length",
+        "Levenshtein",
+        "Ln",
+        "LogicalAnd",
+        "LogicalOr",
+        "Lower",
+        "Max",
+        "Min",
+        "Minute",
+        "Mod",
+        "Month",
+        "Mul",
+        "NamedStruct",
+        "Ntile",
+        "Nullif",
+        "Or",
+        "Pad",
+        "PercentRank",
+        "Pow",
+        "Quarter",
+        "Rank",
+        "Replace",
+        "Round",
+        "RowNumber",
+        "Second",
+        "Sign",
+        "Sqrt",
+        "StartsWith",
+        "EndsWith",
+        "Contains",
+        "Stddev",
+        "StddevPop",
+        "StddevSamp",
+        "Struct",
+        "Substring",
+        "Sum",
+        "TimeStrToTime",
+        "TimeToStr",
+        "TimestampTrunc",
+        "Trim",
+        "TryCast",
+        "TsOrDsAdd",
+        "TsOrDsToDate",
+        "Upper",
+        "Variance",
+        "VariancePop",
+        "Week",
+        "WeekOfYear",
+        "Xor",
+        "Year",
+    ]
+)
+_TIME_MARKS = frozenset({"%Y", "%m", "%d", "%H", "%M", "%S", "%j"})
+_ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ}
+
+
+class UnverifiableError(ChangelogError):
+    """A view cannot be recomputed independently; says why. Not a mismatch, and not a pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A query for DuckDB.
+
+    Attributes:
+        sql: its text.
+        names: names of its columns.
+        bare: columns that are captured columns as they stand, or structs of such.
+    """
+
+    sql: str
+    names: tuple[str, ...]
+    bare: frozenset[str]
+
+
+def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
+    """Translate a view's query.
+
+    Args:
+        sql: Spark SQL, with or without its header of comments.
+        tables: the captured tables and the types of their columns.
+
+    Raises:
+        UnverifiableError: a part of it has no known equal in DuckDB.
+    """
+    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
+    types = {
+        key: {column.lower(): kind for column, kind in tables[table].items()}
+        for key, table in names.items()
+    }
+    try:
+        query = _qualified(sql, types)
+        inferred = Types(query, types)
+        selects = query.selects if isinstance(query, exp.Query) else []
+        bare = frozenset(
+            item.alias_or_name
+            for item in selects
+            if isinstance(query, exp.Select) and inferred.is_bare(item)
+        )
+        _check(query, inferred)
+        _correct(query, inferred)
+        text = query.sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE)
+    except (SqlglotError, RecursionError) as error:
+        first = str(error).partition("\n")[0]
+        raise UnverifiableError(f"cannot verify this SQL: sqlglot: {first}") from error
+    return Translation(text, tuple(item.alias_or_name for item in selects), bare)
+
+
+def _qualified(sql: str, types: Mapping[tuple[str, str], Mapping[str, Type]]) -> exp.Expr:
+    parsed = sqlglot.parse_one(sql, read="spark").transform(_without_zone)
+    if not isinstance(parsed, exp.Query):
+        raise UnverifiableError("cannot verify this SQL: it is not a query")
+    schema: dict[str, Any] = {}
+    for (database, table), columns in types.items():
+        schema.setdefault(database, {})[table] = {
+            name: _sqlglot_type(kind) for name, kind in columns.items()
+        }
+    query = qualify(parsed, schema=schema, dialect="spark", db="public")
+    return annotate_types(query, schema=schema, dialect="spark")
+
+
+def _without_zone(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.DataType) and node.this in _ZONED:
+        return exp.DataType.build("TIMESTAMP", dialect="duckdb")
+    return node
+
+
+def _sqlglot_type(kind: Type) -> str:
+    if kind.name == "array":
+        return f"array<{_sqlglot_type(kind.fields[0][1])}>"
+    if kind.name == "timestamp":
+        return "timestamp_ntz"
+    return f"decimal({kind.precision},{kind.scale})" if kind.name == "decimal" else kind.name
+
+
+def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
+    text = node.sql(dialect="spark")
+    short = text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - for people
+    return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
+
+
+def _check(query: exp.Expr, types: Types) -> None:
+    """Refuse each part that is not known to mean the same in both engines."""
+    for node in query.walk():
+        match node:
+            case exp.Anonymous() if node.name.lower() not in {"pmod", "make_date"}:
+                raise _refuse(node, f"function {node.name} is not known")
+            case exp.Func() if not isinstance(node, exp.Connector):
+                if _is_sorted_list(node):
+                    continue
+                if type(node).__name__ not in _ALLOWED:
+                    raise _refuse(node, f"function {type(node).__name__} is not checked")
+                _check_function(node, types)
+            case exp.Like() | exp.ILike() if "\\" in node.expression.name:
+                raise _refuse(node, "the two engines escape differently")
+            case exp.RegexpLike() | exp.RegexpILike() | exp.Lateral() | exp.TableSample():
+                raise _refuse(node, "the two engines differ here")
+            case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
+                raise _refuse(node, "the decimal's precision is not known")
+
+
+def _is_sorted_list(node: exp.Expr) -> bool:
+    """Tell whether a list whose order Spark leaves open is sorted at once."""
+    lists = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+    return isinstance(node, lists) and isinstance(node.parent, exp.ArraySort)
+
+
+def _is_unknown_decimal(node: exp.Binary, types: Types) -> bool:
+    kinds = [types.of(node.left), types.of(node.right)]
+    decimal = any(kind is not None and kind.name == "decimal" for kind in kinds)
+    return decimal and types.of(node) is None
+
+
+def _check_function(node: exp.Func, types: Types) -> None:
+    match node:
+        case exp.Substring():
+            start = node.args.get("start")
+            if not isinstance(start, exp.Literal) or int(start.name) < 1:
+                raise _refuse(node, "only a constant start from 1 means the same")
+        case exp.TimeToStr():
+            rest = node.args["format"].name.replace("strict", "")  # sqlglot's mark of two digits
+            for mark in _TIME_MARKS:
+                rest = rest.replace(mark, "")
+            if "%" in rest or any(letter.isalpha() for letter in rest.replace("T", "")):
+                raise _refuse(node, "its pattern has letters that are not checked")
+        case exp.Concat() | exp.ConcatWs():
+            for part in node.expressions:
+                _check_text(node, types.of(part))
+        case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES):
+            _check_text(node, types.of(node.this))
+        case exp.Round() if decimals_of(node) is None or types.of(node.this) is None:
+            raise _refuse(node, "its number of places, or the type of its argument, is not known")
+        case _:
+            return
+
+
+def _check_text(node: exp.Expr, kind: Type | None) -> None:
+    if kind is None or kind.name in FLOATS | {"binary", "array", "struct", "map"}:
+        raise _refuse(node, "the two engines write such a value differently")
+
+
+def _correct(query: exp.Expr, types: Types) -> None:
+    """Replace, innermost first, what the engines compute differently."""
+    nodes = list(query.walk(bfs=True))
+    kinds = {id(node): types.of(node) for node in nodes}
+    for node in nodes[::-1]:
+        new = _corrected(node, kinds)
+        if new is not None:
+            node.replace(new)
+            nodes.append(new)  # kept alive, so that no later node takes its id
+            kinds[id(new)] = kinds.get(id(node))
+
+
+def _corrected(node: exp.Expr, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
+    kind = kinds.get(id(node))
+    match node:
+        case exp.Avg():
+            return _average(node, kind, kinds)
+        case exp.Div():
+            return _quotient(node, kind, kinds)
+        case exp.Round():
+            return _rounded(node, kinds.get(id(node.this)))
+        case exp.Cast():
+            return _cast(node, kinds.get(id(node.this)))
+        case exp.Ceil() | exp.Floor():
+            return exp.cast(node.copy(), "BIGINT")
+        case exp.DayOfWeek():
+            return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
+        case exp.Anonymous() if node.name.lower() == "pmod":
+            one, two = (f"({part.sql('duckdb')})" for part in node.expressions)
+            return _raw(f"((({one} % {two}) + {two}) % {two})")
+        case _:
+            return None
+
+
+def _raw(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(sql, read="duckdb")
+
+
+def _scaled(numerator: str, denominator: str, kind: Type) -> exp.Expr:
+    text = f"decimal_text(half_up({numerator}, {denominator}), {kind.scale})"
+    return _raw(f"CAST({text} AS DECIMAL({kind.precision}, {kind.scale}))")
+
+
+def _average(node: exp.Avg, kind: Type | None, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
+    if kind is None:
+        raise _refuse(node, "the type of its argument is not known")
+    if kind.name != "decimal":
+        return None
+    inner = kinds.get(id(node.this))
+    if inner is None or isinstance(node.parent, exp.Window | exp.Filter):
+        raise _refuse(node, "an average of decimals is verified without DISTINCT, OVER, FILTER")
+    text = node.this.sql("duckdb")
+    up = 10 ** (kind.scale - inner.scale)
+    return _scaled(f"unscaled(sum({text})) * {up}::HUGEINT", f"count({text})::HUGEINT", kind)
+
+
+def _quotient(
+    node: exp.Div, kind: Type | None, kinds: Mapping[int, Type | None]
+) -> exp.Expr | None:
+    if kind is None:
+        raise _refuse(node, "the types of its two sides are not known")
+    if kind.name != "decimal":
+        return None
+    sides = [as_decimal(k) for n in (node.left, node.right) if (k := kinds.get(id(n)))]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None:  # noqa: PLR2004 - two sides
+        raise _refuse(node, "the types of its two sides are not known")
+    up = 10 ** (kind.scale + sides[1].scale - sides[0].scale)
+    left, right = node.left.sql("duckdb"), node.right.sql("duckdb")
+    return _scaled(f"unscaled({left}) * {up}::HUGEINT", f"unscaled({right})", kind)
+
+
+def _rounded(node: exp.Round, inner: Type | None) -> exp.Expr | None:
+    places = decimals_of(node) or 0
+    if inner is None or inner.name not in FLOATS:
+        return None
+    if not 0 <= places <= 18:  # noqa: PLR2004 - the macro's scale
+        raise _refuse(node, "its number of places is out of the range that is checked")
+    text = node.this.sql("duckdb")
+    value = f"({text})::DOUBLE"
+    decimal = f"CAST(CAST({value} AS VARCHAR) AS DECIMAL(38, {places}))::DOUBLE"
+    return _raw(
+        f"CASE WHEN isfinite({value}) AND abs({value}) < 1e16 THEN {decimal} ELSE {value} END"
+    )
+
+
+def _cast(node: exp.Cast, inner: Type | None) -> exp.Expr | None:
+    target = node.to.sql("spark").lower()
+    name = target.partition("(")[0]
+    if name in INTEGERS and inner is None:
+        raise _refuse(node, "the type of its argument is not known")
+    if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:
+        return _raw(f"CAST(trunc({node.this.sql('duckdb')}) AS {node.to.sql('duckdb')})")
+    if name == "decimal":
+        if inner is None:
+            raise _refuse(node, "the type of its argument is not known")
+        if inner.name in FLOATS:
+            value = node.this.sql("duckdb")
+            return _raw(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
+    return None

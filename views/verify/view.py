@@ -1,0 +1,297 @@
+"""Verify what a sink serves for a view against the log, at the frontier it was built from.
+
+The states are folded again from the records, the view's query is evaluated by DuckDB, and every
+row is compared. Nothing of replay is used: a common function would make a common error
+invisible. A view in Python cannot be recomputed here; its inputs can, and the report says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.frontier import Frontier
+from changelog.contract.relation import TableName
+from views.address import Address
+from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Found
+from views.verify.evaluate import evaluate
+from views.verify.report import Difference, VerifyReport
+from views.verify.scratch import scratch
+from views.verify.served import read_served
+from views.verify.states import Log
+from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
+from views.verify.translate import UnverifiableError
+from views.verify.types import Type, logged_type, parse_type, quoted
+
+Mode = Literal["full", "sample"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What to verify.
+
+    Attributes:
+        kafka: the brokers.
+        registry: the schema registry.
+        frontier: the one that the view was built at.
+        view: its name.
+        tables: the tables that it reads.
+        sql: its query in Spark SQL, None for a view in Python.
+        key: its key's columns.
+        schema: names of its columns and Spark's simple names of their types.
+        address: where the generation is served.
+        mode: `full`, or `sample` for a part of the keys and the counts.
+        sample_share: the part that `sample` compares.
+        states: of a view in Python, where the states that it was given can be read.
+        work_directory: where scratch space is made, None for the system's place.
+        memory_limit: DuckDB's, in its own notation.
+        max_differences: how many mismatched rows the report shows.
+    """
+
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    frontier: Frontier
+    view: str
+    tables: tuple[TableName, ...]
+    sql: str | None
+    key: tuple[str, ...]
+    schema: tuple[tuple[str, str], ...]
+    address: Address
+    mode: Mode = "full"
+    sample_share: float = 0.05
+    states: Mapping[TableName, Address] = field(default_factory=dict)
+    work_directory: Path | None = None
+    memory_limit: str = "1GB"
+    max_differences: int = 20
+
+    @property
+    def share(self) -> float:
+        """Give the part of the keys that is compared."""
+        return self.sample_share if self.mode == "sample" else 1.0
+
+
+def verify_view(request: VerifyRequest) -> VerifyReport:
+    """Compare what is served with what the log says.
+
+    Raises:
+        ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
+            A mismatch is no error: it is in the report.
+    """
+    if not 0.0 < request.sample_share <= 1.0:
+        raise ConfigurationError(f"a sample's share lies in (0, 1], not {request.sample_share}")
+    started = time.monotonic()
+    with scratch(request.work_directory, request.memory_limit) as database:
+        work = _Verification(database, request)
+        try:
+            report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
+        except UnverifiableError as error:
+            report = work.unverified(str(error))
+    seconds = time.monotonic() - started
+    certificate = {**report.certificate, "seconds": round(seconds, 3)}
+    return _replaced(report, seconds=seconds, certificate=certificate)
+
+
+def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: ANN401
+    values = {name: getattr(report, name) for name in VerifyReport.__dataclass_fields__}
+    return VerifyReport(**{**values, **changes})
+
+
+class _Verification:
+    """The steps of one request, in one database."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, request: VerifyRequest) -> None:
+        self._database = database
+        self._request = request
+        self._columns = [(name, parse_type(text)) for name, text in request.schema]
+        self._log = Log(database, request.kafka, request.registry, request.frontier)
+        self._records: dict[str, int] = {}
+        self._served = 0
+
+    def sql_view(self, sql: str) -> VerifyReport:
+        """Recompute the view and compare all of it, or a sample."""
+        states = [self._state(table) for table in self._request.tables]
+        types = {
+            state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
+        }
+        computed = evaluate(self._database, "expected", sql, types, self._columns)
+        self._read("served", self._request.address, self._columns, self._request.key)
+        comparison = self._comparison("expected", self._columns, self._request.key, computed)
+        mismatches = comparison.run()
+        expected = self._count("expected")
+        notes = self._notes(computed)
+        mismatches, counts = self._counted(mismatches, expected)
+        return self._report(
+            verified=mismatches == 0,
+            rows_expected=expected,
+            mismatches=mismatches,
+            differences=self._located(
+                comparison.differences(self._request.max_differences), states
+            ),
+            notes=notes + counts,
+            ranges=comparison.ranges() if mismatches == 0 else [],
+        )
+
+    def python_view(self) -> VerifyReport:
+        """Compare the states that a Python view was given; its own rows cannot be recomputed."""
+        notes = ["a view in Python cannot be recomputed from SQL: only its inputs are compared"]
+        mismatches, expected, found = 0, 0, list[Difference]()
+        for table in self._request.tables:
+            address = self._request.states.get(table)
+            if address is None:
+                notes.append(f"the state of {table} that the view was given is not at hand")
+                continue
+            state = self._state(table)
+            columns = [(c.column, logged_type(c.type)) for c in state.columns]
+            self._read("served", address, columns, state.key)
+            comparison = self._comparison(state.base, columns, state.key, ())
+            mismatches += comparison.run()
+            expected += self._count(state.base)
+            found += self._located(comparison.differences(self._request.max_differences), [state])
+        return self._report(
+            verified=False if mismatches else None,
+            rows_expected=expected,
+            mismatches=mismatches,
+            differences=found[: self._request.max_differences],
+            notes=notes,
+            ranges=[],
+        )
+
+    def unverified(self, why: str) -> VerifyReport:
+        """Say that there is no verdict, and why."""
+        return self._report(
+            verified=None, rows_expected=0, mismatches=0, differences=[], notes=[why], ranges=[]
+        )
+
+    def _state(self, table: TableName) -> State:
+        folded = self._log.fold(table)
+        self._records[folded.topic] = folded.records
+        return self._log.load(folded)
+
+    def _read(
+        self, name: str, address: Address, columns: Sequence[tuple[str, Type]], key: Sequence[str]
+    ) -> None:
+        self._served += read_served(self._database, name, address, columns, key)
+
+    def _comparison(
+        self,
+        expected: str,
+        columns: Sequence[tuple[str, Type]],
+        key: Sequence[str],
+        computed: frozenset[str] | tuple[()],
+    ) -> Comparison:
+        return Comparison(
+            self._database,
+            expected=expected,
+            served="served",
+            columns=columns,
+            key=key,
+            computed=computed,
+            share=self._request.share,
+        )
+
+    def _count(self, table: str) -> int:
+        row = self._database.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()
+        return int(row[0]) if row else 0
+
+    def _counted(self, mismatches: int, expected: int) -> tuple[int, list[str]]:
+        """Let the counts of a sample refute what its rows do not."""
+        apart = abs(expected - self._served)
+        if self._request.mode == "full" or apart <= mismatches:
+            return mismatches, []
+        return apart, [f"the counts differ by {apart}, outside the sample"]
+
+    def _notes(self, computed: frozenset[str]) -> list[str]:
+        kinds = dict(self._columns)
+        near = sorted(
+            n for n in computed if "double" in repr(kinds[n]) or "float" in repr(kinds[n])
+        )
+        notes = []
+        if near:
+            notes.append(
+                f"computed floats compared within a relative {RELATIVE_TOLERANCE:g}: "
+                f"{', '.join(near)}"
+            )
+        if self._request.mode == "sample":
+            notes.append(
+                f"a sample: {self._request.share:.1%} of the keys by value, all of them by count"
+            )
+        return notes
+
+    def _located(self, found: Sequence[Found], states: Sequence[State]) -> list[Difference]:
+        """Add the place on the log where a row comes from one record of one table."""
+        whole = [
+            state for state in states if len(states) == 1 and state.key == self._request.key
+        ] or ([] if self._request.sql is not None else list(states))
+        return [
+            Difference(
+                f.key,
+                f.kind,
+                f.column,
+                f.expected,
+                f.served,
+                self._offset(whole[0], f.key) if whole else None,
+            )
+            for f in found
+        ]
+
+    def _offset(self, state: State, key: Mapping[str, str]) -> str | None:
+        if set(key) != set(state.key):
+            return None
+        where = " AND ".join(f"CAST({quoted(name)} AS VARCHAR) = ?" for name in key)
+        row = self._database.execute(
+            f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM {quoted(state.base)} WHERE {where}",
+            list(key.values()),
+        ).fetchone()
+        return None if row is None else f"{state.topic}:{row[0]}:{row[1]}"
+
+    def _report(
+        self,
+        *,
+        verified: bool | None,
+        rows_expected: int,
+        mismatches: int,
+        differences: Sequence[Difference],
+        notes: Sequence[str],
+        ranges: Sequence[Mapping[str, object]],
+    ) -> VerifyReport:
+        request, frontier = self._request, self._request.frontier
+        topics = [t for table in request.tables if (t := frontier.topic_of(table)) is not None]
+        certificate: dict[str, Any] = {
+            "view": request.view,
+            "verified": verified,
+            "mode": request.mode,
+            "share": request.share,
+            "frontier": {"epoch": frontier.epoch, "lsn": str(frontier.lsn), "ts": frontier.ts_us},
+            "slot": frontier.slot,
+            "system_id": frontier.system_id,
+            "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
+            "records_read": dict(self._records),
+            "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
+            "sink": request.address.sink,
+            "key": list(request.key),
+            "columns": [list(column) for column in request.schema],
+            "rows_expected": rows_expected,
+            "rows_served": self._served,
+            "mismatches": mismatches,
+            "notes": list(notes),
+            "ranges": list(ranges),
+            "by": {"duckdb": duckdb.__version__},
+        }
+        return VerifyReport(
+            view=request.view,
+            verified=verified,
+            rows_expected=rows_expected,
+            rows_served=self._served,
+            mismatches=mismatches,
+            differences=tuple(differences),
+            notes=tuple(notes),
+            certificate=certificate,
+        )
