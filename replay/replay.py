@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -179,17 +180,17 @@ def open_replay(
     """
     cut = freeze(kafka, record, tables, settings=settings, clock=clock)
     cut.verdict.require()
-    schemas = SchemaReader(registry)
     reader = Reader(spark, kafka, cut.settings.reader_options)
     states: dict[TableName, ReplayedState] = {}
     observations: dict[TableName, StateObservations] = {}
-    for table, topic in cut.topics.items():
-        of_topic = schemas.of_topic(topic)
-        observations[table] = StateObservations(Observation(), Observation())
-        frame = _frame(cut, reader, of_topic, observations[table])
-        states[table] = ReplayedState(
-            table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
-        )
+    with closing(SchemaReader(registry)) as schemas:
+        for table, topic in cut.topics.items():
+            of_topic = schemas.of_topic(topic)
+            observations[table] = StateObservations(Observation(), Observation())
+            frame = _frame(cut, reader, of_topic, observations[table])
+            states[table] = ReplayedState(
+                table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
+            )
     return Replay(cut=cut, states=states, _kafka=kafka, _observations=observations, _clock=clock)
 
 

@@ -64,6 +64,10 @@ class SchemaReader:
         self._registry = registry
         self._client = SchemaRegistryClient.new_client(registry.client_config())
 
+    def close(self) -> None:
+        """Close the connection to the registry."""
+        self._client.close()
+
     def of_topic(self, topic: str) -> TopicSchemas:
         """Give the schemas of a topic.
 
@@ -91,7 +95,7 @@ class SchemaReader:
         versions: dict[int, str] = {}
         for number in sorted(numbers):
             found = self._ask(partial(self._client.get_version, subject, number), subject)
-            if found.schema_id is None or found.schema is None or not found.schema.schema_str:
+            if found.schema_id is None or not found.schema.schema_str:
                 raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
             versions.pop(found.schema_id, None)  # a schema registered again is the newest again
             versions[found.schema_id] = found.schema.schema_str
