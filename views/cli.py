@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from changelog.config import load_project
@@ -265,7 +266,8 @@ def _tell(line: str) -> None:
 
 def _show(table: Table) -> None:
     """Write a table; where there is no terminal, nothing says how wide it may be."""
-    console.print(table, width=None if console.is_terminal else _WIDE)
+    wide = console if console.is_terminal else Console(stderr=True, width=_WIDE)
+    wide.print(table)
 
 
 def main() -> None:

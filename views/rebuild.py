@@ -17,11 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from replay.replay import Replay, open_replay
-from replay.session import session
-
 from changelog.contract.errors import ChangelogError, RefutedError
 from changelog.contract.relation import TableName
+from replay.replay import Replay, open_replay
+from replay.session import session
 from views.address import Address
 from views.build import frame_of, kept, write
 from views.certify import Certifier

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,11 +10,7 @@ from pathlib import Path
 
 import psycopg2
 from deltalake import DeltaTable
-from rich.console import Console
 
-from changelog.capture.report import CaptureReport
-from changelog.capture.run import CaptureRun, until_lsn
-from changelog.config import load_project
 from changelog.stack.endpoints import Endpoints
 from views import cli
 from views.history import History
@@ -38,14 +35,10 @@ class CapturedProject:
 
     def capture(self) -> None:
         """Bring the log up to now."""
-        settings = load_project(self.root)
-        run = CaptureRun(
-            settings,
-            report=CaptureReport(),
-            stop=lambda: False,
-            console=Console(stderr=True, quiet=True),
-        )
-        run.run(until_lsn(settings, "now"))
+        words = [sys.executable, "-m", "changelog", "capture", "--until", "now"]
+        words += ["--project", str(self.root)]
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        assert ran.returncode == 0, ran.stderr
 
     def view(self, name: str, text: str) -> None:
         path = self.root / "views" / name
