@@ -12,7 +12,20 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from changelog.contract.errors import ConfigurationError, SinkError
 from views.address import Address
@@ -78,11 +91,19 @@ def test_a_warehouse_is_a_folder_or_a_uri(tmp_path, monkeypatch):
 
 
 def test_a_mapping_follows_the_schema():
-    schema = StructType.fromDDL(
-        "a string, n decimal(10,2), t timestamp_ntz, s struct<x: int>, l array<struct<y: bigint>>,"
-        " m map<string, int>, i array<tinyint>, x binary, b boolean"
+    schema = StructType(
+        [
+            StructField("a", StringType()),
+            StructField("n", DecimalType(10, 2)),
+            StructField("t", TimestampNTZType()),
+            StructField("s", StructType([StructField("x", IntegerType())])),
+            StructField("l", ArrayType(StructType([StructField("y", LongType())]))),
+            StructField("m", MapType(StringType(), IntegerType())),
+            StructField("i", ArrayType(ByteType())),
+            StructField("x", BinaryType()),
+            StructField("b", BooleanType()),
+        ]
     )
-    assert isinstance(schema, StructType)
     mapping = properties(schema)
     assert mapping["a"]["type"] == "text"
     assert mapping["a"]["fields"]["keyword"]["type"] == "keyword"

@@ -1,0 +1,194 @@
+"""One bench per kind of sink: how to make the sink, and readers that share no code with it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import redis
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+
+from changelog.stack.endpoints import Endpoints
+from views.address import Address
+from views.sinks.base import Sink, SinkSettings
+from views.sinks.make import make_sink
+from views.sinks.memory import MemoryStore
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Bench:
+    """A kind of sink, with its readers."""
+
+    kind: str
+    settings: SinkSettings
+    spark: Any
+    view: str
+    served: Callable[[str], Rows | None]
+    stored: Callable[[str, int], int]
+    read: Callable[[Address], Rows]
+
+    def sink(self, key: tuple[str, ...] = ("id",), view: str | None = None) -> Sink:
+        """Make a sink, as a new process would."""
+        return make_sink(
+            self.kind, view=view or self.view, key=key, settings=self.settings, spark=self.spark
+        )
+
+
+def delta_rows(path: str) -> Rows | None:
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    found = QueryBuilder().register("v", table).execute("select * from v").read_all()
+    rows: Rows = pa.table(found).to_pylist()
+    return rows
+
+
+def search_rows(url: str, index: str) -> Rows | None:
+    body = {"size": 10_000, "query": {"match_all": {}}}
+    answer = httpx.post(f"{url}/{index}/_search", json=body)
+    if answer.status_code == 404:
+        return None
+    return [hit["_source"] for hit in answer.json()["hits"]["hits"]]
+
+
+def cache_rows(client: redis.Redis, prefix: str) -> Rows:
+    keys = sorted(client.scan_iter(f"{prefix}*", count=1000))
+    return [json.loads(str(client.get(key))) for key in keys]
+
+
+def memory_bench(folder: Path, spark: Any, view: str) -> Bench:
+    store = MemoryStore(folder)
+
+    def served(name: str) -> Rows | None:
+        try:
+            return [json.loads(text) for text in store.served(name).values()]
+        except KeyError:
+            return None
+
+    def stored(name: str, number: int) -> int:
+        held = store.generations.get((name, number))
+        return len(held.documents) if held else 0
+
+    def read(address: Address) -> Rows:
+        lines = Path(address.location["path"]).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["row"] for line in lines]
+
+    settings = SinkSettings(warehouse=str(folder), memory=store)
+    return Bench("memory", settings, spark, view, served, stored, read)
+
+
+def delta_bench(folder: Path, spark: Any, view: str) -> Bench:
+    def stored(name: str, number: int) -> int:
+        return len(list((folder / name / "_generations" / f"{number:06d}").rglob("*.parquet")))
+
+    return Bench(
+        "delta",
+        SinkSettings(warehouse=str(folder)),
+        spark,
+        view,
+        lambda name: delta_rows(str(folder / name)),
+        stored,
+        lambda address: delta_rows(address.location["path"]) or [],
+    )
+
+
+def search_bench(url: str, spark: Any, view: str) -> Bench:
+    def stored(name: str, number: int) -> int:
+        answer = httpx.get(f"{url}/{name}-{number:06d}/_count")
+        return 0 if answer.status_code == 404 else answer.json()["count"]
+
+    return Bench(
+        "search",
+        SinkSettings(warehouse="", search_url=url),
+        spark,
+        view,
+        lambda name: search_rows(url, name),
+        stored,
+        lambda address: search_rows(url, address.location["index"]) or [],
+    )
+
+
+def cache_bench(url: str, spark: Any, view: str) -> Bench:
+    client = redis.Redis.from_url(url, decode_responses=True)
+
+    def served(name: str) -> Rows | None:
+        number = client.get(f"{name}:current")
+        return None if number is None else cache_rows(client, f"{name}:{number!s}:")
+
+    return Bench(
+        "cache",
+        SinkSettings(warehouse="", cache_url=url),
+        spark,
+        view,
+        served,
+        lambda name, number: len(cache_rows(client, f"{name}:{number}:")),
+        lambda address: cache_rows(client, address.location["prefix"]),
+    )
+
+
+@pytest.fixture
+def view() -> str:
+    """A name that no other test uses: the servers are shared."""
+    return f"v_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def memory(tmp_path: Path, spark: Any, view: str) -> Bench:
+    return memory_bench(tmp_path, spark, view)
+
+
+@pytest.fixture
+def delta(tmp_path: Path, spark: Any, view: str) -> Bench:
+    return delta_bench(tmp_path, spark, view)
+
+
+@pytest.fixture
+def search_url(endpoints: Endpoints) -> str:
+    assert endpoints.search
+    return endpoints.search
+
+
+@pytest.fixture
+def cache_url(endpoints: Endpoints) -> str:
+    assert endpoints.cache
+    return endpoints.cache
+
+
+@pytest.fixture
+def search(search_url: str, spark: Any, view: str) -> Iterator[Bench]:
+    yield search_bench(search_url, spark, view)
+    held = httpx.get(f"{search_url}/{view}*/_settings").json()
+    for index in held if isinstance(held, dict) and "error" not in held else ():
+        httpx.delete(f"{search_url}/{index}")
+
+
+@pytest.fixture
+def cache(cache_url: str, spark: Any, view: str) -> Iterator[Bench]:
+    yield cache_bench(cache_url, spark, view)
+    client = redis.Redis.from_url(cache_url)
+    for key in client.scan_iter(f"{view}*", count=1000):
+        client.delete(key)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "delta",
+        pytest.param("search", marks=pytest.mark.services),
+        pytest.param("cache", marks=pytest.mark.services),
+    ]
+)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    made: Bench = request.getfixturevalue(request.param)
+    return made
