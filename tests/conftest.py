@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
 _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
+
+
+def pytest_configure() -> None:
+    """End as on Ctrl-C when somebody ends the run, so that its servers end too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

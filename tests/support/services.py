@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 import psycopg2
 import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import StackError
 from changelog.stack.artifacts import ALL
 from changelog.stack.endpoints import Endpoints
 from changelog.stack.fetch import resolve
@@ -33,6 +37,9 @@ POSTGRES_SETTINGS = {
 }
 
 
+_FOLDER = "changelog-tests-"
+
+
 @pytest.fixture(scope="session")
 def downloads(request: pytest.FixtureRequest) -> None:
     """Fetch what the servers and Spark need, visibly, before the first test's clock starts."""
@@ -44,7 +51,8 @@ def downloads(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def stack(downloads: None) -> Iterator[Stack]:
     """All five servers, in a directory of this run that goes with it."""
-    with tempfile.TemporaryDirectory(prefix="changelog-tests-") as folder:
+    _end_stacks_of_dead_runs()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
         # Under root the servers run as another user, who cannot enter pytest's own folders.
         Path(folder).chmod(0o755)
         with Stack(
@@ -101,6 +109,17 @@ def database(endpoints: Endpoints, prefix: str) -> Iterator[str]:
 def dsn(database: str) -> str:
     """The same: how a source is named everywhere else."""
     return database
+
+
+def _end_stacks_of_dead_runs() -> None:
+    """End what a run has left behind that was killed: its servers outlive it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            # Of another user perhaps: then it is not ours to end.
+            with suppress(StackError, OSError):
+                Stack(folder / "stack").down()
+                shutil.rmtree(folder)
 
 
 def _connect(dsn: str) -> psycopg2.extensions.connection:
