@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import uuid
 from pathlib import Path
 
 from changelog.contract.errors import StackError
 from changelog.stack.places import ROOT_DATA, is_open_to_all, make_directory, server_user
+from changelog.stack.process import ended, send, stray
 
 _LOCATION = "location"
 _OWNER = "owner"
+_KILL_SECONDS = 10.0
 
 
 def data_home(directory: Path) -> Path:
@@ -51,7 +54,17 @@ def own(path: Path, user: tuple[int, int] | None) -> None:
 
 
 def _remove_orphans(directory: Path) -> None:
-    """Remove data of a stack that was deleted: no `location` points there any more."""
-    for owner in ROOT_DATA.glob(f"*/{_OWNER}"):
-        if owner.read_text("utf-8") == str(directory):
-            shutil.rmtree(owner.parent)
+    """Remove data of stacks that were deleted, and end what still works on it.
+
+    No `location` points to such data any more. A directory of which even the surroundings are
+    gone may be on a disk that is not mounted now: its data is kept.
+    """
+    for note in ROOT_DATA.glob(f"*/{_OWNER}"):
+        owner = Path(note.read_text("utf-8"))
+        near = owner.parent.is_dir() or owner.parent.parent.is_dir()
+        if owner == directory or (near and not owner.is_dir()):
+            home = note.parent
+            left = [*stray([home / "data"], "postgres"), *stray([home / "node"], "java")]
+            send(left, signal.SIGKILL)
+            ended(left, _KILL_SECONDS)
+            shutil.rmtree(home)

