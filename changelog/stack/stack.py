@@ -10,8 +10,7 @@ missing. Servers outlive the process that started them; only the context manager
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from changelog.stack.registry import RegistryServer
 from changelog.stack.search import SearchServer
 from changelog.stack.server import Server
 from changelog.stack.state import StackState, read_state, write_state
+from changelog.stack.together import start_all, stop_all
 
 ALWAYS = ("postgres", "kafka", "registry")
 ON_REQUEST = ("search", "cache")
@@ -118,9 +118,9 @@ class Stack:
                 if server.crashed:
                     say(f"{server.name}: ended unexpectedly, recovering")
             try:
-                _start_all(servers, absent, say)
+                start_all(servers, absent, say)
             except BaseException:
-                _stop_all(absent)
+                stop_all(absent)
                 raise
         return _endpoints(servers)
 
@@ -131,7 +131,7 @@ class Stack:
         with self._locked():
             servers = [*self._servers(read_state(self.directory)).values()] or self._leftovers()
             running = [server.name for server in servers if server.running]
-            _stop_all(servers)
+            stop_all(servers)
         return running
 
     def status(self) -> list[PartStatus]:
@@ -198,7 +198,7 @@ class Stack:
         """Keep the port of each part that runs or whose port is free; choose the others anew."""
         before = read_state(self.directory)
         if not before.parts:
-            _stop_all(self._leftovers())
+            stop_all(self._leftovers())
         parts = tuple(dict.fromkeys((*ALWAYS, *before.parts, *self._with)))
         known = self._servers(before)
         chosen = dict(before.ports)
@@ -248,31 +248,6 @@ class Stack:
         return {server.name: server for server in servers}
 
 
-def _start_all(servers: Mapping[str, Server], absent: Sequence[Server], say: Say) -> None:
-    """Start all at once, except that the registry waits for its database.
-
-    The first failure stops the `absent` ones, so that no other start is waited for in vain.
-    """
-
-    def start(names: Iterable[str]) -> None:
-        for name in names:
-            seconds = servers[name].start()
-            if servers[name] in absent:
-                say(f"{name}: ready in {seconds:.1f} s")
-
-    chains: list[tuple[str, ...]] = [("postgres", "registry")]
-    chains += [(name,) for name in servers if name not in chains[0]]
-    with ThreadPoolExecutor(len(chains), thread_name_prefix="stack") as pool:
-        futures = [pool.submit(start, chain) for chain in chains]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-        except BaseException:
-            _stop_all(absent)
-            raise
-
-
 def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say) -> dict[str, int]:
     ports: dict[str, int] = {}
     for listener in _LISTENERS[part]:
@@ -296,17 +271,6 @@ def _soon_free(port: int) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _stop_all(servers: Sequence[Server]) -> None:
-    """Stop the servers at once, except that PostgreSQL waits for the registry."""
-    others = [server for server in servers if server.name != "postgres"]
-    with ThreadPoolExecutor(max(1, len(others)), thread_name_prefix="stack") as pool:
-        for _ in pool.map(lambda server: server.stop(), others):
-            pass
-    for server in servers:
-        if server.name == "postgres":
-            server.stop()
 
 
 def _runs(server: Server | None) -> bool:

@@ -203,16 +203,13 @@ def test_each_server_has_its_log(stack):
         assert said.stdout.strip()
 
 
-def test_a_stack_whose_state_file_was_lost_is_taken_over_with_its_data(place):
-    with Stack(place / "lost") as stack:
-        execute(stack.endpoints().postgres, "CREATE TABLE t AS SELECT 7 AS a")
-        old = stack.server("postgres").pid
-        (stack.directory / "stack.json").unlink()
-        endpoints = stack.up()
-        assert execute(endpoints.postgres, "TABLE t") == [(7,)]
-        assert stack.server("postgres").pid != old
-        assert len([name for name in processes_of(stack) if name == "java"]) == 2
-    assert processes_of(stack) == []
+def test_a_stack_whose_state_file_was_lost_is_taken_over_with_its_data(stack):
+    write_everywhere(stack.up(), "taken_over")
+    old = {part.pid for part in stack.status()}
+    (stack.directory / "stack.json").unlink()
+    assert read_everywhere(stack.up(), "taken_over") == WRITTEN
+    assert not old & {part.pid for part in stack.status()}
+    assert processes_of(stack).count("java") == 3
 
 
 def test_a_fixed_port_that_is_taken_is_named_and_nothing_is_left(place):
