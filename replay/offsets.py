@@ -40,6 +40,7 @@ from replay.topic_state import TopicState
 
 TIMEOUT_S = 30.0
 _BATCH = 1_000
+_QUIET = {"log_level": 4}  # the client notes on standard error that it ends with unserved events
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -51,7 +52,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         LogError: they refuse.
     """
     wanted = list(topics)
-    admin = AdminClient(kafka.client_config())
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
         cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
         described = _describe(admin, wanted)

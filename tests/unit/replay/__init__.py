@@ -1,0 +1,1 @@
+"""Parts of replay that need neither servers nor Spark."""

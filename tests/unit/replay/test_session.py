@@ -1,0 +1,85 @@
+"""Settings of the Spark session, without a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from replay import session as module
+from replay.session import SessionSettings, local_cores, prepare_environment, spark_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_downloads(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "spark_jars", lambda: [tmp_path / "a.jar", tmp_path / "b.jar"])
+
+
+def test_what_exactness_rests_on_is_set():
+    made = spark_settings(SessionSettings())
+    assert made["spark.sql.session.timeZone"] == "UTC"
+    assert made["spark.sql.ansi.enabled"] == "true"
+    assert made["spark.jars"].count(",") == 1
+    assert made["spark.ui.enabled"] == "false"
+
+
+def test_the_callers_settings_win():
+    extra = {"spark.sql.shuffle.partitions": "7", "spark.custom": "x"}
+    made = spark_settings(SessionSettings(master="local[4]", shuffle_partitions=3, extra=extra))
+    assert made["spark.sql.shuffle.partitions"] == "7"
+    assert made["spark.custom"] == "x"
+    assert spark_settings(SessionSettings(shuffle_partitions=3))[
+        "spark.sql.shuffle.partitions"
+    ] == ("3")
+
+
+def test_a_connect_server_gets_settings_of_sql_alone():
+    made = spark_settings(SessionSettings(master="sc://spark:15002"))
+    assert made["spark.remote"] == "sc://spark:15002"
+    assert "spark.master" not in made
+    assert "spark.jars" not in made
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 1), ("local[3]", 3), ("local[3,2]", 3), ("local-cluster[2,3,1024]", 6)],
+)
+def test_the_cores_of_a_local_master(master, cores):
+    assert local_cores(master) == cores
+
+
+def test_all_cores_of_the_machine():
+    assert local_cores("local[*]") == (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("said", ["", 'openjdk version "11.0.2"', 'java version "1.8.0_1"'])
+def test_a_java_that_is_missing_or_too_old_is_replaced(monkeypatch, tmp_path, said):
+    old, ours = tmp_path / "old", tmp_path / "ours"
+    make_java(old, said)
+    monkeypatch.setattr(module, "java_home", lambda: ours)
+    monkeypatch.setenv("JAVA_HOME", str(old) if said else "")
+    prepare_environment("local[2]")
+    assert os.environ["JAVA_HOME"] == str(ours)
+
+
+def test_the_users_java_is_kept_when_it_is_new_enough(monkeypatch, tmp_path):
+    make_java(tmp_path / "jdk", 'openjdk version "17.0.9" 2023-10-17')
+    monkeypatch.setattr(module, "java_home", lambda: tmp_path / "ours")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    prepare_environment("local[2]")
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "jdk")
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def make_java(home, said):
+    (home / "bin").mkdir(parents=True)
+    script = home / "bin" / "java"
+    script.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    script.chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
