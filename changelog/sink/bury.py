@@ -1,36 +1,59 @@
-"""Keys that a fresh snapshot or a TRUNCATE leaves alive on the topic, though dead at the source."""
+"""Keys that a fresh snapshot or a TRUNCATE leaves alive on the topic, though dead at the source.
+
+Memory is bounded: one partition at a time, and of it at most `MAX_KEYS` keys. When there are more,
+the keys are split in two halves by their hash; the second half waits for a pass of its own.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.headers import decode_headers
-from changelog.contract.position import Position
-from changelog.sink.scan import scan
+from changelog.contract.position import POSITION_BYTES, Position
+from changelog.sink.scan import OffsetRange, headers_of, scan
+
+MAX_KEYS = 2_000_000
+"""Keys held at once: about 200 bytes each beside the key itself."""
+
+_ALIVE, _DEAD = b"1", b"0"
 
 
 def dead_keys(
-    kafka: KafkaConnection, topic: str, since: Position, ends: Sequence[int]
+    kafka: KafkaConnection,
+    topic: str,
+    since: Position,
+    ends: Sequence[int],
+    *,
+    max_keys: int = MAX_KEYS,
 ) -> Iterator[tuple[int, bytes]]:
     """Give partition and key whose last record by position is before `since` and has a value.
 
-    One partition is held in memory at a time: its live keys, and nothing of their values.
+    A partition is read whole before its first key is given, so the caller may write tombstones
+    to it meanwhile.
 
     Raises:
-        CorruptRecordError: a record has not the headers of the log.
+        CorruptRecordError: a record has not the headers of the log; names its place.
         UnavailableLogError: the broker does not answer.
     """
+    mark = since.to_bytes()
     for partition, end in enumerate(ends):
-        last: dict[bytes, Position | None] = {}
-        places: dict[bytes, Position] = {}
-        for message in scan(kafka, topic, partition, 0, end):
-            key = message.key() or b""
-            position = decode_headers(message.headers()).position
-            if key in places and position < places[key]:
-                continue
-            places[key] = position
-            last[key] = position if message.value() is not None else None
-        for key, alive_at in last.items():
-            if alive_at is not None and alive_at < since:
-                yield partition, key
+        waiting = [(0, 1)]
+        while waiting:
+            share, shares = waiting.pop()
+            last: dict[bytes, bytes] = {}
+            for record in scan(kafka, [OffsetRange(topic, partition, 0, end)]):
+                key = record.key() or b""
+                if shares > 1 and zlib.crc32(key) % shares != share:
+                    continue
+                place = headers_of(record).position.to_bytes()
+                if place < last.get(key, b"")[:POSITION_BYTES]:
+                    continue  # sent again after a crash: older than what precedes it
+                last[key] = place + (_DEAD if record.value() is None else _ALIVE)
+                while len(last) > max_keys:
+                    waiting.append((share + shares, 2 * shares))
+                    shares *= 2
+                    last = {k: v for k, v in last.items() if zlib.crc32(k) % shares == share}
+            for key, found in last.items():
+                if found[POSITION_BYTES:] == _ALIVE and found < mark:
+                    yield partition, key

@@ -1,93 +1,212 @@
-"""The frontier topic: written by capture, last record per slot wins."""
+"""The frontier topic: written by capture alone, last record per slot wins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.sink.producer import LogProducer
-from changelog.sink.scan import scan
-from changelog.sink.topics import REQUEST_S, admin_client, answered, describe
+from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
+from changelog.sink.producer import LogProducer, nothing
+from changelog.sink.scan import OffsetRange, scan
 
 WRITE_S = 60.0
+_WINDOW = 2000
+_GROWTH = 8
+_NAP_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEnds:
+    """Where a topic stands: Kafka's id of it, and the end offset of each partition."""
+
+    topic_id: str
+    ends: tuple[int, ...]
 
 
 class FrontierLog:
-    """Reads and writes the frontiers of one topic."""
+    """Reads and writes the frontiers of one topic.
 
-    def __init__(self, kafka: KafkaConnection, topic: str) -> None:
+    Attributes:
+        on_wait: called again and again while a call waits for the broker.
+    """
+
+    def __init__(
+        self, kafka: KafkaConnection, topic: str, *, on_wait: Callable[[], None] = nothing
+    ) -> None:
+        self.on_wait = on_wait
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
-        self._partitions: dict[str, int] = {}
+        self._ids: dict[str, str] = {}
         self._producer: LogProducer | None = None
 
+    def __enter__(self) -> Self:
+        """Give itself; leaving closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
     def last(self, slot: str) -> FrontierRecord | None:
-        """Give the newest frontier of a slot, or None.
+        """Give the newest frontier of a slot; None when there is none, or it was removed.
+
+        Read backwards in growing windows: the newest one mostly stands near the end.
 
         Raises:
-            CorruptRecordError: a record of the slot is not a frontier.
+            CorruptRecordError: the newest record of the slot is not a frontier; names its place.
             UnavailableLogError: the broker does not answer.
+            LogError: the topic has several partitions.
         """
-        if not describe(self._kafka, [self._topic]):
-            return None
-        (end,) = self.ends([self._topic])[self._topic]
-        key, found = slot.encode("utf-8"), None
-        for message in scan(self._kafka, self._topic, 0, 0, end):
-            if message.key() == key and message.value() is not None:
-                found = message
+        found = self._ends([self._topic]).get(self._topic)
         if found is None:
             return None
-        _, appended_ms = found.timestamp()
-        return FrontierRecord(
-            Frontier.from_json(found.value() or b""), found.offset() or 0, appended_ms
-        )
+        if len(found.ends) != 1:
+            raise LogError(
+                f'topic "{self._topic}" has {len(found.ends)} partitions, a frontier topic has one',
+                hint="delete the topic, or choose another --topic-prefix",
+            )
+        key, end, window = slot.encode("utf-8"), found.ends[0], _WINDOW
+        while end > 0:
+            start = max(0, end - window)
+            newest: Message | None = None
+            for record in scan(self._kafka, [OffsetRange(self._topic, 0, start, end)]):
+                if record.key() == key:
+                    newest = record
+            if newest is not None:
+                return self._decoded(newest, slot)
+            end, window = start, window * _GROWTH
+        return None
+
+    def _decoded(self, record: Message, slot: str) -> FrontierRecord | None:
+        value = record.value()
+        if value is None:
+            return None
+        offset = record.offset() or 0
+        where = f'topic "{self._topic}", partition 0, offset {offset}'
+        try:
+            frontier = Frontier.from_json(value)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{where}: {error}") from error
+        if frontier.slot != slot:
+            raise CorruptRecordError(f'{where}: key "{slot}" holds slot "{frontier.slot}"')
+        _, appended_ms = record.timestamp()
+        return FrontierRecord(frontier, offset, appended_ms)
 
     def write(self, frontier: Frontier) -> None:
         """Append a frontier and wait for the broker's acknowledgement.
 
         Raises:
-            UnavailableLogError: none within a minute.
+            UnavailableLogError: none within a minute; the record is dropped, so that it cannot
+                arrive behind a newer one. Whether it has arrived is not known.
+            LogError: the broker refuses it.
         """
         if self._producer is None:
             self._producer = LogProducer(self._kafka, {"linger.ms": 0})
+        self._producer.on_wait = self.on_wait
         key = frontier.slot.encode("utf-8")
-        self._producer.produce(self._topic, key, frontier.to_json().encode("utf-8"), [])
-        self._producer.flush(WRITE_S)
+        try:
+            self._producer.produce(self._topic, key, frontier.to_json().encode("utf-8"), [])
+            self._producer.flush(WRITE_S)
+        except BaseException:
+            self.close()
+            raise
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Give the end offset of each partition of topics, in one request.
 
+        Asks for the partitions each time: a topic may have grown, and one that was deleted and
+        made anew under us no longer holds what a frontier would speak for.
+
         Raises:
             UnavailableLogError: the broker does not answer.
+            LogError: a topic is missing, or another than at the first call.
         """
-        unknown = [topic for topic in topics if topic not in self._partitions]
-        for topic, found in describe(self._kafka, unknown).items():
-            self._partitions[topic] = found.partitions
-        missing = [topic for topic in topics if topic not in self._partitions]
-        if missing:
-            raise UnavailableLogError(f"no such topic: {', '.join(missing)}")
-        places = {
-            TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            for topic in topics
-            for partition in range(self._partitions[topic])
-        }
-        if not places:
-            return {}
-        asked = self._admin.list_offsets(
-            places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
-        )
-        ends = {topic: [0] * self._partitions[topic] for topic in topics}
-        for place, future in asked.items():
-            ends[place.topic][place.partition] = answered(future, "cannot read end offsets").offset
-        return {topic: tuple(each) for topic, each in ends.items()}
+        found = self._ends(topics)
+        for topic in topics:
+            if topic not in found:
+                raise LogError(
+                    f'topic "{topic}" does not exist',
+                    hint="it was deleted: start capture again, it says what to do",
+                )
+            if self._ids.setdefault(topic, found[topic].topic_id) != found[topic].topic_id:
+                raise LogError(
+                    f'topic "{topic}" was deleted and made anew under capture',
+                    hint="start capture again, it says what to do",
+                )
+        return {topic: found[topic].ends for topic in topics}
+
+    def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
+        """Ask again while leaders move: the client learns of a new one by its first refusal."""
+        deadline = time.monotonic() + REQUEST_S
+        while True:
+            try:
+                return topic_ends(self._admin, topics)
+            except UnavailableLogError:
+                if time.monotonic() > deadline:
+                    raise
+            self.on_wait()
+            time.sleep(_NAP_S)
+
+    def topic_id(self, topic: str) -> str:
+        """Give Kafka's id of a topic, as the first `ends` with it has found it."""
+        return self._ids[topic]
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Let go of the producer; what is not acknowledged is dropped."""
         if self._producer is not None:
             self._producer.close()
+            self._producer = None
+
+
+def topic_ends(admin: AdminClient, topics: Iterable[str]) -> dict[str, TopicEnds]:
+    """Give id and end offsets of each topic that exists, in two requests for all.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+        LogError: it refuses.
+    """
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    found = {}
+    asked = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
+    for name, future in asked.items():
+        try:
+            found[name] = future.result(timeout=2 * REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise log_error(error, f'cannot describe topic "{name}"') from error
+    places = {
+        Place(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for name, topic in found.items()
+        for partition in range(len(topic.partitions))
+    }
+    if not places:
+        return {}
+    ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
+    # The log has no transactions, and replay reads uncommitted: both count to the same end.
+    answers = admin.list_offsets(
+        places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
+    )
+    for place, answer in answers.items():
+        what = f'cannot read the end of topic "{place.topic}"'
+        ends[place.topic][place.partition] = answered(answer, what).offset
+    return {
+        name: TopicEnds(str(topic.topic_id), tuple(ends[name])) for name, topic in found.items()
+    }

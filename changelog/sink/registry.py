@@ -11,13 +11,21 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from changelog.contract.connection import RegistryConnection
-from changelog.contract.errors import LogError, SchemaConflictError, UnavailableLogError
+from changelog.contract.errors import (
+    ConfigurationError,
+    LogError,
+    SchemaConflictError,
+    UnavailableLogError,
+)
+from changelog.contract.secret import redacted
 
 _NOT_FOUND = 404
-_CONFLICT = 409
+_REFUSED = {409, 422}
+_TOO_MANY = 429
 _SERVER_ERROR = 500
 _TIMEOUT_S = 15
 _RETRIES = 2
+_RETRY_WAIT_MS = 200
 T = TypeVar("T")
 
 
@@ -25,15 +33,31 @@ class Registry:
     """Registers the schemas of topics."""
 
     def __init__(self, connection: RegistryConnection) -> None:
+        """Make the client; it connects at the first request.
+
+        Raises:
+            ConfigurationError: the URL or an option cannot be used.
+        """
         self._where = str(connection)
-        self._client = SchemaRegistryClient(
-            {
-                **connection.client_config(),
-                "timeout": _TIMEOUT_S,
-                "max.retries": _RETRIES,
-            }
-        )
+        try:
+            self._client = SchemaRegistryClient(
+                {
+                    **connection.client_config(),
+                    "timeout": _TIMEOUT_S,
+                    "max.retries": _RETRIES,
+                    "retries.wait.ms": _RETRY_WAIT_MS,
+                }
+            )
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigurationError(
+                redacted(f"the schema registry {self._where} cannot be used: {error}"),
+                hint="its URL starts with http:// or https://; options are confluent-kafka's",
+            ) from None
         self._ids: dict[tuple[str, str], int] = {}
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
 
     def register_key(self, topic: str, schema: str) -> int:
         """Give the id of a topic's key schema; the first one stays for the topic's life.
@@ -52,10 +76,10 @@ class Registry:
         if pinned is None:
             return self._register(subject, schema)
         number, text = pinned
-        if json.loads(text) != json.loads(schema):
+        if not same_schema(text, schema):
             raise SchemaConflictError(
-                f'subject "{subject}": the primary key is now {_fields(schema)}, '
-                f"the topic's keys are {_fields(text)}",
+                f'subject "{subject}": the primary key is now {described(schema)}, '
+                f"the topic's keys are {described(text)}",
                 hint="capture the table under another --topic-prefix, or delete topic and subject",
             )
         self._ids[subject, schema] = number
@@ -96,21 +120,42 @@ class Registry:
         try:
             return ask()
         except SchemaRegistryError as error:
-            said = f'subject "{subject}": {error.error_message}'
-            if error.http_status_code == _CONFLICT:
+            said = redacted(f'subject "{subject}": {error.error_message}')
+            if error.http_status_code in _REFUSED:
                 raise SchemaConflictError(
-                    f"{said}", hint="the registry's compatibility setting forbids the new version"
+                    said, hint="the registry's compatibility setting forbids the new version"
                 ) from error
-            if error.http_status_code >= _SERVER_ERROR:
+            if error.http_status_code == _TOO_MANY or error.http_status_code >= _SERVER_ERROR:
                 raise UnavailableLogError(f"the schema registry fails: {said}") from error
             raise LogError(f"the schema registry refuses: {said}") from error
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableLogError(
-                f"no schema registry answers at {self._where}: {error}",
+                redacted(f"no schema registry answers at {self._where}: {error}"),
                 hint="is it running, and the URL right?",
             ) from error
 
 
-def _fields(schema: str) -> str:
-    fields = json.loads(schema).get("fields", [])
-    return "(" + ", ".join(str(field.get("column", field["name"])) for field in fields) + ")"
+def same_schema(one: str, other: str) -> bool:
+    """Tell whether two schemas are the same JSON; a registry may lay it out anew.
+
+    Nothing is left out of the comparison: attributes and their values carry meaning here.
+    """
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(schema: str) -> str:
+    try:
+        # Compared as text, since for Python `1 == True == 1.0`.
+        return json.dumps(json.loads(schema), sort_keys=True)
+    except ValueError:
+        return schema
+
+
+def described(schema: str) -> str:
+    """Give a key schema's columns with their types, for people; whole when it is not ours."""
+    try:
+        raw = json.loads(schema)
+        fields = [f"{field['column']} {field['pg_type']}" for field in raw["fields"]]
+        return f"({', '.join(fields)}) of {'.'.join(raw['relation'])}"
+    except (ValueError, KeyError, TypeError):
+        return schema

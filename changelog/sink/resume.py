@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import CorruptRecordError
+from changelog.contract.errors import LogError
 from changelog.contract.frontier import Frontier
-from changelog.contract.headers import decode_headers
 from changelog.contract.position import Position
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import scan
+from changelog.sink.scan import OffsetRange, headers_of, scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Written:
     Attributes:
         positions: per topic and partition the greatest position; partitions without a record
             are left out.
-        last_epoch: the greatest epoch seen, 0 when there is no record.
+        last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
     """
 
     positions: dict[str, dict[int, Position]]
@@ -36,36 +35,42 @@ def last_positions(
 ) -> Written:
     """Read the headers of every record behind the frontier's ends, or of all without one.
 
+    A topic that the frontier does not know, or knew under another id, is read from its start.
+
     Raises:
         CorruptRecordError: a record has not the headers of the log; names its place.
+        LogError: a topic ends before the frontier does: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
-    starts = frontier.ends if frontier is not None else {}
+    ranges = _behind(frontiers, frontier, topics)
     positions: dict[str, dict[int, Position]] = {}
-    last_epoch = frontier.epoch if frontier is not None else 0
+    for record in scan(kafka, ranges):
+        position = headers_of(record).position
+        by_partition = positions.setdefault(record.topic() or "", {})
+        partition = record.partition() or 0
+        if partition not in by_partition or position > by_partition[partition]:
+            by_partition[partition] = position
+    epochs = [each.epoch for found in positions.values() for each in found.values()]
+    known = frontier.epoch if frontier is not None else 0
+    return Written(positions, max([known, *epochs]))
+
+
+def _behind(
+    frontiers: FrontierLog, frontier: Frontier | None, topics: Sequence[str]
+) -> list[OffsetRange]:
+    ranges = []
     for topic, ends in frontiers.ends(topics).items():
-        begin = starts.get(topic, (0,) * len(ends))
-        for partition, end in enumerate(ends):
-            start = begin[partition] if partition < len(begin) else 0
-            greatest = _greatest(kafka, topic, partition, start, end)
-            if greatest is not None:
-                positions.setdefault(topic, {})[partition] = greatest
-                last_epoch = max(last_epoch, greatest.epoch)
-    return Written(positions, last_epoch)
-
-
-def _greatest(
-    kafka: KafkaConnection, topic: str, partition: int, start: int, end: int
-) -> Position | None:
-    greatest: Position | None = None
-    for message in scan(kafka, topic, partition, start, end):
-        try:
-            headers = decode_headers(message.headers())
-        except CorruptRecordError as error:
-            raise CorruptRecordError(
-                f'topic "{topic}", partition {partition}, offset {message.offset()}: {error}',
-                hint="another program writes to this topic; the log needs it for itself",
-            ) from error
-        if greatest is None or headers.position > greatest:
-            greatest = headers.position
-    return greatest
+        known: Sequence[int] = ()
+        if frontier is not None and frontier.topic_ids.get(topic) == frontiers.topic_id(topic):
+            known = frontier.ends.get(topic, ())
+        starts = [*known, *[0] * (len(ends) - len(known))]
+        for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            if end < start:
+                raise LogError(
+                    f'topic "{topic}", partition {partition} ends at {end}, '
+                    f"the last frontier at {start}: the broker lost records",
+                    hint="delete the topic and drop the slot with `changelog slot drop`; the "
+                    "next start takes a fresh snapshot",
+                )
+            ranges.append(OffsetRange(topic, partition, start, end))
+    return ranges

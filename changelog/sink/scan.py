@@ -1,12 +1,15 @@
-"""Read a range of offsets of a topic, to its end by consumer position.
+"""Read ranges of offsets, each to its end by consumer position.
 
 Compaction, aborted transactions and empty batches leave gaps, so the last record of a range may
-lie anywhere before its end, or be missing. The end is reached when the consumer's position is.
+lie anywhere before its end, or be missing. A range is over when the consumer's position, or the
+broker's word that a partition ends here, has reached its end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -18,63 +21,154 @@ from confluent_kafka import (
 )
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError, UnavailableLogError
+from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.headers import RecordHeaders, decode_headers
+from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client
 
-REQUEST_S = 30.0
 _BATCH = 2000
-_POLL_S = 1.0
-_SILENCE_POLLS = 60
+_POLL_S = 0.05
+STALL_S = 60.0
+"""How long a scan waits for the next sign of progress."""
+
+
+class OffsetRange(NamedTuple):
+    """Places `[start, end)` of one partition; `end - start` bounds the number of records."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
 
 
 def scan(
-    kafka: KafkaConnection, topic: str, partition: int, start: int, end: int
+    kafka: KafkaConnection, ranges: Sequence[OffsetRange], *, stall_s: float = STALL_S
 ) -> Iterator[Message]:
-    """Give the records of `[start, end)` of one partition, in the order of offsets.
+    """Give the records of all ranges, each partition's in the order of offsets.
+
+    A range that starts at 0 starts at the first record there is; every other start must still be
+    on the log, and a log that ends before `end` is waited for, then refused: neither is passed
+    over in silence.
 
     Raises:
-        UnavailableLogError: the broker has not answered for a minute.
+        UnavailableLogError: no progress within `stall_s`.
+        LogError: the records of a range are gone, or the broker refuses.
     """
-    if start >= end:
+    left = {(each.topic, each.partition): each for each in ranges if each.start < each.end}
+    if not left:
         return
-    consumer = Consumer(
+    consumer = make_client(
+        Consumer,
         {
             **kafka.client_config(),
-            "group.id": "changelog-scan",
+            "group.id": "changelog-scan",  # the client demands one; nothing is committed to it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "isolation.level": "read_uncommitted",
             "enable.partition.eof": True,
-            "log_level": 0,
-        }
+            "fetch.wait.max.ms": 10,
+        },
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, start or OFFSET_BEGINNING)])
-        yield from _until(consumer, TopicPartition(topic, partition), end)
+        for topic in sorted({each.topic for each in left.values()}):
+            # Without a known leader the search for the first offset is retried only 500 ms later.
+            consumer.list_topics(topic, timeout=REQUEST_S)
+        consumer.assign(
+            [
+                TopicPartition(each.topic, each.partition, each.start or OFFSET_BEGINNING)
+                for each in left.values()
+            ]
+        )
+        yield from _records(consumer, left, stall_s)
     except KafkaException as error:
-        raise UnavailableLogError(f'cannot read topic "{topic}": {error}') from error
+        topics = ", ".join(sorted({each.topic for each in ranges}))
+        raise log_error(error, f"cannot read {topics}") from error
     finally:
         consumer.close()
 
 
-def _until(consumer: Consumer, place: TopicPartition, end: int) -> Iterator[Message]:
-    silent = 0
-    while True:
-        messages: Sequence[Message] = consumer.consume(_BATCH, _POLL_S)
-        silent = 0 if messages else silent + 1
-        if silent > _SILENCE_POLLS:
-            raise UnavailableLogError(
-                f'topic "{place.topic}", partition {place.partition}: no answer before offset {end}'
-            )
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    continue
-                raise LogError(f'cannot read topic "{place.topic}": {error.str()}')
-            if (message.offset() or 0) >= end:
-                return
-            yield message
-        (at,) = consumer.position([place])
-        if at.offset >= end:
-            return
+def _records(
+    consumer: Consumer, left: dict[tuple[str, int], OffsetRange], stall_s: float
+) -> Iterator[Message]:
+    deadline = time.monotonic() + stall_s
+    while left:
+        batch = consumer.consume(_BATCH, _POLL_S)
+        if batch:
+            deadline = time.monotonic() + stall_s
+        elif time.monotonic() > deadline:
+            raise _stalled(left, stall_s)
+        for record in batch:
+            wanted = left.get((record.topic() or "", _int(record.partition())))
+            if wanted is None:
+                continue
+            if record.error() is not None:
+                if _ended(record, wanted):
+                    _finish(consumer, left, wanted)
+            elif _int(record.offset()) >= wanted.end:
+                _finish(consumer, left, wanted)
+            else:
+                yield record
+        _finish_reached(consumer, left)
+
+
+def _ended(record: Message, wanted: OffsetRange) -> bool:
+    """Tell whether an event of the broker ends a range; raises when it makes it unreadable."""
+    error = record.error()
+    assert error is not None  # noqa: S101 - the caller asked
+    if error.code() == KafkaError._PARTITION_EOF:
+        return _int(record.offset()) >= wanted.end
+    where = f'topic "{wanted.topic}", partition {wanted.partition}'
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise LogError(
+            f"{where}: offsets {wanted.start} to {wanted.end} are no longer on the log",
+            hint="the topic was truncated or made anew, or its records were deleted",
+        )
+    if not is_passing(error):
+        raise log_error(error, f"cannot read {where}")
+    return False
+
+
+def _finish_reached(consumer: Consumer, left: dict[tuple[str, int], OffsetRange]) -> None:
+    """Finish the ranges whose end the consumer's position has passed; gaps are no records."""
+    places = [TopicPartition(topic, partition) for topic, partition in left]
+    for place in consumer.position(places) if places else ():
+        wanted = left[place.topic, place.partition]
+        if place.offset >= wanted.end:
+            _finish(consumer, left, wanted)
+
+
+def _finish(
+    consumer: Consumer, left: dict[tuple[str, int], OffsetRange], wanted: OffsetRange
+) -> None:
+    del left[wanted.topic, wanted.partition]
+    if left:  # what lies behind the end need not be fetched
+        consumer.pause([TopicPartition(wanted.topic, wanted.partition)])
+
+
+def _stalled(left: dict[tuple[str, int], OffsetRange], stall_s: float) -> UnavailableLogError:
+    said = ", ".join(f'topic "{r.topic}", partition {r.partition}' for r in left.values())
+    return UnavailableLogError(
+        f"{said}: the end was not reached and nothing came for {stall_s:.0f} s",
+        hint="are the brokers running, and does each partition have a leader?",
+    )
+
+
+def _int(number: int | None) -> int:
+    """Give a place of a record; consumed ones always have it."""
+    return -1 if number is None else number
+
+
+def headers_of(record: Message) -> RecordHeaders:
+    """Decode the headers of a record.
+
+    Raises:
+        CorruptRecordError: it is not one of the log's; names its place.
+    """
+    try:
+        return decode_headers(record.headers())
+    except CorruptRecordError as error:
+        raise CorruptRecordError(
+            f'topic "{record.topic()}", partition {record.partition()}, '
+            f"offset {record.offset()}: {error}",
+            hint="another program writes to this topic; the log needs it for itself",
+        ) from error

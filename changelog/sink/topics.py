@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
@@ -23,22 +22,19 @@ from confluent_kafka.admin import (
 )
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError, TopicSettingsError, UnavailableLogError
+from changelog.contract.errors import TopicSettingsError, UnavailableLogError
 from changelog.contract.topic import TopicSettings
+from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
 
-REQUEST_S = 15.0
+FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
+"""For a frontier topic: the active segment is never cleaned, and one record a second is little.
+
+With the brokers' defaults the topic would grow for a week before old frontiers go.
+"""
+
 VISIBLE_S = 30.0
-_NAP_S = 0.1
-T = TypeVar("T")
-_AWAY = {
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_CONTROLLER,
-}
+_NAP_S = 0.05
+_LONGEST_LAG = "max.compaction.lag.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +45,13 @@ class TopicDescription:
         topic_id: Kafka's identifier; a topic made anew has another.
         partitions: their number.
         settings: every setting, defaults included.
+        led: whether each partition has a leader, so that records can be written.
     """
 
     topic_id: str
     partitions: int
     settings: Mapping[str, str]
-
-
-def log_error(error: KafkaException, what: str) -> LogError:
-    """Turn an error of confluent-kafka into ours, by whether waiting may help."""
-    inner = error.args[0] if error.args else None
-    if isinstance(inner, KafkaError):
-        said = f"{what}: {inner.str()}"
-        if inner.code() in _AWAY or inner.retriable():
-            return UnavailableLogError(said, hint="are the brokers running, the address right?")
-        return LogError(said)
-    return LogError(f"{what}: {error}")
-
-
-def admin_client(kafka: KafkaConnection) -> AdminClient:
-    """Give an admin client that keeps its own log lines to itself."""
-    return AdminClient({**kafka.client_config(), "log_level": 0})
-
-
-def answered(future: Future[T], what: str) -> T:
-    """Wait for an answer of the broker.
-
-    Raises:
-        UnavailableLogError: it does not answer.
-        LogError: it refuses.
-    """
-    try:
-        return future.result(timeout=2 * REQUEST_S)
-    except KafkaException as error:
-        raise log_error(error, what) from error
-    except TimeoutError as error:
-        raise UnavailableLogError(f"{what}: no answer from the brokers") from error
+    led: bool = True
 
 
 def cluster_id(kafka: KafkaConnection) -> str:
@@ -116,9 +83,18 @@ def _describe(admin: AdminClient, names: list[str]) -> dict[str, TopicDescriptio
                 raise log_error(error, f'cannot describe topic "{name}"') from error
     settings = _settings(admin, list(found))
     return {
-        name: TopicDescription(str(topic.topic_id), len(topic.partitions), settings[name])
+        name: TopicDescription(
+            str(topic.topic_id),
+            len(topic.partitions),
+            settings[name],
+            led=all(_has_leader(partition) for partition in topic.partitions),
+        )
         for name, topic in found.items()
     }
+
+
+def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's type has no name
+    return partition.leader is not None and partition.leader.id >= 0
 
 
 def _settings(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
@@ -143,7 +119,7 @@ def ensure_topics(
     replication: int,
     settings: TopicSettings,
     fix: bool = False,
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, TopicDescription]:
     """Make the missing topics and check the others; nothing is made when one is refused.
 
@@ -153,7 +129,7 @@ def ensure_topics(
         replication: of a new topic; -1 for the brokers' default.
         settings: what each topic must have.
         fix: alter a topic that differs instead of refusing it.
-        extra: further settings of a new topic.
+        extra: per topic further settings when it is made, such as `FRONTIER_SETTINGS`.
 
     Raises:
         TopicSettingsError: topics differ; names each with its settings.
@@ -162,48 +138,81 @@ def ensure_topics(
     """
     admin = admin_client(kafka)
     there = _describe(admin, sorted(wanted))
-    differing = {
+    differing = _differing(there, settings)
+    if differing and not fix:
+        raise _differ(differing, "--fix-topics alters them; what was compacted or deleted is gone")
+    missing = {name: count for name, count in wanted.items() if name not in there}
+    if differing:
+        _alter(admin, {name: there[name] for name in differing}, settings)
+    if missing:
+        base = settings.to_config()
+        _create(
+            admin,
+            [
+                NewTopic(
+                    name,
+                    num_partitions=count,
+                    replication_factor=replication,
+                    config={**(extra or {}).get(name, {}), **base},
+                )
+                for name, count in sorted(missing.items())
+            ],
+        )
+    return _settled(admin, sorted(wanted), settings) if missing or differing else there
+
+
+def _differing(
+    topics: Mapping[str, TopicDescription], settings: TopicSettings
+) -> dict[str, list[str]]:
+    return {
         name: found
-        for name, topic in sorted(there.items())
+        for name, topic in sorted(topics.items())
         if (found := settings.differences(topic.settings))
     }
-    if differing and not fix:
-        said = "; ".join(f'topic "{n}": {", ".join(found)}' for n, found in differing.items())
-        raise TopicSettingsError(
-            said, hint="--fix-topics alters them; what was compacted or deleted so far is gone"
-        )
-    if differing:
-        _alter(admin, list(differing), settings)
-    missing = {name: count for name, count in wanted.items() if name not in there}
-    if missing:
-        config = {**(extra or {}), **settings.to_config()}
-        _create(admin, missing, replication, config)
-    return _visible(admin, sorted(wanted)) if missing or differing else there
 
 
-def _alter(admin: AdminClient, names: list[str], settings: TopicSettings) -> None:
+def _differ(differing: Mapping[str, list[str]], hint: str) -> TopicSettingsError:
+    said = "; ".join(f'topic "{name}": {", ".join(found)}' for name, found in differing.items())
+    return TopicSettingsError(said, hint=hint)
+
+
+def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str | None]:
+    """Give the settings of a topic to alter; None takes one back to the brokers' default.
+
+    Only those that differ: a longer lag or retention than asked for stays. A longest lag below
+    the least one is taken back with it, since the brokers refuse the two together.
+    """
+    wanted = settings.to_config()
+    names = [each.partition(" ")[0] for each in settings.differences(actual)]
+    found: dict[str, str | None] = {name: wanted.get(name) for name in names}
+    if int(actual.get(_LONGEST_LAG) or 2**63 - 1) < settings.min_compaction_lag_ms:
+        found[_LONGEST_LAG] = None
+    return found
+
+
+def _alter(
+    admin: AdminClient, differing: Mapping[str, TopicDescription], settings: TopicSettings
+) -> None:
+    kinds = AlterConfigOpType
     resources = [
         ConfigResource(
             ResourceType.TOPIC,
             name,
             incremental_configs=[
-                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                for key, value in settings.to_config().items()
+                ConfigEntry(
+                    key, value, incremental_operation=kinds.DELETE if value is None else kinds.SET
+                )
+                for key, value in changes(topic.settings, settings).items()
             ],
         )
-        for name in names
+        for name, topic in differing.items()
     ]
-    for future in admin.incremental_alter_configs(resources, request_timeout=REQUEST_S).values():
-        answered(future, "cannot alter topic settings")
+    asked = admin.incremental_alter_configs(resources, request_timeout=REQUEST_S)
+    for resource, future in asked.items():
+        answered(future, f'cannot alter topic "{resource.name}"')
 
 
-def _create(
-    admin: AdminClient, missing: Mapping[str, int], replication: int, config: dict[str, str]
-) -> None:
-    topics = [
-        NewTopic(name, num_partitions=count, replication_factor=replication, config=config)
-        for name, count in missing.items()
-    ]
+def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
     for name, future in admin.create_topics(topics, request_timeout=REQUEST_S).items():
         try:
             future.result(timeout=2 * REQUEST_S)
@@ -212,12 +221,26 @@ def _create(
                 raise log_error(error, f'cannot create topic "{name}"') from error
 
 
-def _visible(admin: AdminClient, names: list[str]) -> dict[str, TopicDescription]:
-    """Wait until every topic has been told to all who ask: creation is acknowledged earlier."""
+def _settled(
+    admin: AdminClient, names: list[str], settings: TopicSettings
+) -> dict[str, TopicDescription]:
+    """Wait until all who ask are told of every topic: the brokers acknowledge earlier.
+
+    Another process may have made one of them at the same time, so all are checked again.
+    """
     deadline = time.monotonic() + VISIBLE_S
-    while time.monotonic() < deadline:
+    while True:
         found = _describe(admin, names)
-        if len(found) == len(names):
+        ready = len(found) == len(names) and all(topic.led for topic in found.values())
+        differing = _differing(found, settings)
+        if ready and not differing:
             return found
+        if time.monotonic() > deadline:
+            break
         time.sleep(_NAP_S)
-    raise UnavailableLogError(f"new topics do not appear after {VISIBLE_S:.0f} s")
+    if differing:
+        raise _differ(differing, "the brokers did not take these settings: alter them by hand")
+    raise UnavailableLogError(
+        f"new topics have no leader after {VISIBLE_S:.0f} s",
+        hint="are all brokers running?",
+    )

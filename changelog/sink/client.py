@@ -1,0 +1,113 @@
+"""Clients of Kafka: their settings, and their errors in our families.
+
+librdkafka prints each failed connection to standard error; its clients are made silent here, and
+what matters reaches the user as an error or as one line of our own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import (
+    ConfigurationError,
+    LogError,
+    UnavailableLogError,
+)
+from changelog.contract.secret import redacted
+
+REQUEST_S = 15.0
+T = TypeVar("T")
+
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+_REFUSED_ACCESS = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_SESSION_LOST = {
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError._FENCED,
+}
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Tell whether the same request may succeed later, perhaps with a new client."""
+    return error.code() in _AWAY | _SESSION_LOST or error.retriable()
+
+
+def log_error(error: KafkaException | KafkaError, what: str, *, hint: str = "") -> LogError:
+    """Turn an error of confluent-kafka into ours, by whether waiting may help."""
+    inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(inner, KafkaError):
+        return LogError(redacted(f"{what}: {error}"), hint=hint)
+    said = redacted(f"{what}: {inner.str()}")
+    if inner.code() in _REFUSED_ACCESS:
+        return LogError(said, hint=hint or "look at the user and the options of kafka")
+    if is_passing(inner):
+        return UnavailableLogError(said, hint=hint or "are the brokers running, the address right?")
+    return LogError(said, hint=hint)
+
+
+def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) -> T:
+    """Make a client; it connects in the background.
+
+    Raises:
+        ConfigurationError: librdkafka does not know a setting or its value.
+    """
+    try:
+        return kind({**config, "log_level": 0})
+    except (KafkaException, ValueError, TypeError) as error:
+        inner = error.args[0] if error.args else error
+        said = inner.str() if isinstance(inner, KafkaError) else str(inner)
+        raise ConfigurationError(
+            redacted(f"the options of kafka cannot be used: {said}"),
+            hint="they are librdkafka's settings, such as security.protocol",
+        ) from None
+
+
+def admin_client(kafka: KafkaConnection) -> AdminClient:
+    """Give an admin client; the caller holds it until its requests are answered."""
+    return make_client(AdminClient, kafka.client_config())
+
+
+def answered(future: Future[T], what: str) -> T:
+    """Wait for an answer of the broker.
+
+    Raises:
+        UnavailableLogError: it does not answer.
+        LogError: it refuses.
+    """
+    try:
+        return future.result(timeout=2 * REQUEST_S)
+    except KafkaException as error:
+        raise log_error(error, what) from error
+    except TimeoutError as error:
+        raise UnavailableLogError(f"{what}: no answer from the brokers") from error

@@ -1,0 +1,61 @@
+"""Errors of librdkafka, told apart by what the reader has to do."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import ConfigurationError, LogError, UnavailableLogError
+from changelog.sink.client import admin_client, log_error, make_client
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ],
+)
+def test_what_may_pass_is_unavailable(code):
+    assert isinstance(log_error(KafkaException(KafkaError(code)), "x"), UnavailableLogError)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError.INVALID_RECORD,
+    ],
+)
+def test_what_stays_is_not_waited_for(code):
+    error = log_error(KafkaError(code), "cannot write")
+    assert isinstance(error, LogError)
+    assert not isinstance(error, UnavailableLogError)
+    assert "cannot write" in str(error)
+
+
+def test_an_error_never_holds_a_password():
+    error = log_error(KafkaError(KafkaError._AUTHENTICATION, "sasl.password=canary refused"), "x")
+    assert "canary" not in str(error)
+
+
+@pytest.mark.parametrize("kind", [Producer, AdminClient])
+def test_an_unknown_option_is_a_configuration_error(kind):
+    kafka = KafkaConnection(brokers=NOWHERE, options={"sasl.pasword": "canary"})
+    with pytest.raises(ConfigurationError, match=r"sasl\.pasword") as caught:
+        make_client(kind, kafka.client_config())
+    assert "canary" not in str(caught.value)
+
+
+def test_a_client_says_nothing_on_standard_error(capfd):
+    client = admin_client(KafkaConnection(brokers=NOWHERE))
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=0.5)
+    assert capfd.readouterr().err == ""

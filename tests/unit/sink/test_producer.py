@@ -1,0 +1,102 @@
+"""The producer without a broker: what it does while none answers."""
+
+import time
+
+import pytest
+from confluent_kafka import KafkaError
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import LogError, UnavailableLogError
+from changelog.sink.producer import RECORD_BYTES, LogProducer
+
+NOWHERE = KafkaConnection(brokers="127.0.0.1:1")
+
+
+class InterruptedWaitError(Exception):
+    pass
+
+
+def produce_all(producer, count, value):
+    for number in range(count):
+        producer.produce("t", b"%d" % number, value, [])
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(**options):
+        made.append(LogProducer(NOWHERE, options))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close()
+
+
+def test_a_full_queue_waits_and_the_caller_can_end_the_wait(make):
+    producer = make(**{"queue.buffering.max.messages": 100})
+    calls = []
+
+    def on_wait():
+        calls.append(producer.queued)
+        if len(calls) == 5:
+            raise InterruptedWaitError
+
+    producer.on_wait = on_wait
+    with pytest.raises(InterruptedWaitError):
+        produce_all(producer, 1000, b"v")
+    assert calls == [100] * 5
+    assert producer.records == 100
+
+
+def test_a_full_queue_counts_bytes_too(make):
+    producer = make(**{"queue.buffering.max.kbytes": 1024})
+
+    def on_wait():
+        raise InterruptedWaitError
+
+    producer.on_wait = on_wait
+    with pytest.raises(InterruptedWaitError):
+        produce_all(producer, 100, bytes(100_000))
+    assert producer.bytes <= 1024 * 1024
+
+
+def test_a_flush_past_its_deadline_says_how_much_is_missing(make):
+    producer = make()
+    producer.produce("t", b"k", None, [])
+    with pytest.raises(UnavailableLogError, match="1 records are not acknowledged"):
+        producer.flush(0.1)
+
+
+def test_a_record_that_can_never_be_queued_is_refused_at_once(make):
+    producer = make()
+    with pytest.raises(LogError, match='"orders"') as caught:
+        producer.produce("orders", b"k", bytes(RECORD_BYTES + 1), [])
+    assert "max.message.bytes" in caught.value.hint
+
+
+def test_after_a_failure_every_call_raises_it(make):
+    producer = make()
+    with pytest.raises(LogError):
+        producer.produce("t", b"k", bytes(RECORD_BYTES + 1), [])
+    for call in (producer.poll, producer.flush):
+        with pytest.raises(LogError, match="too large"):
+            call()
+
+
+def test_a_fatal_error_asks_for_a_new_producer(make):
+    producer = make()
+    fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "gap in the sequence", True)
+    producer._told(fatal)
+    with pytest.raises(UnavailableLogError, match="gap in the sequence"):
+        producer.poll()
+
+
+def test_close_does_not_wait_for_a_broker_that_is_away():
+    producer = LogProducer(NOWHERE)
+    produce_all(producer, 1000, b"v")
+    started = time.monotonic()
+    producer.close()
+    assert time.monotonic() - started < 1
+    assert producer.queued == 0

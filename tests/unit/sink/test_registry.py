@@ -1,0 +1,162 @@
+"""The rules of the schema registry, on a registry of a dictionary."""
+
+import json
+import socket
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from changelog.contract.connection import RegistryConnection
+from changelog.contract.errors import (
+    ConfigurationError,
+    LogError,
+    SchemaConflictError,
+    UnavailableLogError,
+)
+from changelog.sink import registry as module
+from changelog.sink.registry import Registry, same_schema
+
+FIELD = {"name": "id", "type": "int", "column": "id", "pg_type": "integer"}
+KEY = {
+    "type": "record",
+    "name": "orders_key",
+    "relation": ["public", "orders"],
+    "key": ["id"],
+}
+
+
+def key_schema(**field):
+    return json.dumps({**KEY, "fields": [{**FIELD, **field}]})
+
+
+class Subjects:
+    """Answers as the client does; lays schemas out anew, as some registries do."""
+
+    def __init__(self):
+        self.versions = {}
+        self.next_id = 7
+        self.failure = None
+
+    def _check(self):
+        if self.failure is not None:
+            raise self.failure
+
+    def get_versions(self, subject):
+        self._check()
+        if subject not in self.versions:
+            raise SchemaRegistryError(404, 40401, f"subject '{subject}' not found")
+        return list(range(1, len(self.versions[subject]) + 1))
+
+    def get_version(self, subject, version):
+        number, text = self.versions[subject][version - 1]
+        return SimpleNamespace(schema_id=number, schema=SimpleNamespace(schema_str=text))
+
+    def register_schema(self, subject, schema):
+        self._check()
+        laid_out = json.dumps(json.loads(schema.schema_str), indent=2, sort_keys=True)
+        self.versions.setdefault(subject, []).append((self.next_id, laid_out))
+        self.next_id += 1
+        return self.next_id - 1
+
+
+@pytest.fixture
+def subjects():
+    return Subjects()
+
+
+@pytest.fixture
+def connect(subjects):
+    def connect():
+        registry = Registry(RegistryConnection(url="http://127.0.0.1:1"))
+        registry._client = subjects
+        return registry
+
+    return connect
+
+
+def test_a_key_keeps_its_id_over_restarts(connect, subjects):
+    first = connect().register_key("orders", key_schema())
+    assert connect().register_key("orders", key_schema()) == first == 7
+    assert len(subjects.versions["orders-key"]) == 1
+
+
+@pytest.mark.parametrize("change", [{"type": "long"}, {"pg_type": "int"}, {"column": "ID"}])
+def test_another_key_is_refused_with_both(connect, subjects, change):
+    connect().register_key("orders", key_schema())
+    with pytest.raises(SchemaConflictError) as caught:
+        connect().register_key("orders", key_schema(**change))
+    assert '"orders-key"' in str(caught.value)
+    assert "(id integer)" in str(caught.value)
+    assert caught.value.hint
+    assert len(subjects.versions["orders-key"]) == 1
+
+
+def test_a_foreign_key_schema_is_refused_too(connect, subjects):
+    subjects.versions["orders-key"] = [(3, '"long"')]
+    with pytest.raises(SchemaConflictError, match='"long"'):
+        connect().register_key("orders", key_schema())
+
+
+def test_a_value_may_have_many_versions(connect):
+    registry = connect()
+    one = registry.register_value("orders", key_schema())
+    other = registry.register_value("orders", key_schema(type="long"))
+    assert one != other
+    assert registry.register_value("orders", key_schema()) == one
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_refused_schema_is_a_conflict_with_the_reason(connect, subjects, status):
+    subjects.failure = SchemaRegistryError(status, 409, "reader field b has no default")
+    with pytest.raises(SchemaConflictError, match='"orders-value": reader field b'):
+        connect().register_value("orders", key_schema())
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_registry_that_fails_is_unavailable(connect, subjects, status):
+    subjects.failure = SchemaRegistryError(status, 50001, "storage is away")
+    with pytest.raises(UnavailableLogError):
+        connect().register_value("orders", key_schema())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_registry_that_refuses_the_user_is_not_waited_for(connect, subjects, status):
+    subjects.failure = SchemaRegistryError(status, status, "not you")
+    with pytest.raises(LogError) as caught:
+        connect().register_value("orders", key_schema())
+    assert not isinstance(caught.value, UnavailableLogError)
+
+
+def test_no_registry_at_the_address_is_unavailable_and_named(monkeypatch):
+    monkeypatch.setattr(module, "_RETRIES", 0)
+    registry = Registry(RegistryConnection(url="http://ann:canary@127.0.0.1:1"))
+    with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:1") as caught:
+        registry.register_key("orders", key_schema())
+    assert "canary" not in str(caught.value)
+
+
+def test_a_registry_that_never_answers_does_not_hang(monkeypatch):
+    monkeypatch.setattr(module, "_RETRIES", 0)
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        connection = RegistryConnection(url=f"http://127.0.0.1:{port}")
+        with closing(Registry(connection)) as registry, pytest.raises(UnavailableLogError):
+            registry.register_key("orders", key_schema())
+
+
+@pytest.mark.parametrize(
+    ("url", "options"), [("ftp://host", {}), ("http://host", {"no.such.option": "x"})]
+)
+def test_a_connection_that_cannot_be_used_is_a_configuration_error(url, options):
+    with pytest.raises(ConfigurationError):
+        Registry(RegistryConnection(url=url, options=options))
+
+
+def test_schemas_are_compared_as_json():
+    assert same_schema('{"a": 1, "b": [2]}', '{"b":[2],"a":1}')
+    assert not same_schema('{"a": [1, 2]}', '{"a": [2, 1]}')
+    assert not same_schema('{"a": true}', '{"a": 1}')
+    assert not same_schema('{"a": 1, "doc": "x"}', '{"a": 1}')
