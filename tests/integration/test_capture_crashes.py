@@ -17,7 +17,7 @@ TIMEOUT_S = 120
 class Capture(CaptureCommand):
     """A capture that can be killed at a named point and given a defect."""
 
-    def run(self, *, kill="", defect="", until="now"):
+    def attempt(self, *, kill="", defect="", until="now"):
         """Run the crashing capture to its end; gives exit code and standard error."""
         command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
         command += ["--until", until]
@@ -29,11 +29,11 @@ class Capture(CaptureCommand):
         return done.returncode, done.stderr
 
     def crash(self, kill, *, defect=""):
-        code, said = self.run(kill=kill, defect=defect)
+        code, said = self.attempt(kill=kill, defect=defect)
         assert code == KILLED, f"capture was not killed at {kill}: {code}\n{said}"
 
     def finish(self, *, defect=""):
-        code, said = self.run(defect=defect)
+        code, said = self.attempt(defect=defect)
         assert code == 0, said
 
     def log(self, table="notes"):
@@ -162,7 +162,7 @@ def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
     capture.finish()
     capture.sql(*CHANGES)
     capture.crash("transaction produced:3", defect="acknowledge_early")
-    code, said = capture.run()
+    code, said = capture.attempt()
     assert code != 0
     assert "past the last frontier" in said
 

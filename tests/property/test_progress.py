@@ -48,6 +48,8 @@ def test_settle_never_decreases_and_never_passes_a_frontier_or_an_open_transacti
                     assert due == end
                     progress.frontier_written(due)
                     frontiers.append(due)
+            case _:
+                raise AssertionError(step)
         assert before <= progress.settle() == max(frontiers)
 
 

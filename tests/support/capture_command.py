@@ -38,7 +38,7 @@ class CaptureCommand:
     def __init__(self, *, dsn, kafka, registry, prefix, folder: Path, brokers=None, url=None):
         self.dsn, self.kafka, self.prefix, self.folder = dsn, kafka, prefix, folder
         self.reader = LogReader(kafka, registry)
-        self.running = None
+        self.running: subprocess.Popen[bytes] | None = None
         text = SETTINGS.format(
             dsn=dsn,
             brokers=brokers or kafka.brokers,
@@ -88,6 +88,7 @@ class CaptureCommand:
 
     def stop(self, number=signal.SIGTERM):
         """End the background process by a signal; gives its report."""
+        assert self.running is not None
         self.running.send_signal(number)
         out, _ = self.running.communicate(timeout=DEADLINE_S)
         assert self.running.returncode == 0, self.said()

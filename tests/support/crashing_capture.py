@@ -88,7 +88,7 @@ def main():
     if arguments.defect:
         DEFECTS[arguments.defect]()
     point, _, times = arguments.kill.partition(":")
-    seen = Counter()
+    seen: Counter[str] = Counter()
 
     def reach(name):
         seen[name] += 1

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from fastavro import parse_schema, schemaless_reader
 
 from changelog.contract.headers import decode_headers
+from changelog.contract.position import Position
 
 
 @dataclass
@@ -76,8 +77,8 @@ class LogReader:
 
     def read(self, frontier, topic):
         log = Log()
-        last = {}
-        folded = {}
+        last: dict[int, Position] = {}
+        folded: dict[tuple, tuple[Position, dict | None]] = {}
         since = frontier.since.get(topic)
         for message in self.messages(topic, frontier.ends[topic]):
             headers = decode_headers(message.headers())

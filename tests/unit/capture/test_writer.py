@@ -14,6 +14,7 @@ from changelog.contract.partition import partition_of
 from changelog.contract.position import Position
 from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.types import ColumnType, Kind
+from changelog.sink.registry import Registry
 
 TABLE = TableName("public", "notes")
 RELATION = Relation(
@@ -27,7 +28,10 @@ RELATION = Relation(
 )
 
 
-class FakeRegistry:
+class FakeRegistry(Registry):
+    def __init__(self):
+        """Reach no server."""
+
     def register_key(self, topic, schema):
         return 1
 
@@ -48,7 +52,7 @@ class Bench:
 
     def __init__(self, *, since=None, written=None, fetched=(None, Lsn(0)), dead=()):
         self.log = FakeLog()
-        self.held = []
+        self.held: list[Lsn] = []
         self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"})
         self.writer = RecordWriter(
             log=self.log,
