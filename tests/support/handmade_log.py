@@ -57,9 +57,7 @@ class HandmadeLog:
         for future in made.values():
             future.result(30)
 
-    def put(
-        self, relation: Relation, row: Texts, *, lsn: int | None = None, epoch: int = 1
-    ) -> int:
+    def put(self, relation: Relation, row: Texts, *, lsn: int | None = None, epoch: int = 1) -> int:
         """Write a row; give its commit LSN."""
         fields = [None if text is None else text.encode() for text in row]
         key = tuple(fields[index] or b"" for index in relation.key_indexes)

@@ -62,7 +62,7 @@ def _plain(kind: ColumnType) -> str:
     return _EXPRESSIONS[kind.kind].replace("%%", "%")
 
 
-def writer(kind: ColumnType) -> Writer:
+def writer(kind: ColumnType) -> Writer:  # noqa: PLR0911 - one for each kind
     """Give the function that writes a bare Avro value, not null, of a type."""
     match kind.kind:
         case Kind.BOOLEAN:

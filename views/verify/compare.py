@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
 from changelog.contract.errors import ViewError
+from views.verify.scratch import first_row, row_count
 from views.verify.served import FAULT_COLUMN, ID_COLUMN
 from views.verify.types import Type, quoted
 
@@ -139,7 +141,7 @@ class Comparison:
                 OR NOT list_bool_and(same)
             """
         )
-        return self._count("mismatches")
+        return row_count(self._database, "mismatches")
 
     def differences(self, limit: int) -> list[Found]:
         """Give the first mismatches in the order of their keys; `run` found them."""
@@ -157,7 +159,7 @@ class Comparison:
             ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
             """
         ).fetchall()
-        return [found for row in rows for found in self._found(*row)]
+        return [found for row in rows for found in self._found(row)]
 
     def ranges(self) -> list[dict[str, object]]:
         """Give first key, last key, number and hash of the rows of each range of served keys."""
@@ -182,13 +184,9 @@ class Comparison:
 
     def _found(
         self,
-        kind: str,
-        fault: str | None,
-        same: list[bool],
-        id_: str | None,
-        expected: list[str | None],
-        served: list[str | None],
+        row: tuple[Any, ...],
     ) -> list[Found]:
+        kind, fault, same, id_, expected, served = row
         names = [name for name, _ in self._columns]
         values = served if kind == "extra" else expected
         key = {n: str(v) for n, v in zip(names, values, strict=True) if n in self._key}
@@ -223,16 +221,13 @@ class Comparison:
             return ""
         return f"WHERE hash({self._keys()}) % 1000000 < {round(self._share * 1_000_000)}"
 
-    def _count(self, table: str) -> int:
-        row = self._database.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()
-        return int(row[0]) if row else 0
-
     def _check_expected_keys(self) -> None:
         nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in self._key)
-        row = self._database.execute(
+        row = first_row(
+            self._database,
             f"SELECT {self._keys()}, count(*) FROM {quoted(self._expected)} "
-            f"GROUP BY ALL HAVING count(*) > 1 OR {nulls} ORDER BY ALL LIMIT 1"
-        ).fetchone()
+            f"GROUP BY ALL HAVING count(*) > 1 OR {nulls} ORDER BY ALL LIMIT 1",
+        )
         if row is not None:
             key = ", ".join(f"{n}={v}" for n, v in zip(self._key, row[:-1], strict=True))
             what = "is in two rows" if row[-1] > 1 else "has a null"

@@ -91,7 +91,7 @@ class Decoder:
                     raise ValueError(f"the first byte is {magic}, not 0")
                 body = BytesIO(value)
                 body.seek(_FRAME.size)
-                record = fastavro.schemaless_reader(body, self._writer(schema_id).bare, None)
+                record: Any = fastavro.schemaless_reader(body, self._writer(schema_id).bare, None)
                 if body.tell() != len(value):
                     raise ValueError(f"{len(value) - body.tell()} bytes are left over")
             except CorruptRecordError as error:
@@ -147,7 +147,7 @@ def parse_writer(text: str) -> WriterSchema:
         for field in raw["fields"]
         if "default" in field
     }
-    bare = fastavro.parse_schema(_stripped(raw), _write_hint=False)
+    bare = fastavro.parse_schema(_stripped(raw))
     return WriterSchema(logged.columns, defaults, bare)
 
 

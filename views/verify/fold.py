@@ -11,6 +11,7 @@ import duckdb
 
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
+from views.verify.scratch import row_count
 from views.verify.types import quoted
 
 
@@ -55,5 +56,4 @@ def fold(
         """,
         [*map(int, start), epoch, limit, limit],
     )
-    counted = database.execute(f"SELECT count(*) FROM {quoted(survivors)}").fetchone()
-    return int(counted[0]) if counted else 0
+    return row_count(database, survivors)

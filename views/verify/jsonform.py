@@ -32,6 +32,7 @@ _ERA_YEARS, _ERA_DAYS = 400, 146_097
 _DATE_END = 2**31 - 1
 _TIMESTAMP_END = 2**63 - 1
 _FLOAT = struct.Struct("<f")
+_PAST_FLOAT = 3.5e38
 
 
 def load(text: str | bytes) -> dict[str, Any]:
@@ -116,7 +117,9 @@ def _double(value: Any) -> Any:  # noqa: ANN401
 
 def _float(value: Any) -> Any:  # noqa: ANN401
     number = _double(value)
-    _demand(math.isnan(number) or abs(number) == math.inf or abs(number) < 3.5e38, value, "a float")
+    _demand(
+        math.isnan(number) or abs(number) == math.inf or abs(number) < _PAST_FLOAT, value, "a float"
+    )
     return _FLOAT.unpack(_FLOAT.pack(number))[0]
 
 

@@ -26,12 +26,13 @@ from changelog.contract.errors import (
     UnavailableLogError,
 )
 from changelog.contract.frontier import Frontier
+from views.verify.scratch import first_row
 from views.verify.types import quoted
 
 BATCH_RECORDS = 20_000
 _REQUEST_SECONDS = 30.0
 _STALL_SECONDS = 60.0
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 _POSITION = struct.Struct(">IQQ")
 _FRAME = struct.Struct(">BI")
 
@@ -144,7 +145,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
         consumer.close()
     for message in _messages(kafka, topic, {0: low}, {0: high}):
         if message.key() == slot.encode() and message.value() is not None:
-            yield Frontier.from_json(message.value())
+            yield Frontier.from_json(message.value() or b"")
 
 
 def _consumer(kafka: KafkaConnection) -> Consumer:
@@ -239,7 +240,7 @@ def _wanted(
     """Give the messages before the ends; take a partition out of `open_` when its is reached."""
     for message in polled:
         error = message.error()
-        part, offset = message.partition(), message.offset()
+        part, offset = message.partition() or 0, message.offset() or 0
         if error is None:
             if offset < ends[part]:
                 yield message
@@ -290,7 +291,8 @@ def place(topic: str, partition: int, offset: int) -> str:
 
 
 def _row(message: Message) -> tuple[Any, ...]:
-    for name, raw in message.headers() or ():
+    headers: Any = message.headers() or ()
+    for name, raw in headers:
         if name == "position" and isinstance(raw, bytes) and len(raw) == _POSITION.size:
             key = message.key()
             if key is None:
@@ -298,7 +300,7 @@ def _row(message: Message) -> tuple[Any, ...]:
             epoch, lsn, sequence = _POSITION.unpack(raw)
             part, offset = message.partition(), message.offset()
             return part, offset, epoch, lsn, sequence, key, message.value()
-    where = place(message.topic(), message.partition(), message.offset())
+    where = place(message.topic() or "", message.partition() or 0, message.offset() or 0)
     what = "no key" if message.key() is None else "no header `position` of 20 bytes"
     raise CorruptRecordError(
         f"{where}: the record has {what}", hint="another program wrote to the topic"
@@ -309,18 +311,19 @@ def _check_cut(
     database: duckdb.DuckDBPyConnection, table: str, frontier: Frontier, topic: str
 ) -> None:
     """Require what a frontier promises: no record of a later transaction before its ends."""
-    later = database.execute(
+    later = first_row(
+        database,
         f"SELECT part, off FROM {quoted(table)} "
         "WHERE epoch > ? OR (epoch = ? AND commit_lsn >= ?) ORDER BY part, off LIMIT 1",
         [frontier.epoch, frontier.epoch, int(frontier.lsn)],
-    ).fetchone()
+    )
     if later is not None:
         raise LogError(
             f"{place(topic, later[0], later[1])} belongs to a transaction after the frontier "
             f"{frontier.lsn} but lies before its end",
             hint="the log breaks its contract here: take a new snapshot of the table",
         )
-    ids = database.execute(f"SELECT count(DISTINCT key[1:5]) FROM {quoted(table)}").fetchone()
+    ids = first_row(database, f"SELECT count(DISTINCT key[1:5]) FROM {quoted(table)}")
     if ids is not None and ids[0] > 1:
         raise LogError(
             f'topic "{topic}" has keys under {ids[0]} schema ids, so one row may have two keys',

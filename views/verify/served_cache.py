@@ -31,7 +31,8 @@ def cache_entries(address: Address) -> Iterator[tuple[str, str]]:
     try:
         while True:
             cursor, found = client.scan(cursor, match=prefix.translate(_GLOB) + "*", count=_PAGE)
-            keys = [key for key in dict.fromkeys(found) if key not in seen]
+            fresh = [as_bytes(key) for key in dict.fromkeys(found)]
+            keys = [key for key in fresh if key not in seen]
             seen.update(keys)
             if keys:
                 yield from _entries(client, keys, len(prefix.encode()))
@@ -46,8 +47,13 @@ def cache_entries(address: Address) -> Iterator[tuple[str, str]]:
         client.close()
 
 
+def as_bytes(raw: bytes | str) -> bytes:
+    """Give what the client returns as bytes, whatever its settings decode."""
+    return raw.encode() if isinstance(raw, str) else raw
+
+
 def _entries(client: redis.Redis, keys: list[bytes], skip: int) -> Iterator[tuple[str, str]]:
     # MGET gives None for a key that is gone or no string; both are told as a malformed entry.
-    for key, value in zip(keys, client.mget(keys), strict=True):  # type: ignore[arg-type]
-        text = "" if value is None else value.decode("utf-8", "replace")
+    for key, value in zip(keys, client.mget(keys), strict=True):
+        text = "" if value is None else as_bytes(value).decode("utf-8", "replace")
         yield key[skip:].decode("utf-8", "replace"), text

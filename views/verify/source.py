@@ -27,7 +27,7 @@ from views.verify.compare import Comparison
 from views.verify.decode import Decoder
 from views.verify.read import read_frontiers
 from views.verify.report import Difference, VerifyReport
-from views.verify.scratch import scratch
+from views.verify.scratch import first_row, scratch
 from views.verify.served import FAULT_COLUMN, ID_COLUMN
 from views.verify.snapshot import (
     Snapshot,
@@ -114,7 +114,8 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
         say(f"frontier at {frontier.lsn}")
         log = Log(database, request.kafka, request.registry, frontier)
         return tuple(
-            _verify_table(request, database, log, snapshot, frontier, table) for table in tables
+            _verify_table(_Cut(request, database, log, snapshot, frontier), table)
+            for table in tables
         )
 
 
@@ -202,14 +203,19 @@ def _has_changes(messages: Sequence[bytes], start: Lsn, end: Lsn) -> bool:
     return len(messages) >= _PEEKED
 
 
-def _verify_table(
-    request: SourceRequest,
-    database: duckdb.DuckDBPyConnection,
-    log: Log,
-    snapshot: Snapshot,
-    frontier: Frontier,
-    table: TableName,
-) -> VerifyReport:
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """One snapshot of the source and the log at the first frontier past it."""
+
+    request: SourceRequest
+    database: duckdb.DuckDBPyConnection
+    log: Log
+    snapshot: Snapshot
+    frontier: Frontier
+
+
+def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
+    request, database, snapshot, frontier = cut.request, cut.database, cut.snapshot, cut.frontier
     started = time.monotonic()
     topic = frontier.topic_of(table) or ""
     since = frontier.since.get(topic)
@@ -222,7 +228,7 @@ def _verify_table(
             mismatches=0,
             notes=("truncated or snapshotted anew in this moment: verify it again",),
         )
-    folded = log.fold(table, before=snapshot.lsn)
+    folded = cut.log.fold(table, before=snapshot.lsn)
     if folded.decoder is None or folded.schema is None:
         return _never_written(snapshot, table, folded)
     columns, key = folded.decoder.columns, folded.schema.key
@@ -288,7 +294,9 @@ def _write_state(database: duckdb.DuckDBPyConnection, folded: Folded, decoder: D
 
 def _offset(database: duckdb.DuckDBPyConnection, topic: str, key: Mapping[str, str]) -> str | None:
     where = " AND ".join(f"{quoted(name)} = ?" for name in key)
-    row = database.execute(
-        f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM log WHERE {where}", list(key.values())
-    ).fetchone()
+    row = first_row(
+        database,
+        f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM log WHERE {where}",
+        list(key.values()),
+    )
     return None if row is None else f"{topic}:{row[0]}:{row[1]}"

@@ -105,7 +105,7 @@ class Types:
             case _:
                 return False
 
-    def _infer(self, node: exp.Expr) -> Type | None:
+    def _infer(self, node: exp.Expr) -> Type | None:  # noqa: C901, PLR0911, PLR0912 - a table
         match node:
             case exp.Column():
                 return self._column(node)

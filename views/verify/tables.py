@@ -19,6 +19,7 @@ from changelog.contract.schema import LoggedColumn
 from changelog.contract.types import ColumnType, Kind
 from views.verify.decode import Decoder, Survivor
 from views.verify.read import place
+from views.verify.scratch import first_row
 from views.verify.types import arrow_type, duckdb_type, logged_type, quoted
 
 BATCH_ROWS = 20_000
@@ -49,10 +50,11 @@ class State:
 
 def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | None:
     """Give the schema id of the newest value among the records, None when there is no value."""
-    found = database.execute(
+    found = first_row(
+        database,
         f"SELECT value[1:5] FROM {quoted(raw)} WHERE value IS NOT NULL "
-        "ORDER BY epoch DESC, commit_lsn DESC, sequence DESC LIMIT 1"
-    ).fetchone()
+        "ORDER BY epoch DESC, commit_lsn DESC, sequence DESC LIMIT 1",
+    )
     return None if found is None else int.from_bytes(found[0][1:5], "big")
 
 

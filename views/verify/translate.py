@@ -52,7 +52,6 @@ _ALLOWED = frozenset(
         "Array",
         "ArraySize",
         "ArraySort",
-        "SortArray",
         "Between",
         "Case",
         "Cast",
@@ -64,9 +63,8 @@ _ALLOWED = frozenset(
         "CountIf",
         "CumeDist",
         "Date",
-        "DateAdd",
+        "",
         "DateDiff",
-        "DateSub",
         "DateTrunc",
         "Day",
         "DayOfMonth",
@@ -300,7 +298,9 @@ def _correct(query: exp.Expr, types: Types) -> None:
             kinds[id(new)] = kinds.get(id(node))
 
 
-def _corrected(node: exp.Expr, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
+def _corrected(  # noqa: PLR0911 - one for each correction
+    node: exp.Expr, kinds: Mapping[int, Type | None]
+) -> exp.Expr | None:
     kind = kinds.get(id(node))
     match node:
         case exp.Avg():
@@ -313,6 +313,8 @@ def _corrected(node: exp.Expr, kinds: Mapping[int, Type | None]) -> exp.Expr | N
             return _cast(node, kinds.get(id(node.this)))
         case exp.Ceil() | exp.Floor():
             return exp.cast(node.copy(), "BIGINT")
+        case exp.TsOrDsAdd():
+            return exp.cast(node.copy(), "DATE")
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Anonymous() if node.name.lower() == "pmod":

@@ -24,7 +24,7 @@ from views.address import Address
 from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Found
 from views.verify.evaluate import evaluate
 from views.verify.report import Difference, VerifyReport
-from views.verify.scratch import scratch
+from views.verify.scratch import first_row, row_count, scratch
 from views.verify.served import read_served
 from views.verify.states import Log
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
@@ -125,7 +125,7 @@ class _Verification:
         self._read("served", self._request.address, self._columns, self._request.key)
         comparison = self._comparison("expected", self._columns, self._request.key, computed)
         mismatches = comparison.run()
-        expected = self._count("expected")
+        expected = row_count(self._database, "expected")
         notes = self._notes(computed)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
@@ -153,7 +153,7 @@ class _Verification:
             self._read("served", address, columns, state.key)
             comparison = self._comparison(state.base, columns, state.key, ())
             mismatches += comparison.run()
-            expected += self._count(state.base)
+            expected += row_count(self._database, state.base)
             found += self._located(comparison.differences(self._request.max_differences), [state])
         return self._report(
             verified=False if mismatches else None,
@@ -196,10 +196,6 @@ class _Verification:
             computed=computed,
             share=self._request.share,
         )
-
-    def _count(self, table: str) -> int:
-        row = self._database.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()
-        return int(row[0]) if row else 0
 
     def _counted(self, mismatches: int, expected: int) -> tuple[int, list[str]]:
         """Let the counts of a sample refute what its rows do not."""
@@ -246,10 +242,11 @@ class _Verification:
         if set(key) != set(state.key):
             return None
         where = " AND ".join(f"CAST({quoted(name)} AS VARCHAR) = ?" for name in key)
-        row = self._database.execute(
+        row = first_row(
+            self._database,
             f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM {quoted(state.base)} WHERE {where}",
             list(key.values()),
-        ).fetchone()
+        )
         return None if row is None else f"{state.topic}:{row[0]}:{row[1]}"
 
     def _report(

@@ -1,0 +1,136 @@
+"""Equality of values, and the faults of rows in JSON form."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import duckdb
+import pytest
+from rich.console import Console
+
+from changelog.contract.errors import RefutedError, ViewError
+from views.verify.compare import equal
+from views.verify.jsonform import identifier, reader
+from views.verify.report import Difference, VerifyReport
+from views.verify.served import FAULT_COLUMN, documents_to_arrow
+from views.verify.types import parse_type
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "kind", "computed", "same"),
+    [
+        ("NULL", "NULL", "int", False, True),
+        ("NULL", "1", "int", True, False),
+        ("'nan'::DOUBLE", "'nan'::DOUBLE", "double", False, True),
+        ("'nan'::DOUBLE", "1.0", "double", True, False),
+        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", False, False),
+        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", True, True),
+        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", True, True),
+        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", False, False),
+        ("1.0::DOUBLE", "1.00000001::DOUBLE", "double", True, False),
+        ("NULL::DOUBLE", "1.0", "double", True, False),
+        ("NULL::DOUBLE", "NULL::DOUBLE", "double", True, True),
+        ("'inf'::DOUBLE", "1e300", "double", True, False),
+        ("{'x': 1.0::DOUBLE}", "{'x': NULL::DOUBLE}", "struct<x:double>", True, False),
+        ("{'x': NULL::DOUBLE}", "NULL", "struct<x:double>", True, False),
+        ("[1.0::DOUBLE, NULL]", "[1.0::DOUBLE, NULL]", "array<double>", True, True),
+        ("[1.0::DOUBLE]", "[1.0::DOUBLE, NULL]", "array<double>", True, False),
+        ("[]::DOUBLE[]", "[]::DOUBLE[]", "array<double>", False, True),
+        ("[]::DOUBLE[]", "NULL::DOUBLE[]", "array<double>", False, False),
+    ],
+)
+def test_equality(left: str, right: str, kind: str, computed: bool, same: bool) -> None:
+    condition = equal("l", "r", parse_type(kind), computed=computed)
+    with duckdb.connect() as database:
+        found = database.execute(f"SELECT {condition} FROM (SELECT {left} AS l, {right} AS r)")
+        assert found.fetchall() == [(same,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "read"),
+    [
+        ("date", "1970-01-02", 1),
+        ("date", "infinity", 2**31 - 1),
+        ("date", "0001-12-31 BC", -719_163),
+        ("date", "10000-01-01", 2_932_897),
+        ("timestamp", "1969-12-31T23:59:59.999999Z", -1),
+        ("timestamp_ntz", "-infinity", -(2**63) + 1),
+        ("double", 1, 1.0),
+        ("binary", "AP8=", b"\x00\xff"),
+        ("array<int>", [1, None], [1, None]),
+        ("bigint", 2**63 - 1, 2**63 - 1),
+    ],
+)
+def test_a_value_is_read(kind: str, value: Any, read: Any) -> None:
+    assert reader(parse_type(kind))(value) == read
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 1.0),
+        ("int", True),
+        ("int", 2**31),
+        ("boolean", 1),
+        ("string", 1),
+        ("decimal(5,2)", "1.5"),
+        ("decimal(5,2)", "1000.00"),
+        ("decimal(5,2)", 1.25),
+        ("date", "20130101"),
+        ("date", "2013-02-30"),
+        ("timestamp", "2013-01-01T00:00:00Z"),
+        ("timestamp_ntz", "2013-01-01T00:00:00.000000Z"),
+        ("binary", "%%%"),
+        ("array<int>", {}),
+        ("struct<a:int>", {"a": 1, "b": 2}),
+        ("double", "nan"),
+    ],
+)
+def test_a_malformed_value_is_a_fault(kind: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        reader(parse_type(kind))(value)
+
+
+def test_identifiers_are_the_keys_json() -> None:
+    assert identifier({"a": "UA", "b": 1545}, ["a"]) == "UA"
+    assert identifier({"a": "UA", "b": 1545}, ["b"]) == "1545"
+    assert identifier({"a": "é", "b": 1545}, ["a", "b"]) == '["é",1545]'
+
+
+def test_a_fault_stands_beside_its_row() -> None:
+    columns = [("id", parse_type("int")), ("x", parse_type("date"))]
+    documents = [
+        ("1", json.dumps({"id": 1, "x": "2013-01-01"})),
+        ("2", json.dumps({"id": 3, "x": None})),
+        ("4", "{"),
+    ]
+    (batch,) = documents_to_arrow(documents, columns, ["id"])
+    faults = batch.column(FAULT_COLUMN).to_pylist()
+    assert faults[0] is None
+    assert "its key says '3'" in faults[1]
+    assert "malformed" in faults[2]
+
+
+@pytest.mark.parametrize("text", ["interval", "map<int", "struct<a int>", "array<int,int>", ""])
+def test_an_unknown_type_is_an_error(text: str) -> None:
+    with pytest.raises(ViewError):
+        parse_type(text)
+
+
+def test_a_report_says_what_differs() -> None:
+    difference = Difference({"id": "1"}, "different", "name", "[red]", None, "t:0:7")
+    report = VerifyReport(
+        view="v",
+        verified=False,
+        rows_expected=2,
+        rows_served=2,
+        mismatches=1,
+        differences=(difference,),
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(report.render())
+    assert "refuted" in console.export_text()
+    with pytest.raises(RefutedError, match=r"name is null, must be \[red\] at t:0:7"):
+        report.raise_on_mismatch()
