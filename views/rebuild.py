@@ -195,15 +195,18 @@ class Rebuild:
         if first is not None:
             raise first
         for work in works:
-            work.generation = work.generation.verify()
+            if work.verified:
+                work.generation = work.generation.verify()
 
     def _publish(self, replay: Replay, works: Sequence[_Work]) -> None:
-        unverified = self._settings.verify is VerifyMode.NONE
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, works, plan, replay)
         with self._stage("publish", "publish every sink at once"):
+            none = self._settings.verify is VerifyMode.NONE
             targets = [(work.served, work.generation.number) for work in works]
-            published = [work.generation.publish(unverified=unverified) for work in works]
+            published = [
+                work.generation.publish(unverified=none or work.spec.sql is None) for work in works
+            ]
             swap(targets)
             for work, generation in zip(works, published, strict=True):
                 work.generation, work.published = generation, True
@@ -308,14 +311,17 @@ def _shared_states(
 
 
 def _judged(work: _Work) -> ChangelogError | None:
-    """Give the reason why verification does not let a generation be published."""
+    """Give the reason why verification does not let a generation be published.
+
+    A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
+    """
     name = work.spec.name
     try:
         for report in work.reports.values():
             report.raise_on_mismatch()
     except RefutedError as error:
         return error
-    if work.verified is None:
+    if work.verified is None and work.spec.sql is not None:
         notes = [note for report in work.reports.values() for note in report.notes]
         return RebuildError(
             f'view "{name}" cannot be verified: {"; ".join(dict.fromkeys(notes)) or "no reason"}',

@@ -30,7 +30,8 @@ class ViewResult:
         rows: of the view.
         tombstones: among the records.
         seconds: by stage; stages that the views of a run share count in each.
-        verified: True, False, or None when not asked for or not possible.
+        verified: True, False, or None when not asked for or not possible (of a Python view only
+            the inputs can be compared).
         mismatches: differences that verification found.
         published: whether readers see it.
         sinks: where it is served.
@@ -196,7 +197,8 @@ def _cut_line(frontier: Frontier | None) -> str | None:
 
 def _certificate(result: ViewResult) -> str:
     if result.verified is None:
-        return "not verified"
+        inputs = result.published and bool(result.reports)
+        return "[green]inputs equal[/]" if inputs else "not verified"
     if result.verified:
         return f"[green]{'equal, row by row' if result.mode == 'full' else 'sample equal'}[/]"
     return f"[red]refuted: {result.mismatches} mismatches[/]"

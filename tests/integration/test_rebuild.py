@@ -149,7 +149,10 @@ def test_several_views_share_a_run_and_python_views_are_certified_by_their_input
     assert ran.code == 0, ran.err
     by_view = {result["view"]: result for result in ran.results}
     assert by_view["large"]["rows"] == 180
-    assert by_view["large"]["verified"] is True
+    assert by_view["large"]["published"] is True
+    assert (by_view["large"]["verified"], by_view["large"]["mismatches"]) == (None, 0)
+    assert "inputs" in by_view["large"]["certificates"]["delta"]["notes"][0]
+    assert by_view["large"]["certificates"]["delta"]["rows_expected"] == 200
     assert by_view["large"]["frontier"] == by_view[view]["frontier"]
     assert not (project.warehouse / "_verify").exists() or not any(
         (project.warehouse / "_verify").iterdir()

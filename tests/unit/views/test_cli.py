@@ -1,0 +1,82 @@
+"""`rebuild-view` as far as it needs no server: usage, help, listing, errors."""
+
+import json
+import sys
+
+import pytest
+from typer.main import get_command
+
+from views import cli
+from views.scaffold.write import write_project
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    write_project(tmp_path / "p")
+
+    def ran(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rebuild-view", *words])
+        monkeypatch.chdir(tmp_path / "p")
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return ran
+
+
+def test_every_option_explains_itself() -> None:
+    options = [parameter for parameter in get_command(cli.app).params if parameter.name != "help"]
+    assert len(options) >= 12
+    assert all(getattr(option, "help", None) for option in options)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a", "--all"],
+        ["--plan"],
+        ["a", "--plan", "--rollback"],
+        ["a", "--verify", "some"],
+        ["a", "--keep", "0"],
+        ["--nonsense"],
+    ],
+)
+def test_usage_errors_end_with_2_and_without_a_trace(run, words) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+def test_views_are_listed_without_any_server(run) -> None:
+    code, out, err = run("--list", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "view": "orders_per_customer",
+        "kind": "sql",
+        "key": ["customer_id"],
+        "sinks": ["delta"],
+        "tables": ["customers", "orders"],
+        "description": "What each customer ordered.",
+        "generation": None,
+    }
+    assert "what is published is not shown" in err
+    assert "orders_per_customer" in run("--list")[2]
+
+
+def test_an_error_is_one_line_and_one_object_per_view(run) -> None:
+    code, out, err = run("orders_per_customer", "--json")
+    assert code == 2
+    (found,) = [json.loads(line) for line in out.splitlines()]
+    assert found["view"] == "orders_per_customer"
+    assert found["exit_code"] == 2
+    assert "no embedded servers run" in found["error"]
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert " | hint: " in err
+
+
+def test_a_folder_without_a_project_is_told(run, tmp_path) -> None:
+    code, _, err = run("--list", "--project", str(tmp_path / "nowhere"))
+    assert code == 2
+    assert "changelog init" in err

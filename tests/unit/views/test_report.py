@@ -1,0 +1,82 @@
+"""What a run tells."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from changelog.contract.errors import RefutedError
+from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
+from views.history import PUBLISHED, HistoryRow
+from views.report import ViewResult, history_table, moment, results_table
+from views.verify.report import VerifyReport
+
+FRONTIER = Frontier(slot="s", epoch=2, lsn=Lsn.parse("1/A"), ts_us=1_600_000_000_123_456)
+REPORT = VerifyReport(view="v", verified=True, rows_expected=3, rows_served=3, mismatches=0)
+DONE = ViewResult(
+    view="v",
+    generation=4,
+    frontier=FRONTIER,
+    verdict="exact",
+    records_read=9,
+    rows=3,
+    tombstones=1,
+    seconds={"total": 1.25},
+    verified=True,
+    mismatches=0,
+    published=True,
+    sinks=("delta",),
+    reports={"delta": REPORT},
+)
+
+
+def text_of(table) -> str:
+    console = Console(file=StringIO(), width=200)
+    console.print(table)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_json_object_holds_what_is_promised() -> None:
+    found = DONE.to_json()
+    assert found["frontier"] == {"epoch": 2, "lsn": "1/A", "ts": "2020-09-13T12:26:40.123456+00:00"}
+    promised = "view generation records_read rows tombstones seconds verdict verified mismatches"
+    assert {*promised.split(), "published", "frontier"} <= set(found)
+    assert "error" not in found
+
+
+def test_a_failure_says_why_without_secrets() -> None:
+    error = RefutedError("password=hunter2\nis wrong", hint="look")
+    found = ViewResult(view="v", error=error).to_json()
+    assert (found["error"], found["exit_code"]) == ("password=*** is wrong | hint: look", 3)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (DONE, "equal, row by row"),
+        (ViewResult(view="v", verified=True, mode="sample"), "sample equal"),
+        (ViewResult(view="v", verified=False, mismatches=7), "refuted: 7 mismatches"),
+        (ViewResult(view="v", published=True), "not verified"),
+        (ViewResult(view="v", published=True, reports={"delta": REPORT}), "inputs equal"),
+    ],
+)
+def test_the_table_says_what_was_proved(result, words) -> None:
+    assert words in text_of(results_table([result]))
+
+
+def test_the_table_names_the_cut() -> None:
+    shown = text_of(results_table([DONE]))
+    assert "state at LSN 1/A, 2020-09-13 12:26:40 UTC, epoch 2" in shown
+    assert "the log: exact" in shown
+
+
+def test_a_result_becomes_a_row_of_the_history() -> None:
+    row = DONE.to_history(PUBLISHED, "run")
+    assert (row.view, row.generation, row.lsn, row.ts) == ("v", 4, "1/A", moment(FRONTIER.ts_us))
+    assert row.certificate["delta"]["rows_expected"] == 3
+    assert "equal, row by row" in text_of(history_table([row]))
+    assert "1/A" in text_of(
+        history_table([row, HistoryRow(view="w", generation=1, state="failed")])
+    )
