@@ -45,9 +45,15 @@ def hits(url: str, view: str, query: dict[str, Any]) -> int:
     return int(answer.json()["hits"]["total"]["value"])
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
+def legs(a: int, b: int) -> dict[str, Any]:
+    """Ask for one leg that has both numbers."""
+    both = [{"term": {"legs.a": a}}, {"term": {"legs.b": b}}]
+    return {"nested": {"path": "legs", "query": {"bool": {"filter": both}}}}
+
+
+def test_documents_can_be_searched_by_their_types(search, search_url):
+    publish(search, 1, search.spark.sql(FLIGHT))
+    queries: list[tuple[dict[str, Any], int]] = [
         ({"match": {"city": "york"}}, 1),
         ({"term": {"city.keyword": "New York"}}, 1),
         ({"term": {"city.keyword": "York"}}, 0),
@@ -55,15 +61,11 @@ def hits(url: str, view: str, query: dict[str, Any]) -> int:
         ({"range": {"price": {"gt": 13}}}, 0),
         ({"range": {"day": {"gte": "2013-01-02", "lt": "2013-01-03"}}}, 1),
         ({"match": {"carrier.name": "united"}}, 1),
-        ({"nested": {"path": "legs", "query": {"bool": {"filter": [
-            {"term": {"legs.a": 1}}, {"term": {"legs.b": 1}}]}}}}, 1),
-        ({"nested": {"path": "legs", "query": {"bool": {"filter": [
-            {"term": {"legs.a": 1}}, {"term": {"legs.b": 2}}]}}}}, 0),
-    ],
-)  # fmt: skip
-def test_documents_can_be_searched_by_their_types(search, search_url, query, found):
-    publish(search, 1, search.spark.sql(FLIGHT))
-    assert hits(search_url, search.view, query) == found
+        (legs(1, 1), 1),
+        (legs(1, 2), 0),
+    ]
+    for query, found in queries:
+        assert hits(search_url, search.view, query) == found, query
 
 
 def test_a_document_is_served_exactly_even_where_the_index_cannot_hold_a_value(search):
@@ -86,7 +88,7 @@ def test_one_refused_document_fails_the_write_and_is_named(search):
     rows = search.spark.sql("select if(id = 700, repeat('x', 600), cast(id as string)) id "
                             "from range(1000)")  # fmt: skip
     sink.open(1, rows.schema)
-    with pytest.raises(SinkError, match=r'refuses the document "xxxx.*id is too long'):
+    with pytest.raises(SinkError, match=r"id \[x+\] is too long"):
         sink.write(rows)
     with pytest.raises(SinkError, match="not sealed"):
         sink.publish(1)
@@ -110,6 +112,9 @@ def test_an_alias_or_index_of_somebody_else_is_not_touched(search, search_url):
     with pytest.raises(SinkError, match="is an alias of"):
         search.sink().open(1, schema)
     assert search.sink().generations() == []
+    with pytest.raises(SinkError, match="is an alias of"):
+        search.sink().discard(3)
+    httpx.delete(f"{search_url}/{foreign}/_alias/{search.view}").raise_for_status()
     search.sink().discard(3)
     assert httpx.get(f"{search_url}/{foreign}").status_code == 200
 

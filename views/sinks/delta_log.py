@@ -102,7 +102,9 @@ class DeltaTables:
                     f"{', '.join(sorted(features)) or 'column mapping'}, which some readers lack",
                     hint="unset spark.databricks.delta.properties.defaults.* in the Spark session",
                 )
-            adds = pa.table(table.get_add_actions()).to_pylist()
+            # Not the bounds beside them: Python has no date for an infinite one.
+            listed = pa.table(table.get_add_actions())
+            adds = listed.select(["path", "size_bytes", "num_records"]).to_pylist()
         return [DataFile(add["path"], add["size_bytes"], add["num_records"]) for add in adds]
 
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:

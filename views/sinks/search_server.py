@@ -157,6 +157,6 @@ def _reason(item: dict[str, Any]) -> str:
 def _body_reason(answer: httpx.Response) -> str:
     try:
         error = answer.json()["error"]
-        return str(error if isinstance(error, str) else error["reason"])[:300]
+        return str(error if isinstance(error, str) else error["reason"])[:1_000]
     except (ValueError, KeyError, TypeError):
         return answer.text[:300]
