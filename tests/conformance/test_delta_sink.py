@@ -29,7 +29,8 @@ select 1 k, true b, cast(1 as tinyint) i1, cast(2 as smallint) i2, 9223372036854
   date'0001-01-01' day, timestamp'1600-01-01 00:00:00.000001Z' t,
   timestamp_ntz'2500-03-10 02:30:00' z, array(1, null) a,
   named_struct('p', array(1.5), 'q', cast(null as int)) st, map('m', 1) m, cast(null as string) v
-union all select 2, false, cast(0 as tinyint), cast(0 as smallint), 0, float(0), 0D, 0BD, '', X'', date_from_unix_date(2147483647),
+union all select 2, false, cast(0 as tinyint), cast(0 as smallint), 0, float(0), 0D, 0BD, '',
+  X'', date_from_unix_date(2147483647),
   timestamp_micros(9223372036854775807),
   cast(timestamp_micros(9223372036854775807) as timestamp_ntz), array(), null, null, 'x'
 union all select 3, null, null, null, null, null, null, null, null, null,
