@@ -145,7 +145,7 @@ def test_many_kills_in_a_row_lose_nothing(capture):
 def test_twin_a_writer_that_forgets_to_skip_lets_positions_go_back(capture):
     capture.finish()
     capture.sql(*CHANGES)
-    capture.crash("record produced:1400")
+    capture.crash("record produced:1400", defect="deliver_each")
     capture.finish(defect="forget_to_skip")
     capture.sees_defect()
 
@@ -153,7 +153,7 @@ def test_twin_a_writer_that_forgets_to_skip_lets_positions_go_back(capture):
 def test_twin_a_frontier_without_a_flush_loses_records(capture):
     capture.finish()
     capture.sql(*CHANGES)
-    capture.crash("acknowledged:1", defect="forget_to_flush")
+    capture.crash("acknowledged:2", defect="forget_to_flush")
     capture.finish()
     capture.sees_defect()
 

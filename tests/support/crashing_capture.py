@@ -1,16 +1,19 @@
 """Runs capture and ends it by SIGKILL at a named point; seeds a defect when asked to.
 
-Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--defect NAME]
+Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT[:TIMES[:AFTER]]] [--defect NAME]
        [--until now|LSN]
+
+It is killed when POINT is reached for the TIMES-th time, or later, once AFTER has been reached.
 """
 
 import argparse
 import os
 import signal
+import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
-from changelog.sink.producer import LogProducer
 from rich.console import Console
 
 from changelog.capture import cut, seed, session, writer
@@ -18,6 +21,10 @@ from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
 from changelog.edge import set_up_logging, stop_on_signals
+from changelog.sink.producer import LogProducer
+from changelog.source.connect import connect
+from changelog.source.slot import inspect_slot
+from tests.support.wait import wait_until
 
 
 def forget_to_skip():
@@ -36,9 +43,31 @@ def forget_since():
     seed.bury = lambda *_, **__: 0
 
 
+def deliver_each():
+    """No defect: deliver each record at once, so that a kill surely leaves some on the log."""
+    original = LogProducer.produce
+
+    def produce(self, *arguments, **named):
+        original(self, *arguments, **named)
+        self.flush()
+
+    LogProducer.produce = produce
+
+
 def forget_to_flush():
     """Take the end offsets while records are still in the queue, and lose those."""
-    LogProducer.flush = lambda *_, **__: None
+    make, flush = LogProducer.__init__, LogProducer.flush
+
+    def patient(self, kafka, options=None, **named):
+        # Longer than the run: else the queue may be empty by luck. Frontiers have their own.
+        make(self, kafka, {"linger.ms": 60_000, **(options or {})}, **named)
+
+    def only_frontiers(self, deadline_s=None):
+        if deadline_s is not None:
+            flush(self, deadline_s)
+
+    LogProducer.__init__ = patient
+    LogProducer.flush = only_frontiers
 
 
 def acknowledge_early():
@@ -51,6 +80,7 @@ def acknowledge_early():
         original(self, event)
         if isinstance(event, streaming.Committed):
             self._stream.acknowledge(event.end_lsn)
+            wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
 
     streaming.StreamLoop._take = take
 
@@ -64,9 +94,17 @@ def null_for_toast():
     writer.RecordWriter._completed = completed
 
 
+def _confirmed():
+    """Give where the slot stands, as the server says."""
+    settings = load_project(Path(sys.argv[1]))
+    with closing(connect(settings.postgres)) as connection:
+        return inspect_slot(connection, settings.slot).confirmed_flush_lsn
+
+
 DEFECTS = {
     function.__name__: function
     for function in (
+        deliver_each,
         forget_to_skip,
         forget_since,
         forget_to_flush,
@@ -87,12 +125,13 @@ def main():
     set_up_logging()
     if arguments.defect:
         DEFECTS[arguments.defect]()
-    point, _, times = arguments.kill.partition(":")
+    point, times, after = [*arguments.kill.split(":"), "", ""][:3]
     seen: Counter[str] = Counter()
 
     def reach(name):
         seen[name] += 1
-        if name == point and seen[name] >= int(times or 1):
+        due = name == point and seen[name] >= int(times or 1)
+        if due and (not after or seen[after]):
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = load_project(arguments.project)
