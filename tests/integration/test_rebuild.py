@@ -111,7 +111,8 @@ def served_names(project, endpoints, view):
     """Give customer 1's name as each sink serves it at its stable place."""
     document = httpx.get(f"{endpoints.search}/{view}/_doc/1").json()["_source"]
     with closing(redis.Redis.from_url(endpoints.cache, decode_responses=True)) as cache:
-        entry = cache.get(f"{view}:{cache.get(f'{view}:current')}:1")
+        current = str(cache.get(f"{view}:current"))
+        entry = str(cache.get(f"{view}:{current}:1"))
     return {project.delta(view)[0]["name"], document["name"], json.loads(entry)["name"]}
 
 

@@ -1,9 +1,7 @@
 """Runs capture and ends it by SIGKILL at a named point; seeds a defect when asked to.
 
-Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT[:TIMES[:AFTER]]] [--defect NAME]
+Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--defect NAME]
        [--until now|LSN]
-
-It is killed when POINT is reached for the TIMES-th time, or later, once AFTER has been reached.
 """
 
 import argparse
@@ -98,7 +96,8 @@ def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
     with closing(connect(settings.postgres)) as connection:
-        return inspect_slot(connection, settings.slot).confirmed_flush_lsn
+        status = inspect_slot(connection, settings.slot)
+        return (status.confirmed_flush_lsn if status else None) or 0
 
 
 DEFECTS = {

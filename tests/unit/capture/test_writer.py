@@ -1,6 +1,7 @@
 """Changes to records: what is skipped, completed and buried."""
 
 from collections import defaultdict
+from itertools import chain
 
 import pytest
 
@@ -50,7 +51,7 @@ class FakeLog:
 class Bench:
     """A writer with its surroundings."""
 
-    def __init__(self, *, since=None, written=None, fetched=(None, Lsn(0)), dead=()):
+    def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []
         self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"})
@@ -61,7 +62,7 @@ class Bench:
             since=since or {},
             partitions={"notes": 4},
             written=written or {},
-            fetch=lambda *_: fetched,
+            fetch=lambda *_: fetched or (None, Lsn(0)),
             dead_keys=lambda *_: dead,
             hold_until=self.held.append,
         )
@@ -99,7 +100,7 @@ def test_what_the_partition_holds_already_is_skipped_and_the_rest_is_not():
         by_partition[partition_of(key, 4)].append(head.position.sequence)
     assert min(by_partition.pop(ended)) > 40
     everything_else = [n for n, k in enumerate(keys) if partition_of(probe.key(k), 4) != ended]
-    assert sorted(sum(by_partition.values(), [])) == [2 * n for n in everything_else]
+    assert sorted(chain.from_iterable(by_partition.values())) == [2 * n for n in everything_else]
 
 
 def test_changes_before_since_are_dead_already_and_not_written():

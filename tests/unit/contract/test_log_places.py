@@ -65,7 +65,7 @@ def test_headers_stand_in_their_order_with_op_as_one_letter() -> None:
 
 
 def test_foreign_headers_beside_ours_do_no_harm() -> None:
-    headers: list[tuple[str, bytes | None]] = [
+    headers: list[tuple[str, str | bytes | None]] = [
         ("traceparent", None),
         *encode_headers(POSITION, Op.READ, 5),
     ]
