@@ -51,7 +51,7 @@ FIXED = 30
 
 @pytest.fixture
 def admin(kafka):
-    return AdminClient(kafka.client_config(log_level=0))
+    return AdminClient({**kafka.client_config(), "log_level": 0})
 
 
 @pytest.fixture
