@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -26,7 +27,7 @@ from changelog.contract.errors import (
 from changelog.contract.secret import redacted
 
 _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
-_LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "UnknownTopicIdException")
+_LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
 
 
@@ -88,7 +89,7 @@ def translated() -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # a source's own exceptions come bare
         known = translate(error)
         if known is None:
             raise

@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import (
@@ -54,14 +55,36 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     wanted = list(topics)
     admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
-        cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
-        described = _describe(admin, wanted)
-        settings = _settings(admin, described)
-        places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
-        starts = _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        ends = _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return _inspected(admin, wanted)
     except KafkaException as error:
         raise _explained(kafka, error) from error
+
+
+def _is_passing(error: BaseException) -> bool:
+    cause = error.args[0] if isinstance(error, KafkaException) else None
+    return isinstance(cause, KafkaError) and cause.code() in {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+
+
+@retry(
+    retry=retry_if_exception(_is_passing),
+    stop=stop_after_delay(10),
+    wait=wait_exponential(multiplier=0.05, max=1),
+    reraise=True,
+)
+def _inspected(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
+    """Ask, and again while a partition is between two leaders, as that of a new topic is."""
+    cluster_id = str(_within(admin.describe_cluster(request_timeout=TIMEOUT_S)).cluster_id)
+    described = _describe(admin, topics)
+    settings = _settings(admin, described)
+    places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
+    starts = _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     return {
         name: TopicState(
             topic=name,

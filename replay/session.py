@@ -84,6 +84,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        # INT96, the default, has no room for infinite timestamps, and readers guess at it.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": _REDACTED,

@@ -1,0 +1,576 @@
+"""Replay against the real broker, registry and Spark; the log is written by hand."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.error import KafkaError
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    LogError,
+    NoFrontierError,
+    UnavailableLogError,
+    VerdictError,
+)
+from changelog.contract.frontier import FrontierRecord
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import TableName
+from changelog.contract.text import (
+    DATE_INFINITY,
+    DATE_MINUS_INFINITY,
+    TIMESTAMP_INFINITY,
+    TIMESTAMP_MINUS_INFINITY,
+)
+from changelog.contract.types import array_type, column_type
+from replay.config import ReplaySettings
+from replay.failures import translated
+from replay.offsets import inspect, read_frontier
+from replay.read import Reader, TopicRange, positioned
+from replay.replay import Replay, clock_ms, freeze, open_replay
+from replay.state import TableMetrics
+from replay.verdict import Kind
+from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
+from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
+from tests.support.wait import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+THINGS = TableName("public", "things")
+HOUR_MS = 3_600_000
+Headers = list[tuple[str, bytes]] | None
+
+
+@dataclass
+class Bench:
+    """The servers, and a log of `things (id integer primary key, name text)`."""
+
+    spark: SparkSession
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    prefix: str
+
+    def log(self, relation=None, **more) -> LogWriter:
+        return LogWriter(
+            self.kafka, self.registry, relation or make_relation(), prefix=self.prefix, **more
+        )
+
+    def open(self, record: FrontierRecord, **more) -> Replay:
+        return open_replay(self.spark, self.kafka, self.registry, record, [THINGS], **more)
+
+    def rows(self, record: FrontierRecord) -> dict[int, str]:
+        frame = self.open(record).states[THINGS].frame
+        with translated():
+            return {row.id: row.name for row in frame.collect()}
+
+
+@pytest.fixture
+def bench(spark, kafka, registry, prefix) -> Bench:
+    return Bench(spark, kafka, registry, prefix)
+
+
+def test_the_state_is_what_is_left_at_the_frontier(bench):
+    log = bench.log()
+    for number in range(6):
+        log.put((b"%d" % number, b"first"))
+    log.put((b"1", b"second"))
+    log.delete_key(b"2")
+    log.delete_key(b"3")
+    log.put((b"3", b"back"))
+    log.put((b"4", None))
+    record = log.freeze()
+    log.put((b"0", b"after the frontier"))
+    log.flush()
+
+    replay = bench.open(record)
+    state = replay.states[THINGS]
+    assert replay.metrics() == {THINGS: None}
+    with translated():
+        rows = {row.id: row.name for row in state.frame.collect()}
+    assert rows == {0: "first", 1: "second", 3: "back", 4: None, 5: "first"}
+    assert replay.metrics() == {THINGS: TableMetrics(records_read=11, tombstones=2, rows=5)}
+    assert state.key == ("id",)
+    assert state.frontier == replay.frontier == record.frontier
+    assert replay.verdict.kind is Kind.EXACT
+    replay.recheck()
+
+
+def test_records_of_later_transactions_do_not_count_even_before_the_ends(bench):
+    log = bench.log()
+    log.put((b"1", b"in"))
+    position = log.put((b"1", b"out"))
+    record = log.freeze(lsn=position.commit_lsn)
+    assert bench.rows(record) == {1: "in"}
+
+
+def test_records_before_since_are_dead(bench):
+    log = bench.log()
+    log.put((b"1", b"dead"))
+    log.put((b"2", b"dead"))
+    since = log.put((b"2", b"alive"))
+    assert bench.rows(log.freeze(since={log.topic: since})) == {2: "alive"}
+
+
+def test_old_rows_have_a_null_in_a_column_that_was_added(bench):
+    log = bench.log()
+    log.put((b"1", b"old"))
+    wider = make_relation({"id": INTEGER, "name": TEXT, "Added, later": TEXT})
+    log.evolve(wider)
+    log.put((b"2", b"new", b"x"))
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    rows = {tuple(row) for row in frame.collect()}
+    assert frame.columns == ["id", "name", "Added, later"]
+    assert rows == {(1, "old", None), (2, "new", "x")}
+
+
+def test_a_dropped_column_is_gone_from_old_rows(bench):
+    log = bench.log(make_relation({"id": INTEGER, "gone": TEXT, "name": TEXT}))
+    log.put((b"1", b"x", b"old"))
+    log.evolve(make_relation())
+    log.put((b"2", b"new"))
+    assert bench.rows(log.freeze()) == {1: "old", 2: "new"}
+
+
+def test_an_old_row_that_the_new_type_would_change_fails(bench):
+    log = bench.log(make_relation({"id": INTEGER, "name": decimal_type(10, 2)}))
+    log.put((b"1", b"1.50"))
+    log.evolve(make_relation({"id": INTEGER, "name": decimal_type(10, 3)}))
+    log.put((b"2", b"1.500"))
+    with pytest.raises(CorruptRecordError, match=r"offset \d.*numeric\(10,2\)"):
+        bench.rows(log.freeze())
+
+
+def test_every_type_comes_out_exactly(bench):
+    columns = {
+        "id": (INTEGER, b"-1", "int", "-1"),
+        "flag": (column_type("bool", "boolean"), b"t", "boolean", "true"),
+        "small": (column_type("int2", "smallint"), b"-32768", "int", "-32768"),
+        "big": (column_type("int8", "bigint"), b"-9223372036854775808", "bigint", None),
+        "single": (column_type("float4", "real"), b"0.1", "float", "0.1"),
+        "double": (column_type("float8", "double precision"), b"NaN", "double", "NaN"),
+        "money": (decimal_type(38, 10), b"-" + b"9" * 28 + b".0000000001", "decimal(38,10)", None),
+        "number": (column_type("numeric", "numeric"), b"Infinity", "string", "Infinity"),
+        "text": (TEXT, "ä|'\n".encode(), "string", "ä|'\n"),
+        "bytes": (column_type("bytea", "bytea"), b"\\x00ff", "binary", None),
+        "day": (column_type("date", "date"), b"0044-03-15 BC", "date", "-0043-03-15"),
+        "clock": (
+            column_type("timestamp", "timestamp without time zone"),
+            b"0001-01-01 00:00:00.000001",
+            "timestamp_ntz",
+            "0001-01-01 00:00:00.000001",
+        ),
+        "moment": (
+            column_type("timestamptz", "timestamp with time zone"),
+            b"1500-02-03 04:05:06.7+00",
+            "timestamp",
+            "1500-02-03 04:05:06.7",
+        ),
+        "uuid": (
+            column_type("uuid", "uuid"),
+            b"00000000-0000-0000-0000-000000000001",
+            "string",
+            "00000000-0000-0000-0000-000000000001",
+        ),
+        "list": (array_type(INTEGER, "integer[]"), b"{1,NULL}", "array<int>", "[1, null]"),
+    }
+    log = bench.log(make_relation({name: each[0] for name, each in columns.items()}))
+    log.put([each[1] for each in columns.values()])
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    assert [(f.name, f.dataType.simpleString()) for f in frame.schema.fields] == [
+        (name, each[2]) for name, each in columns.items()
+    ]
+    raw = {name: each[1].decode() for name, each in columns.items()}
+    expected = {name: raw[name] if each[3] is None else each[3] for name, each in columns.items()}
+    expected["bytes"] = "00FF"
+    (row,) = (
+        frame.withColumn("bytes", F.hex("bytes"))
+        .select(*(F.col(name).cast("string").alias(name) for name in columns))
+        .collect()
+    )
+    assert row.asDict() == expected
+
+
+def test_infinite_dates_and_timestamps_keep_their_numbers(bench):
+    log = bench.log(
+        make_relation(
+            {
+                "id": INTEGER,
+                "day": column_type("date", "date"),
+                "clock": column_type("timestamp", "timestamp without time zone"),
+                "moment": column_type("timestamptz", "timestamp with time zone"),
+            }
+        )
+    )
+    log.put((b"1", b"infinity", b"infinity", b"infinity"))
+    log.put((b"2", b"-infinity", b"-infinity", b"-infinity"))
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    numbers = frame.select(
+        "id",
+        F.unix_date("day").alias("day"),
+        F.expr("unix_micros(cast(clock as timestamp))").alias("clock"),
+        F.unix_micros("moment").alias("moment"),
+    )
+    assert {tuple(row) for row in numbers.collect()} == {
+        (1, DATE_INFINITY, TIMESTAMP_INFINITY, TIMESTAMP_INFINITY),
+        (2, DATE_MINUS_INFINITY, TIMESTAMP_MINUS_INFINITY, TIMESTAMP_MINUS_INFINITY),
+    }
+
+
+ESCAPES = [
+    (decimal_type(10, 2), b"NaN"),
+    (array_type(INTEGER, "integer[]"), b"{{1},{2}}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), ESCAPES)
+def test_a_value_without_an_exact_form_fails_and_names_its_row(bench, kind, text):
+    log = bench.log(make_relation({"id": INTEGER, "c": kind}))
+    log.put((b"17", text))
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    with pytest.raises(LogError) as failed, translated():
+        frame.collect()
+    for fact in ("public.things", '"c"', "(17)", text.decode(), "offset 0", "hint:"):
+        assert fact in str(failed.value)
+    assert frame.select("id").collect()[0].id == 17, "a view without the column may go on"
+
+
+def test_an_escape_that_was_overwritten_harms_nobody(bench):
+    log = bench.log(make_relation({"id": INTEGER, "name": decimal_type(10, 2)}))
+    log.put((b"1", b"NaN"))
+    log.put((b"1", b"2.50"))
+    assert {key: str(value) for key, value in bench.rows(log.freeze()).items()} == {1: "2.50"}
+
+
+def spoilt(how: str, key: bytes, value: bytes) -> tuple[bytes, bytes, Headers]:
+    """Give a good record with one fault; headers None are the right ones."""
+    unknown = b"\x00\x00\xff\xff\xff"
+    return {
+        "truncated body": (key, value[:-4], None),
+        "unknown schema id": (key, unknown + value[5:], None),
+        "no magic byte": (key, b"\x07" + value[1:], None),
+        "empty value": (key, b"", None),
+        "another key schema": (unknown + key[5:], value, None),
+        "no position": (key, value, []),
+        "malformed position": (key, value, [("position", b"short")]),
+    }[how]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "truncated body",
+        "unknown schema id",
+        "no magic byte",
+        "empty value",
+        "another key schema",
+        "no position",
+        "malformed position",
+    ],
+)
+def test_a_corrupt_record_is_named_by_its_place(bench, how):
+    log = bench.log(partitions=1)
+    log.put((b"1", b"good"))
+    good = log.codec.encode_key((b"5",)), log.codec.encode_value((b"5", b"a long name"))
+    key, value, headers = spoilt(how, *good)
+    log.put_raw(key, value, headers=headers)
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    for attempt in (frame, frame.select("name")):  # also when the view needs no key
+        with pytest.raises(CorruptRecordError) as failed, translated():
+            attempt.collect()
+        assert f'topic "{log.topic}", partition 0, offset 1' in str(failed.value)
+
+
+def test_a_record_without_a_key_is_named_too(spark):
+    """No broker takes one on a compacted topic; one from before it was compacted may be there."""
+    raw = spark.createDataFrame(
+        [(None, b"x", 3, 7, [("position", Position(1, Lsn(5), 0).to_bytes())])],
+        "key binary, value binary, partition int, offset bigint,"
+        " headers array<struct<key string, value binary>>",
+    )
+    with pytest.raises(CorruptRecordError, match="partition 3, offset 7"), translated():
+        positioned(raw, "t", 7).collect()
+
+
+def test_headers_may_come_in_any_order_among_others(bench):
+    log = bench.log()
+    position = log.put((b"1", b"first"))
+    later = position._replace(sequence=1).to_bytes()
+    key, value = log.codec.encode_key((b"1",)), log.codec.encode_value((b"1", b"second"))
+    log.put_raw(key, value, headers=[("x", b"1"), ("op", b"u"), ("position", later)])
+    assert bench.rows(log.freeze()) == {1: "second"}
+
+
+def test_an_empty_topic_has_the_right_columns(bench):
+    log = bench.log()
+    replay = bench.open(log.freeze())
+    frame = replay.states[THINGS].frame
+    assert frame.collect() == []
+    assert frame.columns == ["id", "name"]
+    assert replay.metrics() == {THINGS: TableMetrics(records_read=0, tombstones=0, rows=0)}
+
+
+def count_records(kafka: KafkaConnection, topic: str) -> int:
+    """Count what is really there, gaps apart."""
+    consumer = Consumer(kafka.client_config(group_id=str(uuid.uuid4()), enable_partition_eof=True))
+    state = inspect(kafka, [topic])[topic]
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(state.partitions)])
+    open_partitions, count = state.partitions, 0
+    while open_partitions:
+        message = consumer.poll(10)
+        assert message is not None
+        error = message.error()
+        if error is None:
+            count += 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            open_partitions -= 1
+    consumer.close()
+    return count
+
+
+def cleaned_log(bench: Bench) -> tuple[LogWriter, int, dict[int, str]]:
+    """Give a log that the broker has really cleaned, its number of records, and its rows."""
+    log = bench.log(partitions=1, settings=CLEAN_AT_ONCE)
+    filler = b"x" * 700
+    written = 0
+    for wave in range(3):
+        for number in range(1_500):
+            log.put((b"%d" % number, b"%d" % wave + filler))
+            written += 1
+    for number in range(0, 1_500, 3):
+        log.delete_key(b"%d" % number)
+        written += 1
+    log.flush()
+
+    def cleaned() -> bool:
+        log.put((b"9999", b"rolls the active segment"))
+        log.flush()
+        return count_records(bench.kafka, log.topic) < written // 2
+
+    wait_until(cleaned, 90, "the cleaner has removed half of the log")
+    kept = {name.replace(".", "_"): KEEP[name] for name in KEEP if name.endswith(".ms")}
+    log.alter(max_compaction_lag_ms=2**63 - 1, **kept)
+    rows = {n: f"2{filler.decode()}" for n in range(1_500) if n % 3}
+    return log, written, {**rows, 9999: "rolls the active segment"}
+
+
+@pytest.mark.slow
+def test_a_log_with_real_gaps_folds_to_the_same_rows(bench):
+    log, written, rows = cleaned_log(bench)
+    record = log.freeze()
+    replay = bench.open(record)
+    with translated():
+        found = {row.id: row.name for row in replay.states[THINGS].frame.collect()}
+    assert found == rows
+    (metrics,) = replay.metrics().values()
+    assert metrics is not None
+    assert metrics.records_read < written // 2 < replay.cut.records_at_most
+    replay.recheck()
+
+
+@pytest.mark.slow
+def test_a_late_read_is_refused_and_would_have_lost_rows(bench):
+    """Rows superseded past the ends vanish from before them once the lag is over."""
+    log = bench.log(partitions=1, settings=CLEAN_AT_ONCE)
+    for number in range(2_000):
+        log.put((b"%d" % number, b"x" * 700))
+    record = log.freeze()
+    for number in range(2_000):
+        log.put((b"%d" % number, b"y" * 700))
+    log.flush()
+
+    def cleaned() -> bool:
+        log.put((b"0", b"rolls the active segment"))
+        log.flush()
+        return count_records(bench.kafka, log.topic) < 3_000
+
+    wait_until(cleaned, 90, "the cleaner has removed superseded rows")
+    with pytest.raises(VerdictError, match=r"min\.compaction\.lag\.ms") as refused:
+        bench.open(record)
+    assert refused.value.exit_code == 4
+    ends = record.frontier.ends[log.topic]
+    key_schema_id = int.from_bytes(log.codec.encode_key((b"1",))[1:5], "big")
+    unjudged = TopicRange(topic=log.topic, starts=(0,), ends=ends, key_schema_id=key_schema_id)
+    assert Reader(bench.spark, bench.kafka).read(unjudged).count() < 2_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact"),
+    [
+        ({"cleanup_policy": "compact,delete"}, "cleanup.policy"),
+        ({"cleanup_policy": "delete"}, "cleanup.policy"),
+        ({"message_timestamp_type": "CreateTime"}, "message.timestamp.type"),
+        ({"delete_retention_ms": 1}, "delete.retention.ms"),
+        ({"min_compaction_lag_ms": 0}, "min.compaction.lag.ms"),
+    ],
+)
+def test_settings_under_which_rows_get_lost_are_refused(bench, settings, fact):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    record = log.freeze()
+    log.alter(**settings)
+    assert not freeze(bench.kafka, record, [THINGS]).verdict.allows_read
+    with pytest.raises(VerdictError, match=fact) as refused:
+        bench.open(record)
+    assert refused.value.exit_code == 4
+
+
+def test_a_topic_made_anew_is_refused_also_when_it_is_as_long(bench):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    record = log.freeze()
+    log.delete()
+    with pytest.raises(VerdictError, match="does not exist"):
+        bench.open(record)
+    log.create(log.topic, 2, KEEP)
+    for number in range(20):
+        log.put((b"%d" % number, b"y"))
+    log.flush()
+    with pytest.raises(VerdictError, match="made anew"):
+        bench.open(record)
+
+
+def test_deleted_records_are_refused(bench):
+    log = bench.log(partitions=1)
+    for number in range(5):
+        log.put((b"%d" % number, b"x"))
+    record = log.freeze()
+    replay = bench.open(record)
+    log.alter(cleanup_policy="compact,delete")  # else the broker refuses to delete records
+    admin = AdminClient(bench.kafka.client_config())
+    deleted = admin.delete_records([TopicPartition(log.topic, 0, 3)])
+    for future in deleted.values():
+        future.result()
+    log.alter(cleanup_policy="compact")
+    with pytest.raises(VerdictError, match="starts at offset 3"):
+        bench.open(record)
+    with pytest.raises(VerdictError, match="start moved"):
+        replay.recheck()
+    with pytest.raises(VerdictError, match="vanished"), translated():
+        replay.states[THINGS].frame.collect()
+
+
+def test_an_outgrown_frontier_is_refused(bench):
+    log = bench.log(partitions=1)
+    log.put((b"1", b"x"))
+    record = log.freeze()
+    assert freeze(bench.kafka, record, [THINGS]).verdict.allows_read
+    ends = {log.topic: (*record.frontier.ends[log.topic], 0)}
+    grown = replace(record, frontier=replace(record.frontier, ends=ends))
+    assert "1 partitions" in str(freeze(bench.kafka, grown, [THINGS]).verdict)
+
+
+def test_a_change_of_settings_during_the_scan_fails_the_replay(bench):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    replay = bench.open(log.freeze())
+    replay.recheck()
+    log.alter(delete_retention_ms=HOUR_MS)
+    with pytest.raises(VerdictError, match=r"delete\.retention\.ms changed"):
+        replay.recheck()
+
+
+def test_a_scan_that_outlasts_the_deadline_fails_the_replay(bench):
+    log = bench.log(settings={**KEEP, "delete.retention.ms": str(HOUR_MS)})
+    log.put((b"1", b"x"))
+    times = iter([0, 0, HOUR_MS - 5_001, HOUR_MS - 5_000])
+    start_ms = clock_ms()
+    replay = bench.open(log.freeze(), clock=lambda: start_ms + next(times))
+    replay.recheck()
+    with pytest.raises(VerdictError, match=r"delete\.retention\.ms"):
+        replay.recheck()
+
+
+def test_records_behind_the_ends_start_the_lag_of_an_old_frontier(bench):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    record = log.freeze()
+    settings = ReplaySettings(clock_allowance_ms=0)
+
+    def later():
+        return record.appended_ms + 7 * HOUR_MS
+
+    idle = freeze(bench.kafka, record, [THINGS], settings=settings, clock=later)
+    assert idle.verdict.allows_read
+    log.put((b"1", b"y"))
+    log.flush()
+    busy = freeze(bench.kafka, record, [THINGS], settings=settings, clock=later)
+    assert "min.compaction.lag.ms" in str(busy.verdict)
+    assert not busy.verdict.allows_read
+
+
+def test_the_newest_frontier_of_a_slot_is_read(bench):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    first = log.freeze()
+    assert read_frontier(bench.kafka, log.frontier_topic) == first
+    second = log.freeze()
+    assert second.offset > first.offset
+    assert abs(second.appended_ms - clock_ms()) < 60_000
+    assert read_frontier(bench.kafka, log.frontier_topic) == second
+    other = log.freeze(slot="other")
+    assert read_frontier(bench.kafka, log.frontier_topic, "slot") == second
+    assert read_frontier(bench.kafka, log.frontier_topic, "other") == other
+    with pytest.raises(ConfigurationError, match="other, slot"):
+        read_frontier(bench.kafka, log.frontier_topic)
+
+
+def test_a_missing_frontier_is_named(bench):
+    with pytest.raises(NoFrontierError, match="no frontier topic"):
+        read_frontier(bench.kafka, "nothing._frontier")
+    log = bench.log()
+    with pytest.raises(NoFrontierError, match="no frontier on"):
+        read_frontier(bench.kafka, log.frontier_topic)
+    log.freeze()
+    with pytest.raises(NoFrontierError, match='slot "nobody"'):
+        read_frontier(bench.kafka, log.frontier_topic, "nobody")
+
+
+def test_a_table_that_is_not_captured_is_named(bench):
+    log = bench.log()
+    with pytest.raises(ConfigurationError, match=r'"public\.others".*public\.things'):
+        freeze(bench.kafka, log.freeze(), [TableName("public", "others")])
+
+
+def test_a_broker_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr("replay.offsets.TIMEOUT_S", 2.0)
+    with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:9"):
+        inspect(KafkaConnection(brokers="127.0.0.1:9"), ["x"])
+
+
+def test_no_plan_shows_a_secret_and_none_asks_for_the_latest(bench, capsys):
+    log = bench.log()
+    log.put((b"1", b"x"))
+    record = log.freeze()
+    secret = KafkaConnection(
+        brokers=bench.kafka.brokers,
+        options={
+            "security.protocol": "PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "canary",
+        },
+    )
+    replay = open_replay(bench.spark, secret, bench.registry, record, [THINGS])
+    frame = replay.states[THINGS].frame
+    assert frame.count() == 1
+    frame.explain(mode="extended")
+    frame.explain(mode="formatted")
+    shown = (
+        capsys.readouterr().out + repr(replay) + str(bench.spark.sparkContext.getConf().getAll())
+    )
+    assert log.topic in shown
+    assert "canary" not in shown
+    assert "latest" not in shown.lower().replace("latestoffset", "")
+    assert isinstance(frame.schema, StructType)
