@@ -23,7 +23,7 @@ from changelog.sink.bury import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.sink.topics import TopicDescription, cluster_id, ensure_topics
+from changelog.sink.topics import FRONTIER_SETTINGS, TopicDescription, cluster_id, ensure_topics
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect, source_errors
 from changelog.source.filter import TableFilter
@@ -174,21 +174,26 @@ def survey(settings: Project) -> Iterator[Ground]:
         ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
-    with closing(connect(settings.postgres)) as connection:
+    topic = frontier_topic(capture.topic_prefix)
+    with (
+        closing(connect(settings.postgres)) as connection,
+        closing(Registry(settings.registry)) as registry,
+        FrontierLog(settings.kafka, topic) as frontiers,
+    ):
         check_ready(connection)
         system = identify(settings.postgres)
         catalogue = Catalogue(connection)
         relations = _wanted(catalogue, settings)
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
-        tables = CapturedTables(Registry(settings.registry), names)
-        topic = frontier_topic(capture.topic_prefix)
+        tables = CapturedTables(registry, names)
         descriptions = ensure_topics(
             settings.kafka,
             {**dict.fromkeys(names.values(), capture.partitions), topic: 1},
             replication=capture.replication_factor,
             settings=capture.topics,
             fix=capture.fix_topics,
+            extra={topic: FRONTIER_SETTINGS},
         )
         for relation in relations.values():
             tables.codec(relation)
@@ -198,7 +203,7 @@ def survey(settings: Project) -> Iterator[Ground]:
             system=system,
             relations=relations,
             tables=tables,
-            frontiers=FrontierLog(settings.kafka, topic),
+            frontiers=frontiers,
             cluster_id=cluster,
             descriptions={name: descriptions[name] for name in names.values()},
             catalogue=catalogue,

@@ -87,6 +87,9 @@ class CaptureRun:
             except UnavailableError as error:
                 if not session.connected and self._report.restarts == 0:
                     raise
+                if self._stop():
+                    log.warning("%s", redacted(str(error)))
+                    return
                 wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
                 log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
                 self._report.restarts += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from changelog.capture.cut import Cutter
@@ -17,6 +18,7 @@ from changelog.capture.start import Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
+from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.progress import Progress
@@ -32,6 +34,7 @@ from changelog.source.stream import ReplicationStream
 log = logging.getLogger("changelog.capture")
 
 MESSAGE_PREFIX = "changelog"
+STOP_S = 10.0
 
 
 class CaptureSession:
@@ -162,7 +165,8 @@ class CaptureSession:
             start_lsn=seed.lsn,
             status_interval=self._capture.status_interval_ms / 1000,
         ) as stream:
-            producer.on_wait = stream.send_status
+            waiting = _Waiting(stream.send_status, self._around.stop)
+            producer.on_wait = ground.frontiers.on_wait = waiting
             writer = RecordWriter(
                 log=producer,
                 tables=ground.tables,
@@ -190,6 +194,27 @@ class CaptureSession:
             )
             log.info("streaming from %s", seed.lsn)
             loop.run(until, self._around.stop)
+
+
+class _Waiting:
+    """Called while the broker is slow: keeps the replication connection, and ends a stop.
+
+    A stop that was asked for waits for the broker a while, so that it ends with a frontier; a
+    broker that stays away does not keep it for ever. What was not acknowledged comes again.
+    """
+
+    def __init__(self, send_status: Callable[[], None], stop: Callable[[], bool]) -> None:
+        self._send_status = send_status
+        self._stop = stop
+        self._give_up_at: float | None = None
+
+    def __call__(self) -> None:
+        self._send_status()
+        if self._give_up_at is None:
+            if self._stop():
+                self._give_up_at = time.monotonic() + STOP_S
+        elif time.monotonic() > self._give_up_at:
+            raise UnavailableLogError(f"stopped, though the broker has not answered for {STOP_S} s")
 
 
 def _facts(status: SlotStatus | None) -> SlotFacts | None:

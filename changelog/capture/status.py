@@ -88,7 +88,8 @@ def capture_status(settings: Project) -> CaptureStatus:
     with closing(connect(settings.postgres)) as connection:
         slot = inspect_slot(connection, settings.slot)
     topic = frontier_topic(settings.topic_prefix)
-    record = FrontierLog(settings.kafka, topic).last(settings.slot)
+    with FrontierLog(settings.kafka, topic) as frontiers:
+        record = frontiers.last(settings.slot)
     return CaptureStatus(settings.slot, slot, record, time.time_ns() // 1_000_000)
 
 

@@ -60,7 +60,7 @@ def test_an_idle_source_moves_the_slot_past_other_wal(capture):
 
 
 def test_a_stalled_broker_loses_nothing_and_keeps_the_connection(capture, stack):
-    capture.sql("ALTER SYSTEM SET wal_sender_timeout = '3s'", "SELECT pg_reload_conf()")
+    capture.outside("ALTER SYSTEM SET wal_sender_timeout = '3s'", "SELECT pg_reload_conf()")
     try:
         capture.start()
         capture.wait_for_frontier()
@@ -79,8 +79,29 @@ def test_a_stalled_broker_loses_nothing_and_keeps_the_connection(capture, stack)
         capture.settle()
         capture.stop()
     finally:
-        capture.sql("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
+        capture.outside("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
     assert len(capture.rows("notes")) == 2101
+
+
+_SENT = (
+    "SELECT r.sent_lsn >= pg_current_wal_lsn() FROM pg_stat_replication r "
+    "JOIN pg_replication_slots s ON s.active_pid = r.pid AND s.database = current_database()"
+)
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_broker_that_stays_away(capture, stack):
+    capture.start()
+    capture.wait_for_frontier()
+    broker = stack.server("kafka")
+    broker.pause()
+    try:
+        capture.sql("INSERT INTO notes VALUES (5000, 'later')")
+        wait_until(lambda: capture.query(_SENT) == [(True,)], 30, "the row has been sent")
+        capture.stop()
+    finally:
+        broker.resume()
+    capture.catch_up()
+    assert texts(capture.rows("notes"))[5000] == "later"
 
 
 _WALSENDER = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{}'"

@@ -53,6 +53,13 @@ class CaptureCommand:
                 cursor.execute(statement)
                 connection.commit()
 
+    def outside(self, *statements):
+        """Run statements that no transaction may hold."""
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            for statement in statements:
+                cursor.execute(statement)
+
     def query(self, statement):
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
@@ -96,7 +103,8 @@ class CaptureCommand:
         return json.loads(out.decode().splitlines()[-1])
 
     def frontier(self):
-        record = FrontierLog(self.kafka, frontier_topic(self.prefix)).last(self.prefix)
+        with FrontierLog(self.kafka, frontier_topic(self.prefix)) as frontiers:
+            record = frontiers.last(self.prefix)
         return record.frontier if record else None
 
     def wait_for_frontier(self, past=0, deadline_s=DEADLINE_S):

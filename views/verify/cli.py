@@ -64,7 +64,8 @@ def verify(
         raise RefutedError(
             f"{len(refuted)} of {len(reports)} tables differ from the source: "
             f"{', '.join(report.view for report in refuted)}",
-            hint="run `changelog resnapshot` for them, and report how it came about",
+            hint="report how it came about; `changelog slot drop` makes the next capture take a "
+            "fresh snapshot",
         )
 
 
@@ -97,7 +98,10 @@ def _as_json(reports: tuple[VerifyReport, ...]) -> dict[str, object]:
     return {
         "verified": verified,
         "mismatches": sum(report.mismatches for report in reports),
-        "tables": [report.to_json() for report in reports],
+        "tables": [
+            {"table": report.view, "rows": report.rows_expected, **report.to_json()}
+            for report in reports
+        ],
     }
 
 
