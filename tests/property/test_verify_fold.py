@@ -106,5 +106,5 @@ def test_a_tombstone_before_a_resend_keeps_its_row_dead(
     revived = database.execute(
         "SELECT count(*) FROM (SELECT key, arg_max(value, (epoch, commit_lsn, sequence)) AS value "
         "FROM raw GROUP BY key) WHERE value IS NOT NULL"
-    ).fetchone()
-    assert revived == (2,)
+    ).fetchall()
+    assert revived == [(2,)]
