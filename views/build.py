@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from replay.failures import translated
 
 from changelog.contract.errors import SinkError, ViewError
 from changelog.contract.relation import TableName
+from replay.failures import translated
 from views.failure import analysed
 from views.kinds.python import python_frame
 from views.kinds.sql import sql_frame

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from replay.failures import translated
-
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
+from replay.failures import translated
 from views.address import Address
 from views.config import RebuildSettings, VerifyMode
 from views.sinks.files import Files, uri_of

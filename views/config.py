@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from replay.session import SessionSettings
-
 from changelog.config import Project
 from changelog.contract.topic import frontier_topic
+from replay.session import SessionSettings
 
 
 class VerifyMode(Enum):

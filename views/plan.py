@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replay.offsets import read_frontier
-from replay.replay import Cut, freeze
-
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.relation import TableName
+from replay.offsets import read_frontier
+from replay.replay import Cut, freeze
 from views.config import RebuildSettings
 from views.history import History
 from views.report import frontier_json

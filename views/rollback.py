@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.session import session
-
 from changelog.contract.errors import ChangelogError
+from replay.session import session
 from views.config import RebuildSettings
 from views.history import PUBLISHED, History, HistoryRow
 from views.lock import locked
