@@ -18,6 +18,7 @@ from views.address import Address
 from views.config import RebuildSettings, VerifyMode
 from views.sinks.files import Files, uri_of
 from views.spec import ViewSpec
+from views.verify.evidence import Evidence
 from views.verify.report import VerifyReport
 from views.verify.view import VerifyRequest, verify_view
 
@@ -42,6 +43,8 @@ class Certifier:
         self._frontier = frontier
         self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
         self._written: dict[TableName, Address] = {}
+        project = settings.project
+        self._evidence = Evidence(project.kafka, project.registry, frontier)
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
@@ -62,7 +65,8 @@ class Certifier:
                 address=address,
                 mode="sample" if self._settings.verify is VerifyMode.SAMPLE else "full",
                 states={table: self._written[table] for table in inputs},
-            )
+            ),
+            self._evidence,
         )
 
     def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:
@@ -77,6 +81,7 @@ class Certifier:
                 self._written[table] = Address("delta", {"path": path})
 
     def __enter__(self) -> Self:
+        self._evidence.__enter__()
         return self
 
     def __exit__(
@@ -85,5 +90,6 @@ class Certifier:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._evidence.__exit__(kind, error, trace)
         if self._written:
             Files(self._spark).remove(self._place)

@@ -63,6 +63,9 @@ class SearchSink:
         settings = {
             "number_of_replicas": 0,
             "refresh_interval": "-1",
+            # No reader until it is sealed, and a load that is cut off starts anew: the disk is
+            # waited for once, by the flush of `seal`, not at each batch.
+            "translog.durability": "async",
             "mapping.total_fields.limit": max(_FIELDS_LIMIT, 2 * field_count(mapping)),
         }
         body = {
@@ -83,6 +86,7 @@ class SearchSink:
         """End writing, and mark the generation as whole."""
         current = opened(self._opened, self._view)
         rows, index = current.finished(), self._index(current.generation)
+        self._server.request("POST", f"/{index}/_flush")
         self._server.request("POST", f"/{index}/_refresh")
         held = self._server.request("GET", f"/{index}/_count")["count"]
         if held != current.written:
@@ -90,6 +94,7 @@ class SearchSink:
             raise SinkError(f"{current.written} rows were written to {index}, it holds {held}")
         settings = {
             "refresh_interval": None,
+            "translog.durability": None,
             "auto_expand_replicas": "0-1",
             "blocks.write": True,
         }

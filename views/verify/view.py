@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +24,10 @@ from changelog.contract.relation import TableName
 from views.address import Address
 from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Found
 from views.verify.evaluate import evaluate
+from views.verify.evidence import Evidence
 from views.verify.report import Difference, VerifyReport
-from views.verify.scratch import first_row, row_count, scratch
+from views.verify.scratch import first_row, row_count
 from views.verify.served import read_served
-from views.verify.states import Log
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
 from views.verify.translate import UnverifiableError
 from views.verify.types import Type, logged_type, parse_type, quoted
@@ -78,8 +79,12 @@ class VerifyRequest:
         return self.sample_share if self.mode == "sample" else 1.0
 
 
-def verify_view(request: VerifyRequest) -> VerifyReport:
+def verify_view(request: VerifyRequest, evidence: Evidence | None = None) -> VerifyReport:
     """Compare what is served with what the log says.
+
+    Args:
+        request: what to verify.
+        evidence: of the same frontier, to share what was read; None reads for this request alone.
 
     Raises:
         ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
@@ -88,8 +93,17 @@ def verify_view(request: VerifyRequest) -> VerifyReport:
     if not 0.0 < request.sample_share <= 1.0:
         raise ConfigurationError(f"a sample's share lies in (0, 1], not {request.sample_share}")
     started = time.monotonic()
-    with scratch(request.work_directory, request.memory_limit) as database:
-        work = _Verification(database, request)
+    own = Evidence(
+        request.kafka,
+        request.registry,
+        request.frontier,
+        work_directory=request.work_directory,
+        memory_limit=request.memory_limit,
+    )
+    with own if evidence is None else nullcontext(evidence) as shared:
+        if shared.frontier != request.frontier:
+            raise ConfigurationError("the evidence is of another frontier than the view")
+        work = _Verification(shared, request)
         try:
             report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
         except UnverifiableError as error:
@@ -107,11 +121,11 @@ def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: AN
 class _Verification:
     """The steps of one request, in one database."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, request: VerifyRequest) -> None:
-        self._database = database
+    def __init__(self, evidence: Evidence, request: VerifyRequest) -> None:
+        self._evidence = evidence
+        self._database = evidence.database
         self._request = request
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
-        self._log = Log(database, request.kafka, request.registry, request.frontier)
         self._records: dict[str, int] = {}
         self._served = 0
 
@@ -171,9 +185,9 @@ class _Verification:
         )
 
     def _state(self, table: TableName) -> State:
-        folded = self._log.fold(table)
-        self._records[folded.topic] = folded.records
-        return self._log.load(folded)
+        state = self._evidence.state(table)
+        self._records.update(self._evidence.records(table))
+        return state
 
     def _read(
         self, name: str, address: Address, columns: Sequence[tuple[str, Type]], key: Sequence[str]
