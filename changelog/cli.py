@@ -16,7 +16,7 @@ import typer
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.capture.status import capture_status, drop_slot_of
-from changelog.config import load_project
+from changelog.config import BROKERS, SOURCE, load_project
 from changelog.contract.errors import ConfigurationError
 from changelog.edge import console, print_json, run_app, stop_on_signals
 from changelog.stack.cli import app as stack_app
@@ -137,6 +137,7 @@ def status(
             "capture.slot": slot,
             "capture.topic_prefix": topic_prefix,
         },
+        needs=[SOURCE, BROKERS],
     )
     found = capture_status(settings)
     if as_json:
@@ -158,7 +159,7 @@ def slot_drop(
     The next `changelog capture` takes a fresh snapshot under a new epoch.
     """
     overrides = {"postgres.dsn": postgres, "capture.slot": slot}
-    settings = load_project(project, overrides=overrides)
+    settings = load_project(project, overrides=overrides, needs=[SOURCE])
     if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     drop_slot_of(settings)

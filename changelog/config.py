@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ log = logging.getLogger("changelog.config")
 
 FILE_NAME = "changelog.toml"
 STACK_FOLDER = ".stack"
+SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
+"""What a command may need; the names of the embedded servers' endpoints."""
+
 _REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
 
 
@@ -172,12 +175,19 @@ class Project:
         return self.capture.topic_prefix
 
 
-def load_project(directory: Path, *, overrides: dict[str, Any] | None = None) -> Project:
+def load_project(
+    directory: Path,
+    *,
+    overrides: dict[str, Any] | None = None,
+    needs: Collection[str] = (SOURCE, BROKERS, REGISTRY),
+) -> Project:
     """Read the settings of the project in `directory`.
 
     Args:
         directory: holds `changelog.toml`; without that file all is at its default.
         overrides: values of the command line by dotted name (`capture.slot`); None is skipped.
+        needs: which connections have to be known; the others are empty when nobody named them.
+            A rebuild works from the log alone.
 
     Raises:
         ConfigurationError: the file does not parse, has an unknown or malformed setting, names a
@@ -196,22 +206,20 @@ def load_project(directory: Path, *, overrides: dict[str, Any] | None = None) ->
             f"{FILE_NAME}: {where}: {first['msg'].lower()}",
             hint="`changelog init` writes a file with every setting explained",
         ) from None
-    return _project(root, settings, _Endpoints(root))
+    return _project(root, settings, _Endpoints(root, needs))
 
 
 def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
     capture = settings.capture
     return Project(
         root=root,
-        postgres=settings.postgres.dsn or embedded.need("postgres", "postgres.dsn"),
+        postgres=settings.postgres.dsn or embedded.need(SOURCE, "postgres.dsn"),
         kafka=KafkaConnection(
-            brokers=settings.kafka.brokers or embedded.need("brokers", "kafka.brokers"),
+            brokers=settings.kafka.brokers or embedded.need(BROKERS, "kafka.brokers"),
             options=settings.kafka.options,
         ),
         registry=RegistryConnection(
-            url=(settings.registry.url or embedded.need("schema_registry", "registry.url")).rstrip(
-                "/"
-            ),
+            url=(settings.registry.url or embedded.need(REGISTRY, "registry.url")).rstrip("/"),
             options=settings.registry.options,
         ),
         capture=CaptureSettings(
@@ -243,7 +251,8 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
 class _Endpoints:
     """The project's embedded servers, looked up only when a setting is left out."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, needs: Collection[str]) -> None:
+        self._needs = needs
         self._directory = root / STACK_FOLDER
         self._found: Endpoints | None = None
 
@@ -258,6 +267,8 @@ class _Endpoints:
 
     def need(self, name: str, setting: str) -> str:
         found = self.find(name)
+        if found is None and name not in self._needs:
+            return ""
         if found is None:
             raise ConfigurationError(
                 f"{setting} is not set and no embedded servers run in {self._directory}",

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from changelog.config import load_project
+from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.errors import ChangelogError, ConfigurationError
 from changelog.edge import console, print_json, run_app, stop_on_signals
 from views.catalog import Catalog
@@ -109,7 +109,10 @@ def rebuild_view(
             _history(project, chosen, as_json=as_json)
         else:
             settings = RebuildSettings.of(
-                load_project(project), verify=verify, keep=keep, master=master
+                load_project(project, needs=[BROKERS, REGISTRY]),
+                verify=verify,
+                keep=keep,
+                master=master,
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
             names = [spec.name for spec in specs]
@@ -224,7 +227,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
 def _serving(project: Path) -> dict[str, HistoryRow]:
     """Give the newest published generation of each view, as far as the history can be read."""
     try:
-        rows = History(load_project(project).warehouse).rows()
+        rows = History(load_project(project, needs=[]).warehouse).rows()
     except ConfigurationError as error:
         _tell(f"what is published is not shown: {one_line(error)}")
         return {}
@@ -234,7 +237,7 @@ def _serving(project: Path) -> dict[str, HistoryRow]:
 def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
     if names is not None:
         Catalog.of(project.resolve()).load_all(names)
-    rows = History(load_project(project).warehouse).rows(names)
+    rows = History(load_project(project, needs=[]).warehouse).rows(names)
     newest = last_states(rows)
     if as_json:
         for row in newest.values():
