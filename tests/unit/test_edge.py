@@ -64,7 +64,7 @@ def test_a_connection_that_a_command_does_not_need_may_be_missing(tmp_path):
     (tmp_path / "changelog.toml").write_text('[kafka]\nbrokers = "127.0.0.1:1"')
     loaded = load_project(tmp_path, needs=["brokers"])
     assert (loaded.postgres, loaded.kafka.brokers) == ("", "127.0.0.1:1")
-    with pytest.raises(ConfigurationError, match="registry.url is not set"):
+    with pytest.raises(ConfigurationError, match=r"registry\.url is not set"):
         load_project(tmp_path, needs=["brokers", "schema_registry"])
 
 
