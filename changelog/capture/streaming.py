@@ -76,6 +76,8 @@ class StreamLoop:
         Ends with a frontier at the last whole transaction where one is possible: not in the
         middle of a large transaction, whose rest the next start brings.
         """
+        if until is not None and self._progress.settle() < until:
+            self._nudge()  # an idle server would keep the last bytes to itself for seconds
         while not stop():
             payloads = self._stream.poll(POLL_S)
             for payload in payloads:
