@@ -11,7 +11,6 @@ from rich.table import Table
 
 from changelog.contract.errors import RefutedError
 from changelog.edge import console, print_json
-from views.demo.rebuild import rebuild_views
 from views.demo.run import DemoResult, run_demo
 
 
@@ -32,6 +31,9 @@ def demo(
     Starts its own servers on free ports and stops them at the end; the data stays in the folder,
     and a second run goes on from there.
     """
+    # Here, since it brings Spark and every sink, and each `changelog` command loads this module.
+    from views.demo.rebuild import rebuild_views  # noqa: PLC0415
+
     result = run_demo(
         directory.resolve(),
         transactions=transactions,
