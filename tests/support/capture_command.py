@@ -76,6 +76,15 @@ class CaptureCommand:
         )
         return done.returncode, done.stdout, done.stderr
 
+    def command(self, name, *more, codes=frozenset({0})):
+        """Run another command of the project; gives the JSON lines of its output."""
+        words = [sys.executable, "-m", "changelog", name, "--project", str(self.folder), *more]
+        done = subprocess.run(
+            words, check=False, capture_output=True, text=True, timeout=3 * DEADLINE_S
+        )
+        assert done.returncode in codes, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     def catch_up(self, *more):
         code, out, said = self.run("--until", "now", "--json", *more)
         assert code == 0, said
