@@ -186,7 +186,7 @@ def survey(settings: Project) -> Iterator[Ground]:
         relations = _wanted(catalogue, settings)
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
-        tables = CapturedTables(registry, names)
+        tables = CapturedTables(registry, names, catalogue.backfilled)
         descriptions = ensure_topics(
             settings.kafka,
             {**dict.fromkeys(names.values(), capture.partitions), topic: 1},
@@ -195,8 +195,7 @@ def survey(settings: Project) -> Iterator[Ground]:
             fix=capture.fix_topics,
             extra={topic: FRONTIER_SETTINGS},
         )
-        for relation in relations.values():
-            tables.codec(relation)
+        tables.check_registry()
         yield Ground(
             settings=settings,
             connection=connection,

@@ -151,7 +151,7 @@ def _copy(
     jobs = [
         CopyJob(relation, chunk, number, ground.tables.topic(relation), ids)
         for relation in relations
-        for ids in [ground.tables.schema_ids(relation)]
+        for ids in [ground.tables.schema_ids(relation, fresh=True)]
         for number, chunk in enumerate(plan_chunks(ground.connection, relation))
     ]
     estimate = ground.estimated_rows(relations)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from changelog.contract.codec import RowCodec
+from changelog.contract.errors import SchemaConflictError
 from changelog.contract.relation import Relation, TableName
-from changelog.contract.schema import key_schema, value_schema
+from changelog.contract.schema import key_schema, read_schema, value_schema
 from changelog.sink.registry import Registry
 
 log = logging.getLogger("changelog.capture")
@@ -25,8 +26,21 @@ class SchemaIds:
 class CapturedTables:
     """Knows the topic of each table, and the codec of each relation that was seen."""
 
-    def __init__(self, registry: Registry, topics: Mapping[TableName, str]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        topics: Mapping[TableName, str],
+        backfilled: Callable[[Relation, Sequence[str]], list[str]],
+    ) -> None:
+        """Know the topics; nothing is registered yet.
+
+        Args:
+            registry: of the schemas.
+            topics: of each table.
+            backfilled: which of some new columns may have a value in older rows.
+        """
         self._registry = registry
+        self._backfilled = backfilled
         self.topics = dict(topics)
         self._codecs: dict[Relation, RowCodec] = {}
         self._said: set[tuple[TableName, str]] = set()
@@ -35,15 +49,31 @@ class CapturedTables:
         """Give the topic of a relation."""
         return self.topics[relation.name]
 
-    def schema_ids(self, relation: Relation) -> SchemaIds:
-        """Register the schemas of a relation, and give their ids.
+    def check_registry(self) -> None:
+        """Ask for each topic's schema: a registry that is away is better known before the start.
 
         Raises:
-            SchemaConflictError: the topic's key has another schema, or the registry refuses.
+            UnavailableLogError: the registry does not answer.
+        """
+        for topic in self.topics.values():
+            self._registry.latest_value(topic)
+
+    def schema_ids(self, relation: Relation, *, fresh: bool) -> SchemaIds:
+        """Register the schemas of a relation, and give their ids.
+
+        Args:
+            relation: the table's version.
+            fresh: whether all of its rows are written anew now, so that no older version counts.
+
+        Raises:
+            SchemaConflictError: the topic's key has another schema, the registry refuses, or
+                rows that are on the log already would read wrong under the new version.
             UnavailableLogError: the registry does not answer.
         """
         topic = self.topic(relation)
         self._say_unmapped(relation)
+        if not fresh:
+            self._check_version(relation, topic)
         return SchemaIds(
             key=self._registry.register_key(topic, key_schema(relation)),
             value=self._registry.register_value(topic, value_schema(relation)),
@@ -53,10 +83,35 @@ class CapturedTables:
         """Give the codec of a relation version; the first call registers its schemas."""
         found = self._codecs.get(relation)
         if found is None:
-            ids = self.schema_ids(relation)
+            ids = self.schema_ids(relation, fresh=False)
             found = RowCodec(relation, key_schema_id=ids.key, value_schema_id=ids.value)
             self._codecs[relation] = found
         return found
+
+    def _check_version(self, relation: Relation, topic: str) -> None:
+        """Refuse a change of the table that gives old rows values which the stream leaves out.
+
+        A new column reads as null from older records. That is right unless it has a default, or
+        is an old column under a new name; PostgreSQL tells the stream of neither.
+        """
+        schema = value_schema(relation)
+        before = self._registry.latest_value(topic)
+        if before is None or self._registry.has_value(topic, schema):
+            return
+        old = {column.column for column in read_schema(before).columns}
+        new = {column.name for column in relation.columns}
+        added, gone = sorted(new - old), sorted(old - new)
+        filled = self._backfilled(relation, added) if added else []
+        if added and gone:
+            what = f"columns {added} came and {gone} went: one may be the other, renamed"
+        elif filled:
+            what = f"columns {filled} were added with a default, which older rows have too"
+        else:
+            return
+        raise SchemaConflictError(
+            f'table "{relation.name}": {what}; the log has no word of it',
+            hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
+        )
 
     def _say_unmapped(self, relation: Relation) -> None:
         for column in relation.columns:

@@ -94,19 +94,40 @@ class Registry:
         """
         return self._register(f"{topic}-value", schema)
 
+    def latest_value(self, topic: str) -> str | None:
+        """Give the newest value schema of a topic, None when it has none.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+
+        def ask() -> str:
+            return str(self._client.get_latest_version(f"{topic}-value").schema.schema_str)
+
+        return self._asked(f"{topic}-value", lambda: _or_none(ask))
+
+    def has_value(self, topic: str, schema: str) -> bool:
+        """Tell whether some version of a topic's value schema is this one.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        subject, wanted = f"{topic}-value", Schema(schema, "AVRO")
+        if (subject, schema) in self._ids:
+            return True
+        found = self._asked(
+            subject, lambda: _or_none(lambda: self._client.lookup_schema(subject, wanted))
+        )
+        return found is not None
+
     def _first(self, subject: str) -> tuple[int, str] | None:
-        def ask() -> tuple[int, str] | None:
-            try:
-                versions = self._client.get_versions(subject)
-                found = self._client.get_version(subject, min(versions))
-            except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND:
-                    return None
-                raise
+        def ask() -> tuple[int, str]:
+            versions = self._client.get_versions(subject)
+            found = self._client.get_version(subject, min(versions))
             assert found.schema_id is not None and found.schema is not None  # noqa: PT018, S101
             return found.schema_id, str(found.schema.schema_str)
 
-        return self._asked(subject, ask)
+        return self._asked(subject, lambda: _or_none(ask))
 
     def _register(self, subject: str, schema: str) -> int:
         if (subject, schema) not in self._ids:
@@ -133,6 +154,16 @@ class Registry:
                 redacted(f"no schema registry answers at {self._where}: {error}"),
                 hint="is it running, and the URL right?",
             ) from error
+
+
+def _or_none(ask: Callable[[], T]) -> T | None:
+    """Ask; None when the subject or the schema does not exist."""
+    try:
+        return ask()
+    except SchemaRegistryError as error:
+        if error.http_status_code == _NOT_FOUND:
+            return None
+        raise
 
 
 def same_schema(one: str, other: str) -> bool:

@@ -49,6 +49,14 @@ SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
 """
 
 
+_BACKFILLED = """
+SELECT attname FROM pg_attribute
+ WHERE attrelid = %(oid)s AND attname = ANY(%(names)s) AND NOT attisdropped
+   AND (atthasmissing OR atthasdef OR attidentity <> '')
+ ORDER BY attnum
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A user's table.
@@ -170,6 +178,17 @@ class Catalogue:
         relation = Relation(message.oid, name, columns, key, identity)
         self._streamed[message.oid] = (message, relation)
         return relation
+
+    def backfilled(self, relation: Relation, columns: Iterable[str]) -> list[str]:
+        """Give those of some new columns that may have a value in rows older than they are.
+
+        ADD COLUMN with a default gives old rows a value without a word in the stream: from
+        `attmissingval` when it is constant, by a rewrite of the table otherwise. A default that
+        was set later looks the same, so it is given too.
+        """
+        with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
+            rows = self._fetch(_BACKFILLED, {"oid": relation.oid, "names": list(columns)})
+        return [name for (name,) in rows]
 
     def _read(self, oid: int | None) -> tuple[Table, ...]:
         rows = [_Row(*row) for row in self._fetch(_TABLES, {"oid": oid})]

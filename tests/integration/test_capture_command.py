@@ -2,6 +2,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -207,6 +209,45 @@ def test_unknown_settings_and_options_end_with_2(capture):
     code, _, said = capture.run()
     assert code == 2
     assert "capture.tabels" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("ALTER TABLE notes ADD more integer DEFAULT 5", "added with a default"),
+        ("ALTER TABLE notes ADD more float DEFAULT random()", "added with a default"),
+        ("ALTER TABLE notes RENAME text TO body", "renamed"),
+    ],
+)
+def test_a_change_that_old_rows_feel_and_the_stream_does_not_show_is_refused(capture, change, says):
+    capture.catch_up()
+    capture.sql(change, "INSERT INTO notes (id) VALUES (1000)")
+    for _ in range(2):  # and again: a restart does not get past it
+        code, _, said = capture.run("--until", "now")
+        assert code == 1
+        assert says in said
+        assert "changelog slot drop" in said
+    subprocess.run(
+        [sys.executable, "-m", "changelog", "slot", "drop", "--yes"],
+        check=True,
+        cwd=capture.folder,
+        capture_output=True,
+    )
+    capture.catch_up()
+    rows = capture.rows("notes")
+    column = capture.query("SELECT * FROM notes WHERE id = 7")
+    assert len(rows) == 101
+    assert tuple(rows[(7,)].values()) == column[0]
+
+
+def test_a_plain_new_column_needs_nothing(capture):
+    capture.catch_up()
+    capture.sql("ALTER TABLE notes ADD more integer", "INSERT INTO notes VALUES (1000, 'x', 5)")
+    capture.catch_up()
+    capture.sql("ALTER TABLE notes DROP text", "INSERT INTO notes VALUES (1001, 6)")
+    capture.catch_up()
+    rows = capture.rows("notes")
+    assert (rows[(1000,)]["more"], rows[(1001,)]["more"]) == (5, 6)
 
 
 def test_odd_names_of_tables_and_columns_survive(capture):

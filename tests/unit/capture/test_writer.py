@@ -39,6 +39,9 @@ class FakeRegistry(Registry):
     def register_value(self, topic, schema):
         return 2
 
+    def latest_value(self, topic):
+        return None
+
 
 class FakeLog:
     def __init__(self):
@@ -54,7 +57,7 @@ class Bench:
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []
-        self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"})
+        self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"}, lambda *_: [])
         self.writer = RecordWriter(
             log=self.log,
             tables=self.tables,
