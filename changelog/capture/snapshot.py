@@ -18,8 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.capture.tables import SchemaIds
-from changelog.contract.codec import RowCodec, key_of
+from changelog.contract.codec import RowCodec, SchemaIds, key_of
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import ChangelogError
 from changelog.contract.headers import OP, POSITION, TS, Op, encode_ts

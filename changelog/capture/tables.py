@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from changelog.contract.codec import RowCodec
+from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.schema import key_schema, read_schema, value_schema
 from changelog.sink.registry import Registry
 
 log = logging.getLogger("changelog.capture")
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaIds:
-    """The registry's ids under which a relation's keys and values are framed."""
-
-    key: int
-    value: int
 
 
 class CapturedTables:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from changelog.contract.errors import CorruptRecordError, EncodeError
 from changelog.contract.relation import Column, Field, KeyRow, Relation, Row, Unchanged
@@ -34,6 +35,14 @@ def unframe(raw: bytes) -> tuple[int, bytes]:
     if magic != _MAGIC:
         raise CorruptRecordError(f"the first byte is {magic}, not the magic byte 0")
     return schema_id, raw[FRAME_BYTES:]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIds:
+    """The registry's ids under which a relation's keys and values are framed."""
+
+    key: int
+    value: int
 
 
 class RowCodec:

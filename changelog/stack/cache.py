@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-import redis
-
 from changelog.contract.errors import StackError
 from changelog.stack.places import make_directory
 from changelog.stack.ports import LOOPBACK, answers
@@ -53,6 +51,9 @@ class CacheServer(Server):
         """Ask for a PONG; there is an error instead while it still loads."""
         if not answers(self.port):
             return False
+        # Here: the client takes 0.3 s to load, and every command may ask for the endpoints.
+        import redis  # noqa: PLC0415
+
         client = redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=_PROBE_SECONDS)
         try:
             return bool(client.ping())
