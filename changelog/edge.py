@@ -17,7 +17,9 @@ from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
 
 log = logging.getLogger("changelog")
-console = Console(stderr=True)
+_PLAIN_WIDTH = 120  # where there is no terminal to ask
+
+console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
 """For people; standard output is kept for results."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg2
 
+from changelog.contract.errors import UnavailableLogError
 from changelog.contract.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from tests.support.log_reader import LogReader
@@ -121,7 +122,10 @@ class CaptureCommand:
 
         def passed():
             assert self.running is None or self.running.poll() is None, self.said()
-            found = self.frontier()
+            try:
+                found = self.frontier()
+            except UnavailableLogError:
+                return None  # a broker that comes back takes its time
             return found if found is not None and found.lsn > past else None
 
         return wait_until(passed, deadline_s, f"a frontier past {past}\n{self.said()}")
