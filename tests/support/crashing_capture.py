@@ -75,10 +75,10 @@ def acknowledge_early():
     original = streaming.StreamLoop._take
 
     def take(self, event):
-        original(self, event)
         if isinstance(event, streaming.Committed):
             self._stream.acknowledge(event.end_lsn)
             wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
+        original(self, event)
 
     streaming.StreamLoop._take = take
 
