@@ -12,6 +12,7 @@ from typing import Protocol
 
 from changelog.capture.tables import CapturedTables
 from changelog.contract.change import Change, Tombstone, Truncate, Upsert, records_of
+from changelog.contract.codec import RowCodec
 from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of
@@ -100,7 +101,7 @@ class RecordWriter:
         for record in records_of(change):
             key = codec.encode_key(record.key)
             if not self._on_log(topic, key, position):
-                value = self._value(change.relation, record)
+                value = self._value(codec, record)
                 if value is not None or isinstance(record, Tombstone):
                     headers = encode_headers(position, record.op, ts_us)
                     self._log.produce(topic, key, value, headers)
@@ -117,16 +118,16 @@ class RecordWriter:
         last = self._written.get(topic, {}).get(partition_of(key, self._partitions[topic]))
         return last is not None and position <= last
 
-    def _value(self, relation: Relation, record: Upsert | Tombstone) -> bytes | None:
+    def _value(self, codec: RowCodec, record: Upsert | Tombstone) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
         row = record.row
         if UNCHANGED in row:
-            completed = self._completed(relation, record.key, row)
+            completed = self._completed(codec.relation, record.key, row)
             if completed is None:
                 return None
             row = completed
-        return self._tables.codec(relation).encode_value(row)
+        return codec.encode_value(row)
 
     def _completed(self, relation: Relation, key: KeyRow, row: Row) -> Row | None:
         """Fill in unchanged TOAST values; None when the row is gone.
