@@ -110,6 +110,14 @@ def ended(processes: Collection[psutil.Process], timeout_seconds: float) -> bool
     return wait_until(lambda: not any(_runs(each) for each in processes), timeout_seconds)
 
 
+def stopped(processes: Collection[psutil.Process], timeout_seconds: float) -> bool:
+    """Wait until SIGSTOP has stopped all `processes`; say whether it did in time.
+
+    The signal only asks: a process of many threads stops some time after `kill` returned.
+    """
+    return wait_until(lambda: all(_is_stopped(each) for each in processes), timeout_seconds)
+
+
 def stray(directories: Collection[Path], executable: str) -> list[psutil.Process]:
     """Return processes called `executable` that work in one of `directories`.
 
@@ -133,6 +141,13 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -29,6 +29,7 @@ from changelog.stack.process import (
     read_mark,
     send,
     spawn,
+    stopped,
     stray,
     wait_until,
     write_mark,
@@ -37,6 +38,7 @@ from changelog.stack.process import (
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 _KILL_SECONDS = 10.0
+_PAUSE_SECONDS = 10.0
 _PORT_SECONDS = 3.0  # the kernel may close the sockets of a killed JVM a little later
 _TAIL_LINES = 12
 _FACT_LINES = 200
@@ -157,12 +159,15 @@ class Server(ABC):
             ended(members, _KILL_SECONDS)
 
     def pause(self) -> None:
-        """Freeze the server: connections stay open and nothing answers."""
-        self._send_all(signal.SIGSTOP)
+        """Freeze the server: connections stay open and nothing answers. It is frozen on return."""
+        members = self._members()
+        send(members, signal.SIGSTOP)
+        if not stopped(members, _PAUSE_SECONDS):
+            raise StackError(f"{self.name} did not stop on SIGSTOP in {_PAUSE_SECONDS} s")
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        self._send_all(signal.SIGCONT)
+        send(self._members(), signal.SIGCONT)
 
     def __enter__(self) -> Self:
         """Start the server."""
@@ -197,11 +202,11 @@ class Server(ABC):
         mark = read_mark(self._mark_path)
         return mark.process() if mark else None
 
-    def _send_all(self, sign: signal.Signals) -> None:
+    def _members(self) -> list[psutil.Process]:
         process = self._process()
         if process is None:
             raise StackError(f"{self.name} does not run")
-        send(family(process), sign)
+        return family(process)
 
     def _start_process(self) -> int:
         make_directory(self.directory)
