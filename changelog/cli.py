@@ -19,6 +19,17 @@ from changelog.capture.status import capture_status, drop_slot_of
 from changelog.config import BROKERS, SOURCE, load_project
 from changelog.contract.errors import ConfigurationError
 from changelog.edge import console, print_json, run_app, stop_on_signals
+from changelog.options import (
+    BrokerOption,
+    DebugOption,
+    JsonOption,
+    PostgresOption,
+    PrefixOption,
+    ProjectOption,
+    RegistryOption,
+    SlotOption,
+    line_overrides,
+)
 from changelog.stack.cli import app as stack_app
 
 app = typer.Typer(
@@ -30,25 +41,6 @@ app = typer.Typer(
 slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_help=True)
 app.add_typer(stack_app, name="stack")
 app.add_typer(slot_app, name="slot")
-
-ProjectOption = Annotated[
-    Path, typer.Option("--project", help="Folder with changelog.toml; it may be missing.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")]
-PostgresOption = Annotated[
-    str | None, typer.Option("--postgres", help="The source: a libpq URI or key=value string.")
-]
-BrokerOption = Annotated[str | None, typer.Option("--broker", help="Kafka brokers, host:port,….")]
-RegistryOption = Annotated[
-    str | None, typer.Option("--schema-registry", help="URL of the schema registry.")
-]
-SlotOption = Annotated[
-    str | None, typer.Option("--slot", help="Replication slot; also names the publication.")
-]
-PrefixOption = Annotated[
-    str | None, typer.Option("--topic-prefix", help="Put before each topic, with a dot.")
-]
 
 
 @app.command(
@@ -91,11 +83,13 @@ def capture(
     settings = load_project(
         project,
         overrides={
-            "postgres.dsn": postgres,
-            "kafka.brokers": broker,
-            "registry.url": schema_registry,
-            "capture.slot": slot,
-            "capture.topic_prefix": topic_prefix,
+            **line_overrides(
+                postgres=postgres,
+                broker=broker,
+                schema_registry=schema_registry,
+                slot=slot,
+                topic_prefix=topic_prefix,
+            ),
             "capture.tables": _patterns(tables),
             "capture.exclude": _patterns(exclude),
             "capture.partitions": partitions,
@@ -130,13 +124,13 @@ def status(
     """Show the slot, its lag, and the age of the last frontier."""
     settings = load_project(
         project,
-        overrides={
-            "postgres.dsn": postgres,
-            "kafka.brokers": broker,
-            "registry.url": schema_registry,
-            "capture.slot": slot,
-            "capture.topic_prefix": topic_prefix,
-        },
+        overrides=line_overrides(
+            postgres=postgres,
+            broker=broker,
+            schema_registry=schema_registry,
+            slot=slot,
+            topic_prefix=topic_prefix,
+        ),
         needs=[SOURCE, BROKERS],
     )
     found = capture_status(settings)
@@ -158,7 +152,7 @@ def slot_drop(
 
     The next `changelog capture` takes a fresh snapshot under a new epoch.
     """
-    overrides = {"postgres.dsn": postgres, "capture.slot": slot}
+    overrides = line_overrides(postgres=postgres, slot=slot)
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
     if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
         raise ConfigurationError("not dropped", hint="--yes does not ask")

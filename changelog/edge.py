@@ -66,12 +66,26 @@ def run_app(app: typer.Typer, name: str) -> None:
         raise SystemExit(130) from None
 
 
+def one_line(error: Exception) -> str:
+    """Give an error's text on one line and without secrets."""
+    return redacted(" ".join(str(error).split()))
+
+
+def tell(line: str) -> None:
+    """Write one line on standard error as it is, however narrow the terminal is."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_error(error: ChangelogError) -> None:
+    """Say an error in one line on standard error."""
+    tell(f"error: {one_line(error)}")
+
+
 def report_error(error: ChangelogError) -> None:
     """Say an error in one line on standard error, and as JSON when that was asked for."""
-    text = redacted(str(error)).replace("\n", " ")
-    print(f"error: {text}", file=sys.stderr)
+    say_error(error)
     if "--json" in sys.argv:
-        print_json({"error": text, "exit_code": error.exit_code})
+        print_json({"error": one_line(error), "exit_code": error.exit_code})
 
 
 def print_json(value: object) -> None:

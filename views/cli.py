@@ -20,14 +20,22 @@ from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.errors import ChangelogError, ConfigurationError
-from changelog.edge import console, print_json, run_app, stop_on_signals
+from changelog.edge import (
+    console,
+    one_line,
+    print_json,
+    run_app,
+    say_error,
+    stop_on_signals,
+    tell,
+)
 from views.catalog import Catalog
 from views.config import RebuildSettings, VerifyMode
 from views.history import PUBLISHED, History, HistoryRow, last_states
 from views.plan import plan_view, planned
 from views.progress import Stages
 from views.rebuild import Outcome, Rebuild
-from views.report import ViewResult, catalog_table, history_table, one_line, results_table
+from views.report import ViewResult, catalog_table, history_table, results_table
 from views.rollback import roll_back
 from views.served import served_of
 from views.spec import ViewSpec, short_name
@@ -123,7 +131,7 @@ def rebuild_view(
     except ChangelogError as error:
         if debug or not (as_json and names):
             raise
-        _say(error)
+        say_error(error)
         _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
         raise typer.Exit(error.exit_code) from None
 
@@ -150,7 +158,7 @@ def _work(
         traceback.print_exception(outcome.error)
     _print_results(outcome.results, as_json=as_json)
     if outcome.error is not None:
-        _say(outcome.error)
+        say_error(outcome.error)
         raise typer.Exit(outcome.error.exit_code)
 
 
@@ -180,7 +188,7 @@ def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome
 def _cancel_jobs() -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - slow, and only here
 
-    _tell("stopping: removing what was built")
+    tell("stopping: removing what was built")
     context = SparkContext._active_spark_context
     if context is not None:
         context.cancelAllJobs()
@@ -196,11 +204,11 @@ def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool
             print_json(found.to_json())
         else:
             for line in found.lines():
-                _tell(line)
+                tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        _tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
-        _tell(f"verdict: {plan.cut.verdict}")
+        tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        tell(f"verdict: {plan.cut.verdict}")
     plan.cut.verdict.require()
 
 
@@ -229,7 +237,7 @@ def _serving(project: Path) -> dict[str, HistoryRow]:
     try:
         rows = History(load_project(project, needs=[]).warehouse).rows()
     except ConfigurationError as error:
-        _tell(f"what is published is not shown: {one_line(error)}")
+        tell(f"what is published is not shown: {one_line(error)}")
         return {}
     return {row.view: row for row in rows if row.state == PUBLISHED}
 
@@ -255,16 +263,6 @@ def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
         if report.verified is not True:
             console.print(report.render())
     _show(results_table(results))
-
-
-def _say(error: ChangelogError) -> None:
-    """Say an error in one line on standard error; the JSON objects of the views hold it too."""
-    _tell(f"error: {one_line(error)}")
-
-
-def _tell(line: str) -> None:
-    """Write one line as it is, however narrow the terminal is."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _show(table: Table) -> None:

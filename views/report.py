@@ -11,7 +11,7 @@ from rich.table import Table
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.frontier import Frontier
-from changelog.contract.secret import redacted
+from changelog.edge import one_line
 from views.history import HistoryRow
 from views.spec import ViewSpec, short_name
 from views.verify.report import VerifyReport
@@ -106,11 +106,6 @@ class ViewResult:
             sinks=self.sinks,
             note=one_line(self.error) if self.error is not None else "",
         )
-
-
-def one_line(error: Exception) -> str:
-    """Give an error's text on one line and without secrets."""
-    return redacted(" ".join(str(error).split()))
 
 
 def moment(ts_us: int) -> datetime:

@@ -11,7 +11,7 @@ import psycopg2
 from psycopg2 import errorcodes, sql
 from psycopg2.extras import LogicalReplicationConnection
 
-from changelog.contract.errors import ConfigurationError, SlotError
+from changelog.contract.errors import ConfigurationError, SlotError, SourceError
 from changelog.contract.lsn import Lsn
 from changelog.source.connect import (
     Connection,
@@ -33,6 +33,24 @@ SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_f
 
 class SlotBusyError(SlotError):
     """Another process reads the slot now; it may be a dying one of our own."""
+
+
+_REFUSALS: dict[str, tuple[type[SlotError], str]] = {
+    errorcodes.DUPLICATE_OBJECT: (SlotError, "drop it, or use another name"),
+    errorcodes.CONFIGURATION_LIMIT_EXCEEDED: (
+        SlotError,
+        "drop an unused slot, or raise max_replication_slots",
+    ),
+    errorcodes.OBJECT_IN_USE: (
+        SlotBusyError,
+        "end the other capture, or give this one its own slot",
+    ),
+    errorcodes.UNDEFINED_OBJECT: (SlotError, "a new slot needs a fresh snapshot"),
+    errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE: (
+        SlotError,
+        "drop the slot; a new one needs a fresh snapshot",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +141,7 @@ def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnap
         row = cursor.fetchone()
     except psycopg2.Error as error:
         connection.close()
-        raise _create_error(error, slot) from error
+        raise slot_error(error, f'cannot create the slot "{slot}"') from error
     assert row is not None  # noqa: S101 - the command always gives one row
     return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
 
@@ -140,19 +158,7 @@ def keep_slot(connection: Connection, temporary: str, slot: str) -> None:
                 "SELECT pg_copy_logical_replication_slot(%s, %s, false)", (temporary, slot)
             )
     except psycopg2.Error as error:
-        raise _create_error(error, slot) from error
-
-
-def _create_error(error: psycopg2.Error, slot: str) -> Exception:
-    what = f'cannot create the slot "{slot}"'
-    said = (error.diag.message_primary or str(error)).strip()
-    if error.pgcode == errorcodes.DUPLICATE_OBJECT:
-        return SlotError(f"{what}: it exists", hint="drop it, or use another name")
-    if error.pgcode == errorcodes.CONFIGURATION_LIMIT_EXCEEDED:
-        return SlotError(
-            f"{what}: {said}", hint="drop an unused slot, or raise max_replication_slots"
-        )
-    return source_error(error, what)
+        raise slot_error(error, f'cannot create the slot "{slot}"') from error
 
 
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
@@ -220,9 +226,13 @@ def drop_slot(connection: Connection, slot: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     except psycopg2.Error as error:
-        said = (error.diag.message_primary or str(error)).strip()
-        if error.pgcode == errorcodes.OBJECT_IN_USE:
-            raise SlotBusyError(f"{what}: {said}", hint="end its reader first") from error
-        if error.pgcode == errorcodes.UNDEFINED_OBJECT:
-            raise SlotError(f"{what}: it does not exist") from error
-        raise source_error(error, what, lost=bool(connection.closed)) from error
+        raise slot_error(error, what, lost=bool(connection.closed)) from error
+
+
+def slot_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> SourceError:
+    """Turn an error of a slot's command into ours; arguments as for `source_error`."""
+    kind, hint = _REFUSALS.get(error.pgcode or "", (None, ""))
+    if kind is None:
+        return source_error(error, what, lost=lost)
+    said = (error.diag.message_primary or str(error)).strip()
+    return kind(f"{what}: {said}", hint=hint)

@@ -8,16 +8,16 @@ from types import TracebackType
 from typing import Self
 
 import psycopg2
-from psycopg2 import errorcodes, sql
+from psycopg2 import sql
 from psycopg2.extensions import quote_ident
 
-from changelog.contract.errors import ProtocolError, SlotError
+from changelog.contract.errors import ProtocolError
 from changelog.contract.headers import POSTGRES_EPOCH_US
 from changelog.contract.lsn import Lsn
-from changelog.source.connect import connect_replication, source_error
+from changelog.source.connect import connect_replication
 from changelog.source.libpq import CopyBoth
 from changelog.source.pgoutput import PLUGIN_OPTIONS
-from changelog.source.slot import SlotBusyError
+from changelog.source.slot import slot_error
 
 _DATA, _KEEPALIVE = ord("w"), ord("k")
 _DATA_HEADER = 25  # letter, start and end of the WAL, clock
@@ -72,7 +72,7 @@ class ReplicationStream:
             self._start(slot, publication, start_lsn)
         except psycopg2.Error as error:
             self._connection.close()
-            raise _start_error(error, slot) from error
+            raise slot_error(error, f'cannot read the slot "{slot}"') from error
         self._copy = CopyBoth(self._connection)
         self._last_status = 0.0
         self.send_status(force=True)
@@ -163,17 +163,3 @@ class ReplicationStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _start_error(error: psycopg2.Error, slot: str) -> Exception:
-    what = f'cannot read the slot "{slot}"'
-    said = (error.diag.message_primary or str(error)).strip()
-    if error.pgcode == errorcodes.OBJECT_IN_USE:
-        return SlotBusyError(
-            f"{what}: {said}", hint="end the other capture, or give this one its own slot"
-        )
-    if error.pgcode == errorcodes.UNDEFINED_OBJECT:
-        return SlotError(f"{what}: {said}", hint="a new slot needs a fresh snapshot")
-    if error.pgcode == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE:
-        return SlotError(f"{what}: {said}", hint="drop the slot; a new one needs a fresh snapshot")
-    return source_error(error, what)

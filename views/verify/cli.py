@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +12,17 @@ from rich.table import Table
 from changelog.config import Project, load_project
 from changelog.contract.errors import ConfigurationError, RefutedError
 from changelog.contract.relation import TableName
+from changelog.edge import console, print_json
+from changelog.options import (
+    BrokerOption,
+    JsonOption,
+    PostgresOption,
+    PrefixOption,
+    ProjectOption,
+    RegistryOption,
+    SlotOption,
+    line_overrides,
+)
 from views.verify.report import VerifyReport
 from views.verify.source import SourceRequest, verify_source
 
@@ -25,18 +34,16 @@ def verify(
         list[str] | None,
         typer.Argument(help="Tables, as table or schema.table; all captured ones when left out."),
     ] = None,
-    project: Annotated[Path, typer.Option(help="Folder with changelog.toml.")] = Path(),
-    postgres: Annotated[str | None, typer.Option(help="Connection string of the source.")] = None,
-    broker: Annotated[str | None, typer.Option(help="Kafka brokers, host:port,…")] = None,
-    schema_registry: Annotated[str | None, typer.Option(help="Schema registry's URL.")] = None,
-    slot: Annotated[str | None, typer.Option(help="Capture's replication slot.")] = None,
-    topic_prefix: Annotated[str | None, typer.Option(help="Prefix of the topics.")] = None,
+    project: ProjectOption = Path(),
+    postgres: PostgresOption = None,
+    broker: BrokerOption = None,
+    schema_registry: RegistryOption = None,
+    slot: SlotOption = None,
+    topic_prefix: PrefixOption = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
     ] = 60.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare the log with PostgreSQL, row by row at one LSN, while both go on.
 
@@ -44,19 +51,18 @@ def verify(
     """
     settings = load_project(
         project,
-        overrides={
-            "postgres.dsn": postgres,
-            "kafka.brokers": broker,
-            "registry.url": schema_registry,
-            "capture.slot": slot,
-            "capture.topic_prefix": topic_prefix,
-        },
+        overrides=line_overrides(
+            postgres=postgres,
+            broker=broker,
+            schema_registry=schema_registry,
+            slot=slot,
+            topic_prefix=topic_prefix,
+        ),
     )
-    console = Console(stderr=True)
     request = _request(settings, tuple(_table_name(text) for text in tables or ()), timeout)
     reports = verify_source(request, say=lambda text: console.print(text, style="dim"))
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(reports), ensure_ascii=False) + "\n")
+        print_json(_as_json(reports))
     else:
         _show(reports)
     refuted = [report for report in reports if report.verified is False]
@@ -106,7 +112,7 @@ def _as_json(reports: tuple[VerifyReport, ...]) -> dict[str, object]:
 
 
 def _show(reports: tuple[VerifyReport, ...]) -> None:
-    console = Console()
+    out = Console()
     table = Table(title="The log against PostgreSQL")
     for name in ("table", "verdict"):
         table.add_column(name)
@@ -121,7 +127,7 @@ def _show(reports: tuple[VerifyReport, ...]) -> None:
             f"{report.mismatches:,}",
             f"{report.seconds:.1f}",
         )
-    console.print(table)
+    out.print(table)
     for report in reports:
         if report.differences or report.notes:
-            console.print(report.render())
+            out.print(report.render())
