@@ -1,25 +1,31 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: demo test unit integration notebooks lint type imports docs check lock help clean
+.PHONY: demo test unit integration notebooks downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
+# Two test processes, each with servers and a Spark session of its own: most tests wait.
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export PYTHON
 
 demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
-test: lint type imports ## Everything: checks, then all tests on real servers; what CI runs
-	@$(BIN)/python -m pytest $(ARGS)
+test: lint type imports downloads ## Everything: checks, then all tests on real servers; what CI runs
+	@$(PYTEST) $(ARGS)
 
 unit: lint type imports ## Checks, unit and property tests; no servers, under a minute
-	@$(BIN)/python -m pytest tests/unit tests/property $(ARGS)
+	@$(PYTEST) tests/unit tests/property $(ARGS)
 
-integration: $(READY) ## Tests on real PostgreSQL, Kafka, registry, search and cache
-	@$(BIN)/python -m pytest tests/integration tests/conformance $(ARGS)
+integration: downloads ## Tests on real PostgreSQL, Kafka, registry, search and cache
+	@$(PYTEST) tests/integration tests/conformance $(ARGS)
 
-notebooks: $(READY) ## Execute every notebook
+notebooks: downloads ## Execute every notebook
 	@$(BIN)/python -m pytest tests/notebooks $(ARGS)
+
+downloads: $(READY) ## Fetch what the servers and Spark need; a second run fetches nothing
+	@$(BIN)/changelog stack fetch
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check .

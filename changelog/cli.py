@@ -7,11 +7,14 @@ Commands of later stages (`verify`, `demo`, `init`) join through the entry-point
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
@@ -32,7 +35,37 @@ from changelog.options import (
 )
 from changelog.stack.cli import app as stack_app
 
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+
+class _WithJoined(TyperGroup):
+    """A group whose further commands are loaded when they are named, and for `--help`."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return [*super().list_commands(ctx), *sorted(_joined())]
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        entry = _joined().get(cmd_name)
+        return super().get_command(ctx, cmd_name) if entry is None else _loaded(entry)
+
+
+@cache
+def _joined() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="changelog.commands")}
+
+
+@cache
+def _loaded(entry: EntryPoint) -> Command:
+    found: Callable[..., None] | typer.Typer = entry.load()
+    if not isinstance(found, typer.Typer):
+        command, found = found, typer.Typer(add_completion=False)
+        found.command(name=entry.name)(command)
+    return get_command(found)
+
+
 app = typer.Typer(
+    cls=_WithJoined,
     help="PostgreSQL changes on compacted Kafka topics, replayable for ever.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -160,16 +193,6 @@ def slot_drop(
     console.print(f'slot "{settings.slot}" is dropped')
 
 
-def _join_commands() -> None:
-    for entry in sorted(entry_points(group="changelog.commands"), key=lambda e: e.name):
-        command: Callable[..., None] | typer.Typer = entry.load()
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=entry.name)
-        else:
-            app.command(name=entry.name)(command)
-
-
 def main() -> None:
     """Run the command line."""
-    _join_commands()
     run_app(app, "changelog")

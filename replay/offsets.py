@@ -65,6 +65,7 @@ def _is_passing(error: BaseException) -> bool:
     return isinstance(cause, KafkaError) and cause.code() in {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,  # librdkafka's word for partitions without a leader
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,

@@ -37,7 +37,8 @@ class SessionSettings:
         shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
             Spark's own default elsewhere.
         ui: whether Spark serves its status pages.
-        extra: further settings by Spark's names; they win over ours.
+        extra: further settings by Spark's names; they win over ours, but options for Java
+            stand beside ours.
     """
 
     master: str = "local[*]"
@@ -109,7 +110,16 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
     if settings.warehouse is not None:
         ours["spark.sql.warehouse.dir"] = settings.warehouse
-    return {**ours, **settings.extra}
+    return {**ours, **settings.extra, **_java_options(ours, settings.extra)}
+
+
+def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """Put the user's options for Java behind ours, which UTC depends on."""
+    return {
+        name: f"{ours[name]} {extra[name]}"
+        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+        if name in ours and name in extra
+    }
 
 
 def prepare_environment(master: str) -> None:

@@ -45,6 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator[SparkSession]:
     """The one Spark session of the run."""
     from replay.session import SessionSettings, session
+    from tests.support.captured_project import SHORT_LIVED
 
     made = session(
         SessionSettings(
@@ -52,6 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
             app_name="tests",
             warehouse=str(tmp_path_factory.mktemp("warehouse")),
             shuffle_partitions=2,
+            extra={"spark.driver.extraJavaOptions": SHORT_LIVED},
         )
     )
     yield made

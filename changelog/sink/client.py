@@ -30,6 +30,8 @@ _AWAY = {
     KafkaError._MSG_TIMED_OUT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
+    # How librdkafka says that no partition has a leader, as while a broker registers again.
+    KafkaError._NOENT,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -1,4 +1,4 @@
-"""The commands `changelog stack up|down|status|logs`."""
+"""The commands `changelog stack up|down|status|logs|fetch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from changelog.contract.errors import ConfigurationError
+from changelog.stack.artifacts import ALL
 from changelog.stack.endpoints import Endpoints
+from changelog.stack.fetch import resolve
 from changelog.stack.stack import PartStatus, Stack
 
 app = typer.Typer(
@@ -65,6 +67,12 @@ def up(
         typer.echo(endpoints.to_json())
     else:
         Console().print(_endpoint_table(endpoints))
+
+
+@app.command()
+def fetch() -> None:
+    """Download what the servers and Spark need, once; the cache is shared by all projects."""
+    resolve(ALL)
 
 
 @app.command()

@@ -18,6 +18,7 @@ NOWHERE = "127.0.0.1:1"
         KafkaError._TIMED_OUT,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,
         KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ],
 )
