@@ -23,6 +23,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
+_LONG_FIRST = ("notebook", "slow", "spark", "services")
 _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
 
 
@@ -39,6 +40,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks |= {_MARK_OF_FIXTURE.get(name) for name in getattr(item, "fixturenames", ())}
         for mark in sorted(mark for mark in marks if mark):
             item.add_marker(mark)
+    # Long modules first: what is left at the end of a run should be small enough to share out.
+    ranks: dict[Path, int] = {}
+    for item in items:
+        ranks[item.path] = min(ranks.get(item.path, len(_LONG_FIRST)), _rank(item))
+    items.sort(key=lambda item: ranks[item.path])
+
+
+def _rank(item: pytest.Item) -> int:
+    found = (rank for rank, mark in enumerate(_LONG_FIRST) if item.get_closest_marker(mark))
+    return min(found, default=len(_LONG_FIRST))
 
 
 @pytest.fixture(scope="session")
