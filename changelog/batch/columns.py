@@ -87,7 +87,7 @@ def _table_of(kind: ColumnType) -> Callable[[Fields], Table] | None:
 
 
 def _integers(fields: Fields) -> Table:
-    return tables_of_longs(_numbers(fields.strings().cast(pa.int64())))
+    return tables_of_longs(_numbers(fields.strings().cast(pa.int64()), np.int64))
 
 
 def _floats(fields: Fields) -> Table:
@@ -125,7 +125,7 @@ def _booleans(fields: Fields) -> Table:
 def _dates(fields: Fields) -> Table:
     odd = (fields.size != _DATE_TEXT) & ~fields.null
     days = fields.without(odd).strings().cast(pa.date32()).cast(pa.int32())
-    return tables_of_longs(_patched(fields, _numbers(days), odd, days_of))
+    return tables_of_longs(_patched(fields, _numbers(days, np.int64), odd, days_of))
 
 
 def _timestamps(fields: Fields) -> Table:
@@ -145,7 +145,7 @@ def _moments(fields: Fields, zone: int) -> Table:
         plain &= (fields.byte_at(-1) == _ZERO) & (fields.byte_at(-2) == _ZERO)
     odd = ~plain & ~fields.null
     micros = fields.without(odd).strings(cut=zone).cast(pa.timestamp("us")).cast(pa.int64())
-    return tables_of_longs(_patched(fields, _numbers(micros), odd, micros_of))
+    return tables_of_longs(_patched(fields, _numbers(micros, np.int64), odd, micros_of))
 
 
 def _patched(fields: Fields, values: Places, odd: Mask, slow: Callable[[bytes], int]) -> Places:
@@ -158,7 +158,7 @@ def _patched(fields: Fields, values: Places, odd: Mask, slow: Callable[[bytes], 
     return values
 
 
-def _numbers(values: pa.Array, kind: type[Number] = np.int64) -> NDArray[Number]:
+def _numbers(values: pa.Array, kind: type[Number]) -> NDArray[Number]:
     filled = pc.fill_null(values, 0) if values.null_count else values
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=kind)
 
