@@ -8,6 +8,8 @@ READY := .venv/.ready
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export PYTHON
+# The tests start hundreds of processes, which should not compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)

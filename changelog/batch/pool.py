@@ -73,7 +73,9 @@ class Pool:
         pool = pa.Array.from_buffers(
             pa.binary(), len(spans) - 1, [None, pa.py_buffer(spans), pa.py_buffer(data)]
         )
-        taken = pool.take(pa.array(wanted.ravel()))
+        taken = pool.take(
+            pa.Array.from_buffers(pa.int32(), wanted.size, [None, pa.py_buffer(wanted)])
+        )
         _, offsets, content = taken.buffers()
         ends = np.frombuffer(offsets, dtype=np.int32)[:: len(columns)][: rows + 1].tolist()
         raw = content.to_pybytes()

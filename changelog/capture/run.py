@@ -16,7 +16,7 @@ from contextlib import closing
 from rich.console import Console
 
 from changelog.capture.report import CaptureReport
-from changelog.capture.seed import Surroundings
+from changelog.capture.seed import Surroundings, reach_nothing
 from changelog.capture.session import CaptureSession
 from changelog.config import Project
 from changelog.contract.errors import UnavailableError
@@ -32,10 +32,6 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 15.0
 BUSY_S = 10.0
 _NAP_S = 0.1
-
-
-def reach_nothing(_point: str) -> None:
-    """Stand in for a crash point outside of tests."""
 
 
 class CaptureRun:

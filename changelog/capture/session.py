@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ground import Ground, survey
-from changelog.capture.seed import Seed, Surroundings, take_snapshot
+from changelog.capture.seed import Seed, Surroundings, reach_nothing, take_snapshot
 from changelog.capture.start import Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.writer import RecordWriter
@@ -180,17 +181,27 @@ class CaptureSession:
                 dead_keys=lambda topic, since: ground.dead_keys(producer, topic, since),
                 hold_until=progress.hold_until,
             )
+            assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
+            reach = self._around.reach
             loop = StreamLoop(
                 stream=stream,
-                assembler=Assembler(ground.catalogue.resolver(ground.relations.values())),
+                assembler=assembler,
                 writer=writer,
+                bulk=BulkWriter(
+                    assembler=assembler,
+                    writer=writer,
+                    tables=ground.tables,
+                    producer=producer,
+                    epoch=seed.epoch,
+                    reach=None if reach is reach_nothing else reach,
+                ),
                 producer=producer,
                 progress=progress,
                 cutter=self._cutter(ground, producer, seed),
                 report=self._around.report,
                 interval_s=self._capture.frontier_interval_ms / 1000,
                 nudge=lambda: _nudge(ground.connection),
-                reach=self._around.reach,
+                reach=reach,
             )
             log.info("streaming from %s", seed.lsn)
             loop.run(until, self._around.stop)

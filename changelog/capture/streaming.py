@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import groupby
 
+from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
 from changelog.capture.report import CaptureReport
 from changelog.capture.writer import RecordWriter
@@ -34,6 +36,7 @@ class StreamLoop:
         stream: ReplicationStream,
         assembler: Assembler,
         writer: RecordWriter,
+        bulk: BulkWriter,
         producer: LogProducer,
         progress: Progress,
         cutter: Cutter,
@@ -47,7 +50,8 @@ class StreamLoop:
         Args:
             stream: the replication connection.
             assembler: messages to events.
-            writer: changes to records.
+            writer: changes to records, one by one.
+            bulk: changes to records, many at once.
             producer: where the records go.
             progress: decides about frontiers and acknowledgement.
             cutter: writes a frontier.
@@ -59,6 +63,7 @@ class StreamLoop:
         self._stream = stream
         self._assembler = assembler
         self._writer = writer
+        self._bulk = bulk
         self._producer = producer
         self._progress = progress
         self._cutter = cutter
@@ -80,9 +85,11 @@ class StreamLoop:
             self._nudge()  # an idle server would keep the last bytes to itself for seconds
         while not stop():
             payloads = self._stream.poll(POLL_S)
-            for payload in payloads:
-                for event in self._assembler.add(decode(payload)):
-                    self._take(event)
+            behind = last_commit(payloads)
+            self._write(payloads[:behind])
+            if behind < len(payloads):
+                self._advance(idle=False)  # a frontier has no place inside the rest
+                self._write(payloads[behind:])
             self._producer.poll()
             self._advance(idle=not payloads)
             if until is not None:
@@ -90,6 +97,39 @@ class StreamLoop:
                     return
                 self._nudge_when_silent(heard=bool(payloads))
         self._cut()
+
+    def _write(self, payloads: list[bytes]) -> None:
+        if not is_bulk(payloads):
+            self._write_each(payloads)
+            return
+        for plain, group in groupby(payloads, is_plain):
+            run = list(group)
+            if not (plain and is_bulk(run) and self._write_bulk(run)):
+                self._write_each(run)
+
+    def _write_each(self, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            for event in self._assembler.add(decode(payload)):
+                self._take(event)
+
+    def _write_bulk(self, payloads: list[bytes]) -> bool:
+        """Write a run at once; False when it has to be taken message by message."""
+        try:
+            taken = self._bulk.take(payloads)
+        except NotInBulkError:
+            return False
+        last = taken.last
+        self._began = Began(last.commit_lsn, last.ts_us, last.xid)
+        if taken.end_lsn is not None:
+            self._progress.committed(taken.end_lsn)
+        if taken.is_open:
+            self._progress.began()
+        self._report.records += taken.records
+        self._report.changes += taken.changes
+        self._report.transactions += taken.commits
+        for _ in range(taken.commits):
+            self._reach("transaction produced")
+        return True
 
     def _take(self, event: Event) -> None:
         match event:
@@ -138,3 +178,11 @@ class StreamLoop:
         elif now - self._last_heard > NUDGE_S:
             self._last_heard = now
             self._nudge()
+
+
+def last_commit(payloads: list[bytes]) -> int:
+    """Give the place behind the last message that ends a transaction, or 0."""
+    for place in range(len(payloads), 0, -1):
+        if payloads[place - 1][:1] == b"C":
+            return place
+    return 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from changelog.batch.rows import BatchCodec
 from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.relation import Relation, TableName
@@ -12,6 +14,13 @@ from changelog.contract.schema import key_schema, read_schema, value_schema
 from changelog.sink.registry import Registry
 
 log = logging.getLogger("changelog.capture")
+
+
+@dataclass(frozen=True, slots=True)
+class _Codecs:
+    relation: Relation
+    rows: RowCodec
+    batches: BatchCodec
 
 
 class CapturedTables:
@@ -33,7 +42,7 @@ class CapturedTables:
         self._registry = registry
         self._backfilled = backfilled
         self.topics = dict(topics)
-        self._codecs: dict[Relation, RowCodec] = {}
+        self._codecs: dict[int, _Codecs] = {}
         self._said: set[tuple[TableName, str]] = set()
 
     def topic(self, relation: Relation) -> str:
@@ -72,11 +81,23 @@ class CapturedTables:
 
     def codec(self, relation: Relation) -> RowCodec:
         """Give the codec of a relation version; the first call registers its schemas."""
-        found = self._codecs.get(relation)
-        if found is None:
+        return self._codecs_of(relation).rows
+
+    def batch_codec(self, relation: Relation) -> BatchCodec:
+        """Give the codec of many rows of a relation version; else as `codec`."""
+        return self._codecs_of(relation).batches
+
+    def _codecs_of(self, relation: Relation) -> _Codecs:
+        # By identity: a row's relation is the one object that the stream last described.
+        found = self._codecs.get(id(relation))
+        if found is None or found.relation is not relation:
             ids = self.schema_ids(relation, fresh=False)
-            found = RowCodec(relation, key_schema_id=ids.key, value_schema_id=ids.value)
-            self._codecs[relation] = found
+            found = _Codecs(
+                relation,
+                RowCodec(relation, key_schema_id=ids.key, value_schema_id=ids.value),
+                BatchCodec(relation, ids),
+            )
+            self._codecs[id(relation)] = found
         return found
 
     def _check_version(self, relation: Relation, topic: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from changelog.capture.tables import CapturedTables
-from changelog.contract.change import Change, Tombstone, Truncate, Upsert, records_of
+from changelog.contract.change import Change, RowChange, Tombstone, Truncate, Upsert, records_of
 from changelog.contract.codec import RowCodec
 from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
@@ -108,6 +108,29 @@ class RecordWriter:
                     count += 1
             position = position._replace(sequence=position.sequence + 1)
         return count
+
+    def all_new(self, topic: str, first: Position) -> bool:
+        """Tell whether every record of a topic from a position on is alive and not on the log."""
+        floor = self.since.get(topic)
+        if floor is not None and first < floor:
+            return False
+        if self._catch_up_until is not None and first > self._catch_up_until:
+            self._catch_up_until = None
+        return self._catch_up_until is None
+
+    def encoded(self, change: RowChange) -> list[tuple[bytes, bytes | None, Op, int]]:
+        """Give the records of a change without writing them: key, value, op, step in sequence.
+
+        Raises:
+            EncodeError: a value has no exact form on the log.
+        """
+        codec = self._tables.codec(change.relation)
+        found = []
+        for step, record in enumerate(records_of(change)):
+            value = self._value(codec, record)
+            if value is not None or isinstance(record, Tombstone):
+                found.append((codec.encode_key(record.key), value, record.op, step))
+        return found
 
     def _on_log(self, topic: str, key: bytes, position: Position) -> bool:
         if self._catch_up_until is None:

@@ -6,8 +6,9 @@ what matters reaches the user as an error or as one line of our own log.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +23,7 @@ from changelog.contract.errors import (
 from changelog.contract.secret import redacted
 
 REQUEST_S = 15.0
+WAIT_S = 0.2
 T = TypeVar("T")
 
 _AWAY = {
@@ -65,6 +67,12 @@ def is_passing(error: KafkaError) -> bool:
     return error.code() in _AWAY | _SESSION_LOST or error.retriable()
 
 
+def is_missing(error: BaseException | None) -> bool:
+    """Tell whether an error of confluent-kafka says that there is no such topic."""
+    inner = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return isinstance(inner, KafkaError) and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
 def log_error(error: KafkaException | KafkaError, what: str, *, hint: str = "") -> LogError:
     """Turn an error of confluent-kafka into ours, by whether waiting may help."""
     inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
@@ -100,16 +108,23 @@ def admin_client(kafka: KafkaConnection) -> AdminClient:
     return make_client(AdminClient, kafka.client_config())
 
 
-def answered(future: Future[T], what: str) -> T:
-    """Wait for an answer of the broker.
+def nothing() -> None:
+    """Stand in for a caller that needs nothing while it waits."""
+
+
+def answered(future: Future[T], what: str, on_wait: Callable[[], None] = nothing) -> T:
+    """Wait for an answer of the broker; `on_wait` is called again and again meanwhile.
 
     Raises:
         UnavailableLogError: it does not answer.
         LogError: it refuses.
     """
+    deadline = time.monotonic() + 2 * REQUEST_S
+    while not wait([future], timeout=WAIT_S).done:
+        on_wait()
+        if time.monotonic() > deadline:
+            raise UnavailableLogError(f"{what}: no answer from the brokers")
     try:
-        return future.result(timeout=2 * REQUEST_S)
+        return future.result()
     except KafkaException as error:
         raise log_error(error, what) from error
-    except TimeoutError as error:
-        raise UnavailableLogError(f"{what}: no answer from the brokers") from error

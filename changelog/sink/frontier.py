@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
-from changelog.sink.producer import LogProducer, nothing
+from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, nothing
+from changelog.sink.producer import LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
 WRITE_S = 60.0
@@ -156,7 +156,7 @@ class FrontierLog:
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:
-                return topic_ends(self._admin, topics)
+                return topic_ends(self._admin, topics, self.on_wait)
             except UnavailableLogError:
                 if time.monotonic() > deadline:
                     raise
@@ -174,8 +174,13 @@ class FrontierLog:
             self._producer = None
 
 
-def topic_ends(admin: AdminClient, topics: Iterable[str]) -> dict[str, TopicEnds]:
+def topic_ends(
+    admin: AdminClient, topics: Iterable[str], on_wait: Callable[[], None] = nothing
+) -> dict[str, TopicEnds]:
     """Give id and end offsets of each topic that exists, in two requests for all.
+
+    `on_wait` is called again and again while the broker is slow: a replication connection is
+    lost when nobody speaks on it for `wal_sender_timeout`.
 
     Raises:
         UnavailableLogError: the broker does not answer.
@@ -188,10 +193,10 @@ def topic_ends(admin: AdminClient, topics: Iterable[str]) -> dict[str, TopicEnds
     asked = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
     for name, future in asked.items():
         try:
-            found[name] = future.result(timeout=2 * REQUEST_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise log_error(error, f'cannot describe topic "{name}"') from error
+            found[name] = answered(future, f'cannot describe topic "{name}"', on_wait)
+        except LogError as error:
+            if not is_missing(error.__cause__):
+                raise
     places = {
         Place(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
         for name, topic in found.items()
@@ -206,7 +211,7 @@ def topic_ends(admin: AdminClient, topics: Iterable[str]) -> dict[str, TopicEnds
     )
     for place, answer in answers.items():
         what = f'cannot read the end of topic "{place.topic}"'
-        ends[place.topic][place.partition] = answered(answer, what).offset
+        ends[place.topic][place.partition] = answered(answer, what, on_wait).offset
     return {
         name: TopicEnds(str(topic.topic_id), tuple(ends[name])) for name, topic in found.items()
     }

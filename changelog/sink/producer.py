@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, UnavailableLogError
 from changelog.contract.headers import Headers
-from changelog.sink.client import log_error, make_client
+from changelog.sink.client import WAIT_S, log_error, make_client, nothing
 
 log = logging.getLogger("changelog.producer")
 
@@ -28,14 +28,9 @@ QUEUE_MESSAGES = 200_000
 RECORD_BYTES = 32 * 1024 * 1024
 """The largest record; a topic's `max.message.bytes` usually allows less."""
 
-WAIT_S = 0.2
 FULL_S = 0.005
 CLOSE_S = 2.0
 SAY_AFTER_S = 10.0
-
-
-def nothing() -> None:
-    """Stand in for a caller that needs nothing while it waits."""
 
 
 class LogProducer:
@@ -143,6 +138,29 @@ class LogProducer:
                 self.records += 1
                 self.bytes += len(key) + (len(value) if value else 0)
                 return
+
+    def produce_all(
+        self,
+        topic: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        headers: Sequence[Headers],
+    ) -> None:
+        """Queue many records in their order, as `produce` does with each.
+
+        Raises:
+            LogError: an earlier record, or one of these, is refused.
+        """
+        self._raise_failure()
+        add = self._producer.produce
+        for key, value, head in zip(keys, values, headers, strict=True):
+            try:
+                add(topic, value, key, PARTITION_UA, headers=head)
+            except (BufferError, KafkaException):
+                self.produce(topic, key, value, head)
+                self.records -= 1
+        self.records += len(keys)
+        self.bytes += sum(map(len, keys)) + sum(len(value) for value in values if value)
 
     def _make_room(self, started: float) -> None:
         # Not longer: only errors are reported, so no event ends the wait when there is room.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from changelog.contract.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.change import Change, Delete, Insert, RowChange, Truncate, Update
 from changelog.contract.errors import ProtocolError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import UNCHANGED, KeyRow, Relation, ReplicaIdentity
@@ -74,6 +74,8 @@ class Emitted:
 
 Event = Began | Changed | Committed | Emitted
 
+RowMessage = InsertMessage | UpdateMessage | DeleteMessage
+
 Resolve = Callable[[RelationMessage], Relation | None]
 """Gives the relation of the stream's description, or None for a table that is not wanted."""
 
@@ -104,6 +106,29 @@ class Assembler:
         """Tell whether a transaction has begun and not been committed."""
         return self._open is not None
 
+    @property
+    def open_transaction(self) -> Begin | None:
+        """Give the transaction that has begun and not been committed."""
+        return self._open
+
+    @property
+    def sequence(self) -> int:
+        """Give the number of the next row of the open transaction."""
+        return self._sequence
+
+    def relation(self, oid: int) -> Relation | None:
+        """Give a relation that the stream has described; None for a table not wanted.
+
+        Raises:
+            ProtocolError: the stream has not described it.
+        """
+        known = self._described(oid)
+        return known.relation if known else None
+
+    def continue_at(self, transaction: Begin | None, sequence: int) -> None:
+        """Go on behind messages that were taken in another way."""
+        self._open, self._sequence = transaction, sequence
+
     def add(self, message: Message) -> Sequence[Event]:
         """Take the next message.
 
@@ -112,12 +137,10 @@ class Assembler:
         """
         events: Sequence[Event] = ()
         match message:
-            case InsertMessage(oid=oid, new=new):
-                events = self._inserted(oid, new)
-            case UpdateMessage(oid=oid, old=old, new=new):
-                events = self._updated(oid, old, new)
-            case DeleteMessage(oid=oid, old=old):
-                events = self._deleted(oid, old)
+            case InsertMessage() | UpdateMessage() | DeleteMessage():
+                sequence = self._next()
+                change = self.change(message)
+                events = () if change is None else (Changed(change, sequence),)
             case TruncateMessage(oids=oids):
                 events = self._truncated(oids)
             case Begin():
@@ -156,46 +179,46 @@ class Assembler:
             raise ProtocolError(f'table "{relation.name}": the stream has other columns: {names}')
         return _Known(relation)
 
-    def _next(self, oid: int) -> tuple[_Known | None, int]:
-        if self._open is None:
-            raise ProtocolError("a row comes outside of a transaction")
+    def change(self, message: RowMessage) -> RowChange | None:
+        """Give what a message did to a row; None for a table that is not wanted.
+
+        Raises:
+            ProtocolError: the message does not fit its relation.
+        """
+        known = self._described(message.oid)
+        if known is None:
+            return None
+        match message:
+            case InsertMessage(new=new):
+                return Insert(known.relation, _key(known, new), new)
+            case UpdateMessage(old=old, new=new):
+                if old is not None and UNCHANGED in new:
+                    new = _filled(known, old, new)
+                key = _key(known, new)
+                old_key = key if old is None else _key(known, old.values)
+                return Update(known.relation, old_key, key, new)
+            case DeleteMessage(old=old):
+                return Delete(known.relation, _key(known, old.values))
+            case _:
+                assert_never(message)
+
+    def _described(self, oid: int) -> _Known | None:
         try:
-            known = self._known[oid]
+            return self._known[oid]
         except KeyError:
             raise ProtocolError(f"a row comes before its relation {oid}") from None
+
+    def _next(self) -> int:
+        if self._open is None:
+            raise ProtocolError("a row comes outside of a transaction")
         sequence = self._sequence
         self._sequence = sequence + SEQUENCE_STEP
-        return known, sequence
-
-    def _inserted(self, oid: int, new: Values) -> Sequence[Event]:
-        known, sequence = self._next(oid)
-        if known is None:
-            return ()
-        return (Changed(Insert(known.relation, _key(known, new), new), sequence),)
-
-    def _updated(self, oid: int, old: OldTuple | None, new: Values) -> Sequence[Event]:
-        known, sequence = self._next(oid)
-        if known is None:
-            return ()
-        if old is None:
-            key = _key(known, new)
-            return (Changed(Update(known.relation, key, key, new), sequence),)
-        if UNCHANGED in new:
-            new = _filled(known, old, new)
-        change = Update(known.relation, _key(known, old.values), _key(known, new), new)
-        return (Changed(change, sequence),)
-
-    def _deleted(self, oid: int, old: OldTuple) -> Sequence[Event]:
-        known, sequence = self._next(oid)
-        if known is None:
-            return ()
-        return (Changed(Delete(known.relation, _key(known, old.values)), sequence),)
+        return sequence
 
     def _truncated(self, oids: Sequence[int]) -> Sequence[Event]:
         # One message, one number: its tables have different topics.
-        sequence = self._sequence
-        known = [self._next(oid)[0] for oid in oids]
-        self._sequence = sequence + SEQUENCE_STEP
+        sequence = self._next()
+        known = [self._described(oid) for oid in oids]
         return tuple(Changed(Truncate(each.relation), sequence) for each in known if each)
 
 

@@ -121,7 +121,7 @@ def test_a_kill_in_the_middle_of_a_transaction_loses_nothing(capture, times):
 def test_a_kill_between_commit_and_acknowledgement_loses_nothing(capture, point):
     capture.finish()
     capture.sql(*CHANGES)
-    capture.crash(f"{point}:2")
+    capture.crash(point)
     capture.sql("UPDATE notes SET text = 'later' WHERE id % 11 = 0")
     capture.finish()
     capture.check()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import cut, seed, session, writer
+from changelog.capture import bulk, cut, seed, session, writer
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
@@ -73,6 +73,7 @@ def acknowledge_early():
     from changelog.capture import streaming
 
     original = streaming.StreamLoop._take
+    bulk.LEAST_MESSAGES = sys.maxsize  # each transaction by itself
 
     def take(self, event):
         if isinstance(event, streaming.Committed):

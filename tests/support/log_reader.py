@@ -46,6 +46,7 @@ class LogReader:
         return schemaless_reader(io.BytesIO(raw[5:]), self._schemas[number], None)
 
     def messages(self, topic, ends):
+        """Give the messages before the ends, those of a partition in their order."""
         consumer = Consumer(
             self._kafka.client_config(
                 **{
@@ -53,27 +54,31 @@ class LogReader:
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
                     "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 20,
                 }
             )
         )
+        open_until = {partition: end for partition, end in enumerate(ends) if end}
         try:
-            for partition, end in enumerate(ends):
-                if end:
-                    yield from self._partition(consumer, TopicPartition(topic, partition, 0), end)
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in open_until])
+            while open_until:
+                for message in consumer.consume(1000, 0.05):
+                    yield from self._before(message, open_until)
         finally:
             consumer.close()
 
     @staticmethod
-    def _partition(consumer, place, end):
-        consumer.assign([place])
-        while True:
-            for message in consumer.consume(1000, 1.0):
-                if message.error():
-                    assert message.error().code() == KafkaError._PARTITION_EOF
-                    return
-                if message.offset() >= end:
-                    return
-                yield message
+    def _before(message, open_until):
+        partition = message.partition()
+        if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            open_until.pop(partition, None)
+            return
+        end = open_until.get(partition, 0)
+        if message.offset() < end:
+            yield message
+        if message.offset() + 1 >= end:
+            open_until.pop(partition, None)
 
     def read(self, frontier, topic):
         log = Log()
