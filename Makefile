@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: demo test unit integration notebooks downloads lint type imports docs check lock help clean
+.PHONY: bench-capture demo test unit integration notebooks downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -28,6 +28,9 @@ notebooks: downloads ## Execute every notebook
 
 downloads: $(READY) ## Fetch what the servers and Spark need; a second run fetches nothing
 	@$(BIN)/changelog stack fetch
+
+bench-capture: downloads ## Measure capture beside its limits (ARGS='--runs 1'); last line is JSON
+	@$(BIN)/python -m benchmarks.capture $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check .

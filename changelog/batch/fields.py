@@ -12,6 +12,8 @@ Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+MOST_BYTES = (1 << 31) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -67,7 +69,13 @@ class Fields:
         return self.buffer.take(at, mode="clip")
 
     def strings(self, cut: int = 0) -> pa.StringArray:
-        """Give the fields as Arrow's strings, without their last `cut` bytes; nulls stay null."""
+        """Give the fields as Arrow's strings, without their last `cut` bytes; nulls stay null.
+
+        Raises:
+            ValueError: the buffer is larger than Arrow's 32-bit places.
+        """
+        if self.buffer.size > MOST_BYTES:
+            raise ValueError("a batch of rows holds more than 2 GiB")
         spans = np.empty((len(self), 2), dtype=np.int32)
         spans[:, 0] = self.start
         spans[:, 1] = self.start + np.maximum(self.size - cut, 0)

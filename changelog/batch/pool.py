@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from changelog.batch.fields import Bytes, Fields, Places
+from changelog.batch.fields import MOST_BYTES, Bytes, Fields, Places
 
 Numbers = NDArray[np.int32]
 
@@ -28,7 +28,13 @@ class Pool:
         self._count = 0
 
     def add(self, data: Bytes, start: Places, size: Places) -> Numbers:
-        """Take strings of one buffer, in the buffer's order; gives their numbers."""
+        """Take strings of one buffer, in the buffer's order; gives their numbers.
+
+        Raises:
+            ValueError: together they are more than Arrow's 32-bit places can tell apart.
+        """
+        if self._bytes + data.size > MOST_BYTES:
+            raise ValueError("a batch of rows holds more than 2 GiB")
         spans = np.empty((start.size, 2), dtype=np.int32)
         spans[:, 0] = start
         spans[:, 1] = start + size

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from changelog.batch.fields import Fields, Mask, Places
 from changelog.batch.frames import BEGIN, COMMIT, DELETE, INSERT, KEY, NEW, OLD, UPDATE, Frames
+from changelog.batch.headers import position_headers
 from changelog.capture.tables import CapturedTables
 from changelog.capture.writer import RecordWriter
 from changelog.contract.errors import ChangelogError, ProtocolError
 from changelog.contract.headers import OP, POSITION, POSTGRES_EPOCH_US, TS, Headers, Op, encode_ts
 from changelog.contract.lsn import Lsn
-from changelog.contract.position import POSITION_BYTES, Position
+from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import SEQUENCE_STEP, Assembler
@@ -51,7 +52,6 @@ _ROWS = [INSERT, UPDATE, DELETE]
 _BEGIN_LSN_AT, _BEGIN_TS_AT, _BEGIN_XID_AT = 1, 9, 17
 _COMMIT_LSN_AT, _COMMIT_END_AT = 2, 10
 _BEGIN_BYTES, _COMMIT_BYTES = 21, 26
-_POSITION = np.dtype([("epoch", ">u4"), ("lsn", ">u8"), ("sequence", ">u8")])
 
 
 class NotInBulkError(Exception):
@@ -214,16 +214,12 @@ class BulkWriter:
         return self._with_unusual(run, at, usual, records, payloads)
 
     def _headers(self, run: _Run, at: Places) -> list[Headers]:
-        positions = np.empty(len(at), dtype=_POSITION)
-        positions["epoch"], positions["lsn"] = self._epoch, run.lsn[at]
-        positions["sequence"] = run.sequence[at]
-        raw = positions.tobytes()
-        starts = range(0, len(raw), POSITION_BYTES)
+        positions = position_headers(self._epoch, run.lsn[at], run.sequence[at])
         times = run.times
         return [
-            [(POSITION, raw[start : start + POSITION_BYTES]), _OPS[letter], times[number]]
-            for start, letter, number in zip(
-                starts, run.kind[at].tolist(), run.transaction[at].tolist(), strict=True
+            [(POSITION, position), _OPS[letter], times[number]]
+            for position, letter, number in zip(
+                positions, run.kind[at].tolist(), run.transaction[at].tolist(), strict=True
             )
         ]
 

@@ -18,23 +18,28 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.contract.codec import RowCodec, SchemaIds, key_of
+import numpy as np
+
+from changelog.batch.fields import Fields, Mask
+from changelog.batch.headers import position_headers
+from changelog.batch.lines import fields_of_lines
+from changelog.batch.rows import BatchCodec, fields_of
+from changelog.contract.codec import SchemaIds
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import ChangelogError
-from changelog.contract.headers import OP, POSITION, TS, Op, encode_ts
+from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import snapshot_position
-from changelog.contract.relation import Field, Relation
+from changelog.contract.relation import Relation
 from changelog.sink.producer import LogProducer
 from changelog.source.connect import connect
+from changelog.source.copytext import parse_row
 from changelog.source.snapshot import Chunk, begin_snapshot, read_chunk
 
 CHUNK_SEQUENCES = 1 << 32
 """Sequence numbers kept for each chunk, more than a chunk has rows."""
 
 _POLL_S = 0.2
-
-Rows = Sequence[tuple[Field, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +196,46 @@ class _ChunkWriter:
 
     def __init__(self, context: SnapshotContext, job: CopyJob) -> None:
         self._producer = LogProducer(context.kafka, context.producer)
-        self._codec = RowCodec(
-            job.relation, key_schema_id=job.ids.key, value_schema_id=job.ids.value
-        )
-        self._key_indexes = job.relation.key_indexes
+        self._codec = BatchCodec(job.relation, job.ids)
+        self._width = len(job.relation.columns)
         self._topic = job.topic
         self._context = context
         self._sequence = job.number * CHUNK_SEQUENCES
         self._fixed = [(OP, Op.READ.value), (TS, encode_ts(context.ts_us))]
         self.rows = 0
 
-    def write(self, batch: Rows) -> None:
+    def write(self, lines: list[bytes]) -> None:
         context = self._context
-        for row in batch:
-            position = snapshot_position(context.epoch, context.consistent_point, self._sequence)
-            self._producer.produce(
-                self._topic,
-                self._codec.encode_key(key_of(self._key_indexes, row)),
-                self._codec.encode_value(row),
-                [(POSITION, position.to_bytes()), *self._fixed],
-            )
-            self._sequence += 1
-        self.rows += len(batch)
+        columns, plain = fields_of_lines(lines, self._width)
+        keys, values = self._encoded(columns)
+        if not plain.all():
+            odd = [parse_row(lines[at]) for at in np.flatnonzero(~plain)]
+            odd_keys, odd_values = self._encoded(fields_of(odd, self._width))
+            keys = _merged(keys, odd_keys, plain)
+            values = _merged(values, odd_values, plain)
+        sequence = np.arange(self._sequence, self._sequence + len(lines))
+        lsn = snapshot_position(context.epoch, context.consistent_point).commit_lsn
+        headers: list[Headers] = [
+            [(POSITION, position), *self._fixed]
+            for position in position_headers(context.epoch, lsn, sequence)
+        ]
+        self._producer.produce_all(self._topic, keys, values, headers)
+        self._sequence += len(lines)
+        self.rows += len(lines)
+
+    def _encoded(self, columns: list[Fields]) -> tuple[list[bytes], list[bytes]]:
+        if not len(columns[0]):
+            return [], []
+        return self._codec.encode_keys(columns), self._codec.encode_values(columns)
 
     def finish(self) -> None:
         self._producer.flush()
 
     def close(self) -> None:
         self._producer.close()
+
+
+def _merged(plain: list[bytes], odd: list[bytes], is_plain: Mask) -> list[bytes]:
+    """Put two lists back into the order of their rows."""
+    ones, others = iter(plain), iter(odd)
+    return [next(ones if each else others) for each in is_plain.tolist()]

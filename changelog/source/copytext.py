@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 from changelog.contract.relation import Field
 
-OnRows = Callable[[list[tuple[Field, ...]]], None]
-"""Takes the next rows; it may block, and what it raises ends the COPY."""
+BATCH_BYTES = 8 << 20
+"""Rows can be large: a batch ends here too."""
+
+OnLines = Callable[[list[bytes]], None]
+"""Takes the next rows, each a line without its line feed; what it raises ends the COPY."""
 
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _MEANING = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -28,17 +31,18 @@ def _unescape(field: bytes) -> bytes:
 
 
 class CopyTarget:
-    """What psycopg2 writes a COPY to: hands on rows in batches and keeps no more than one.
+    """What psycopg2 writes a COPY to: hands on lines in batches and keeps no more than one.
 
     psycopg2 writes each message of the server as it comes, which today is a row; rows that
     are split or joined are put right all the same.
     """
 
-    def __init__(self, on_rows: OnRows, batch_rows: int) -> None:
+    def __init__(self, on_lines: OnLines, batch_rows: int) -> None:
         self.rows = 0
-        self._on_rows = on_rows
+        self._on_lines = on_lines
         self._batch_rows = batch_rows
-        self._batch: list[tuple[Field, ...]] = []
+        self._batch: list[bytes] = []
+        self._bytes = 0
         self._tail = b""
 
     def write(self, received: bytes) -> int:
@@ -46,19 +50,21 @@ class CopyTarget:
         size = len(received)
         if self._tail or received.find(b"\n") != size - 1:
             *lines, self._tail = (self._tail + received).split(b"\n")
-            self._batch += map(parse_row, lines)
+            self._batch += lines
         else:
-            self._batch.append(parse_row(received[:-1]))
-        if len(self._batch) >= self._batch_rows:
+            self._batch.append(received[:-1])
+        self._bytes += size
+        if len(self._batch) >= self._batch_rows or self._bytes >= BATCH_BYTES:
             self._hand_on()
         return size
 
     def finish(self) -> None:
         """Hand on the last batch."""
-        if self._batch:
-            self._hand_on()
+        self._hand_on()
 
     def _hand_on(self) -> None:
-        batch, self._batch = self._batch, []
+        if not self._batch:
+            return
+        batch, self._batch, self._bytes = self._batch, [], 0
         self.rows += len(batch)
-        self._on_rows(batch)
+        self._on_lines(batch)

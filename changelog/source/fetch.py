@@ -9,7 +9,7 @@ from psycopg2 import sql
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import Field, KeyRow, Relation
 from changelog.source.connect import Connection, source_errors
-from changelog.source.copytext import CopyTarget
+from changelog.source.copytext import CopyTarget, parse_row
 from changelog.source.system import current_lsn
 
 
@@ -25,15 +25,15 @@ def fetch_columns(
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
     """
-    rows: list[tuple[Field, ...]] = []
-    target = CopyTarget(rows.extend, batch_rows=1)
+    lines: list[bytes] = []
+    target = CopyTarget(lines.extend, batch_rows=1)
     with (
         source_errors(connection, f'cannot fetch a row of "{relation.name}"'),
         connection.cursor() as cursor,
     ):
         cursor.copy_expert(_copy(relation, key, columns), target)
     target.finish()
-    return (rows[0] if rows else None), current_lsn(connection)
+    return (parse_row(lines[0]) if lines else None), current_lsn(connection)
 
 
 def _copy(relation: Relation, key: KeyRow, columns: Sequence[str]) -> sql.Composed:

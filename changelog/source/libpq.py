@@ -18,6 +18,9 @@ from psycopg2 import errorcodes, extensions
 
 from changelog.contract.errors import SlotError, SourceError, UnavailableSourceError
 
+READ_BYTES = 8 << 20
+"""Rows can be large: a batch of messages ends behind the one that fills this."""
+
 _COPY_DONE = -1
 _FATAL_ERROR = 7  # PGRES_FATAL_ERROR
 _SQLSTATE, _PRIMARY = ord("C"), ord("M")
@@ -63,7 +66,7 @@ class CopyBoth:
         self._poll.register(self._libpq.PQsocket(self._pgconn), select.POLLIN)
 
     def read(self, limit: int) -> list[bytes]:
-        """Give the messages that have arrived, at most `limit`, without waiting.
+        """Give the messages that have arrived, without waiting; at most `limit` or `READ_BYTES`.
 
         Raises:
             SourceError: the server ended the stream; SlotError, UnavailableSourceError by reason.
@@ -76,11 +79,13 @@ class CopyBoth:
         messages: list[bytes] = []
         append = messages.append
         consumed = False
-        while len(messages) < limit:
+        room = READ_BYTES
+        while len(messages) < limit and room > 0:
             size = get(pgconn, reference, 1)
             if size > 0:
                 append(string_at(buffer.value, size))  # type: ignore[arg-type]  # set when size > 0
                 free(buffer)
+                room -= size
                 consumed = False
             elif size < 0:
                 self._end = self._ended(size)

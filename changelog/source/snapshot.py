@@ -15,7 +15,7 @@ from psycopg2 import extensions, sql
 from changelog.contract.errors import SourceError
 from changelog.contract.relation import Relation, TableName
 from changelog.source.connect import Connection, source_errors
-from changelog.source.copytext import CopyTarget, OnRows
+from changelog.source.copytext import CopyTarget, OnLines
 
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
@@ -118,19 +118,20 @@ def read_chunk(
     connection: Connection,
     relation: Relation,
     chunk: Chunk,
-    on_rows: OnRows,
+    on_lines: OnLines,
     *,
-    batch_rows: int = 1000,
+    batch_rows: int = 4000,
 ) -> int:
     """Read a chunk's rows in the order of `relation.columns` and give their number.
 
-    `on_rows` gets them as they come, `batch_rows` at a time; while it blocks, PostgreSQL waits.
-    When it raises, the connection is in the middle of a COPY and has to be closed.
+    `on_lines` gets them as they come, lines of COPY's text format, `batch_rows` at a time; while
+    it blocks, PostgreSQL waits. When it raises, the connection is in the middle of a COPY and has
+    to be closed.
 
     Raises:
         SourceError: PostgreSQL cannot read the rows, or the connection is lost.
     """
-    target = CopyTarget(on_rows, batch_rows)
+    target = CopyTarget(on_lines, batch_rows)
     with (
         source_errors(connection, f'cannot read the table "{chunk.store}"'),
         connection.cursor() as cursor,

@@ -81,7 +81,7 @@ def shared(stack, spark, tmp_path_factory):
 @pytest.fixture
 def project(shared):
     found, _ = shared
-    for path in (found.root / "views").glob("*"):
+    for path in (found.root / "views").glob("*.*"):
         path.unlink()
     return found
 

@@ -28,6 +28,7 @@ from changelog.contract.types import Kind
 from changelog.source.assemble import Assembler, Changed, Committed, Emitted, Event
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect, connect_replication
+from changelog.source.copytext import parse_row
 from changelog.source.fetch import fetch_columns
 from changelog.source.filter import TableFilter
 from changelog.source.message import emit
@@ -603,7 +604,9 @@ def read_snapshot(
             found = rows.setdefault(relation.name, [])
             for chunk in plan_chunks(session, relation, blocks=blocks):
                 count = len(found)
-                number = read_chunk(session, relation, chunk, found.extend, batch_rows=7)
+                lines: list[bytes] = []
+                number = read_chunk(session, relation, chunk, lines.extend, batch_rows=7)
+                found += map(parse_row, lines)
                 assert number == len(found) - count
     finally:
         session.close()

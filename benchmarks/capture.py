@@ -1,0 +1,136 @@
+"""How fast capture is, beside its limits: `make bench-capture`.
+
+For each drain capture is stopped, the rows are changed, `pg_recvlogical` drains a copy of the slot
+to nowhere (the limit), and capture is started again. Rates count from the moment at which the slot
+is in use. The last line is one JSON object of medians.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+
+from benchmarks import latency, orders
+from benchmarks.line import POSTGRES, Drained, Line
+from benchmarks.machine import Noise, cpu_s
+from changelog.stack.postgres import bin_dir
+from changelog.stack.stack import Stack
+
+IDLE_S = 20
+
+
+class Figures:
+    """What was measured, over the runs."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, name: str, value: float) -> None:
+        """Keep one figure."""
+        self._all[name].append(value)
+
+    def medians(self) -> dict[str, float]:
+        """Give the median of each."""
+        return {name: round(statistics.median(found), 4) for name, found in self._all.items()}
+
+    def drain(self, name: str, drained: Drained, limit_s: float | None = None) -> None:
+        """Keep and show the figures of a drain."""
+        self.add(f"{name}_per_s", drained.per_s)
+        self.add(f"{name}_from_start_per_s", drained.rows / drained.from_start_s)
+        self.add(f"{name}_cpu_us_per_row", drained.cpu_us_per_row)
+        self.add("peak_mb", drained.peak_mb)
+        beside = ""
+        if limit_s is not None:
+            self.add(f"{name}_limit_per_s", drained.rows / limit_s)
+            self.add(f"{name}_vs_limit", limit_s / drained.seconds)
+            beside = f", limit {drained.rows / limit_s:,.0f}/s: {limit_s / drained.seconds:.2f}"
+        say(
+            f"{name}: {drained.per_s:,.0f} rows/s{beside}, {drained.cpu_us_per_row:.1f} us CPU a "
+            f"row, peak {drained.peak_mb:.0f} MB"
+        )
+
+
+def say(text: str) -> None:
+    """Write a line of progress."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
+    latency_s: Annotated[int, typer.Option(help="Seconds of the latency phase; 0: none.")] = 60,
+) -> None:
+    """Measure snapshot, streams and latency."""
+    figures = Figures()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-capture-") as folder,
+        Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
+    ):
+        Path(folder).chmod(0o755)
+        dsn = stack.endpoints().postgres
+        for number in range(1, runs + 1):
+            line = Line(stack, Path(folder), f"bench{number}")
+            noise = Noise([pid for part in stack.status() if (pid := part.pid)])
+            orders.make(dsn, rows)
+            _measure(line, figures, rows, latency_s)
+            figures.add("noise", noise.share())
+    told = figures.medians()
+    cpu = told["stream_cpu_us_per_row"]
+    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
+    print(json.dumps({**told, "cpu_us_per_row": cpu, "rows": rows, "runs": runs, **about}))
+
+
+def _measure(line: Line, figures: Figures, rows: int, latency_s: int) -> None:
+    share = rows / orders.ROWS
+    updated, single = int(orders.UPDATED * share), int(orders.SINGLE * share)
+    deleted = int(orders.DELETED * share)
+    figures.drain("snapshot", line.drained(rows, rows))
+    _settle(line)
+    orders.update_in_one(line.dsn, updated)
+    limit = line.limit_s()
+    figures.drain("stream", line.drained(updated, updated), limit)
+    _settle(line)
+    orders.update_singly(
+        line.dsn, bin_dir(16), line.work, rows=single, first=deleted + 1, last=rows
+    )
+    limit = line.limit_s()
+    figures.drain("single", line.drained(single, single), limit)
+    _settle(line)
+    orders.delete_in_one(line.dsn, 1, deleted)
+    limit = line.limit_s()
+    figures.drain("deletes", line.drained(deleted, deleted), limit)
+    if latency_s:
+        _measure_latency(line, figures, rows, latency_s)
+    line.forget()
+
+
+def _measure_latency(line: Line, figures: Figures, rows: int, seconds: int) -> None:
+    found = latency.measured(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
+    figures.add("latency_p50_ms", found.p50_ms)
+    figures.add("latency_p99_ms", found.p99_ms)
+    figures.add("latency_cores", found.cores)
+    say(f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores")
+    pid = line.process.pid if line.process else 0
+    before = cpu_s(pid)
+    time.sleep(IDLE_S)
+    figures.add("idle_cores", (cpu_s(pid) - before) / IDLE_S)
+    say(f"idle: {(cpu_s(pid) - before) / IDLE_S:.4f} cores")
+
+
+def _settle(line: Line) -> None:
+    """Stop capture, so that what was drained is not decoded again."""
+    line.stop()
+    orders.execute(line.dsn, "CHECKPOINT")
+
+
+if __name__ == "__main__":
+    typer.run(main)
