@@ -20,6 +20,8 @@ from changelog.source.pgoutput import PLUGIN_OPTIONS
 from changelog.source.slot import slot_error
 
 _DATA, _KEEPALIVE = ord("w"), ord("k")
+_BUSY = 100  # messages at once that tell of more to come
+_NAPS, _NAP_S = 4, 0.002
 _DATA_HEADER = 25  # letter, start and end of the WAL, clock
 _KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
 _STATUS_LAYOUT = struct.Struct(">cQQQqB")
@@ -110,7 +112,20 @@ class ReplicationStream:
             due = self._last_status + self._status_interval - time.monotonic()
             self._copy.wait(min(timeout_s, due))
             raw = self._copy.read(limit)
+        if len(raw) >= _BUSY:
+            self._gather(raw, limit)
         return self._payloads(raw)
+
+    def _gather(self, raw: list[bytes], limit: int) -> None:
+        """Let a busy server fill the socket: one large batch costs less than many small ones."""
+        for _ in range(_NAPS):
+            if len(raw) >= limit // 2:
+                break
+            time.sleep(_NAP_S)
+            more = self._copy.read(limit - len(raw))
+            raw += more
+            if not more:
+                break
 
     def _payloads(self, raw: list[bytes]) -> list[bytes]:
         payloads = []
