@@ -102,7 +102,9 @@ def update_steadily(
     return _pgbench(dsn, bin_dir, script, options)
 
 
-def _pgbench(dsn: str, bin_dir: Path, script: Path, options: list[str]) -> subprocess.Popen[bytes]:
+def _pgbench(
+    dsn: str, bin_dir: Path, script: Path, options: list[str], settings: str = ""
+) -> subprocess.Popen[bytes]:
     at = parse_dsn(dsn.replace("postgresql://", "postgres://"))
     words = [str(bin_dir / "pgbench"), "-n", "-M", "prepared", "-f", str(script), *options]
     words += ["-h", at["host"], "-p", at["port"], "-U", at["user"], at["dbname"]]
