@@ -110,12 +110,16 @@ class CapturedTables:
         before = self._registry.latest_value(topic)
         if before is None or self._registry.has_value(topic, schema):
             return
-        old = {column.column for column in read_schema(before).columns}
+        logged = read_schema(before)
+        old = {column.column for column in logged.columns}
         new = {column.name for column in relation.columns}
         added, gone = sorted(new - old), sorted(old - new)
         filled = self._backfilled(relation, added) if added else []
+        computed = sorted({*added} & {*logged.generated})
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
+        elif computed:
+            what = f"columns {computed} were generated, and older rows have their values too"
         elif filled:
             what = f"columns {filled} were added with a default, which older rows have too"
         else:

@@ -67,6 +67,7 @@ class Relation:
         key: names of the primary key's columns, in the key's own order; from the catalogue,
             since the stream flags every column as key under REPLICA IDENTITY FULL.
         identity: what old columns the stream carries.
+        generated: names of the generated columns, which the stream leaves out.
     """
 
     oid: int
@@ -74,6 +75,7 @@ class Relation:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    generated: tuple[str, ...] = ()
 
     @property
     def key_indexes(self) -> tuple[int, ...]:

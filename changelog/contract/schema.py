@@ -2,7 +2,8 @@
 
 Each field carries the column's own name (`column`) and PostgreSQL's type (`pg_type`) as
 attributes, since an Avro name is narrower than a column name; the record carries the table
-(`relation`) and its primary key (`key`). Readers that do not know the attributes skip them, as
+(`relation`), its primary key (`key`), and the columns that PostgreSQL computes and the log lacks
+(`generated`, if there are any). Readers that do not know the attributes skip them, as
 the Avro specification asks.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +86,9 @@ def _field(name: str, column: Column, *, nullable: bool) -> dict[str, Any]:
     return {**field, "column": column.name, "pg_type": column.type.name}
 
 
-def _record(relation: Relation, suffix: str, fields: list[dict[str, Any]]) -> str:
+def _record(
+    relation: Relation, suffix: str, fields: list[dict[str, Any]], more: Mapping[str, Any]
+) -> str:
     return json.dumps(
         {
             "type": "record",
@@ -93,6 +96,7 @@ def _record(relation: Relation, suffix: str, fields: list[dict[str, Any]]) -> st
             "namespace": f"changelog.{avro_name(relation.name.schema)}",
             "relation": list(relation.name),
             "key": list(relation.key),
+            **more,
             "fields": fields,
         },
         ensure_ascii=False,
@@ -103,7 +107,7 @@ def key_schema(relation: Relation) -> str:
     """Give the Avro schema of a relation's key: the primary key in its own order."""
     names = field_names(relation.key)
     pairs = zip(names, relation.key_columns, strict=True)
-    return _record(relation, "_key", [_field(n, c, nullable=False) for n, c in pairs])
+    return _record(relation, "_key", [_field(n, c, nullable=False) for n, c in pairs], {})
 
 
 def value_schema(relation: Relation) -> str:
@@ -111,7 +115,8 @@ def value_schema(relation: Relation) -> str:
     names = field_names(column.name for column in relation.columns)
     pairs = zip(names, relation.columns, strict=True)
     fields = [_field(n, c, nullable=c.name not in relation.key) for n, c in pairs]
-    return _record(relation, "", fields)
+    more = {"generated": list(relation.generated)} if relation.generated else {}
+    return _record(relation, "", fields, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +138,19 @@ class LoggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class LoggedSchema:
-    """A schema of ours, read back from the registry."""
+    """A schema of ours, read back from the registry.
+
+    Attributes:
+        table: whose rows it describes.
+        key: names of the primary key's columns, in the key's own order.
+        columns: of the record.
+        generated: names of the columns that were generated, so that the log lacks their values.
+    """
 
     table: TableName
     key: tuple[str, ...]
     columns: tuple[LoggedColumn, ...]
+    generated: tuple[str, ...] = ()
 
 
 def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro schema is JSON
@@ -168,7 +181,8 @@ def read_schema(text: str) -> LoggedSchema:
     try:
         raw = json.loads(text)
         columns = tuple(_read_field(field) for field in raw["fields"])
-        return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns)
+        generated = tuple(raw.get("generated", ()))
+        return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns, generated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptRecordError(
             f"a schema of the registry is not one that capture writes: {error!r}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 
@@ -23,8 +24,13 @@ SESSION_SETTINGS = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
     "client_encoding": "UTF8",
+    "lc_monetary": "C",
+    "search_path": "public",
 }
-"""What every session that reads rows sets, so that a value has one text form."""
+"""What every session that reads rows sets, so that a value has one text form.
+
+`search_path` decides whether `regclass` and its like write a schema before a name.
+"""
 
 DATE_INFINITY = (1 << 31) - 1
 DATE_MINUS_INFINITY = -(1 << 31)
@@ -32,6 +38,11 @@ TIMESTAMP_INFINITY = (1 << 63) - 1
 TIMESTAMP_MINUS_INFINITY = -(1 << 63)
 
 Encoder = Callable[[bytes], bytes]
+
+
+class TooLateError(EncodeError):
+    """A timestamp is past the end of Avro's 64 bits."""
+
 
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
@@ -138,7 +149,7 @@ def micros_of(text: bytes) -> int:
     """Read a `timestamp` or `timestamptz`: microseconds since 1970, or an end of the 64 bits.
 
     Raises:
-        EncodeError: the moment is later than 64 bits can say (in the year 294247).
+        TooLateError: the moment is later than 64 bits can say (in the year 294247).
     """
     if text.endswith(b"infinity"):
         return TIMESTAMP_MINUS_INFINITY if text[:1] == b"-" else TIMESTAMP_INFINITY
@@ -155,7 +166,7 @@ def micros_of(text: bytes) -> int:
         micros += int(fraction.ljust(6, b"0"))
     total = _days(day, before_christ=before_christ) * _DAY_US + micros
     if total >= TIMESTAMP_INFINITY:
-        raise EncodeError(f"timestamp {text.decode()} does not fit 64 bits of microseconds")
+        raise TooLateError(f"timestamp {text.decode()} does not fit 64 bits of microseconds")
     return total
 
 
@@ -180,7 +191,7 @@ def _decimal(scale: int) -> Encoder:
     return encode
 
 
-def parse_array(text: bytes) -> list[bytes | None] | None:
+def parse_array(text: bytes, delimiter: bytes = b",") -> list[bytes | None] | None:
     """Split the text of a one-dimensional array; None when it has other dimensions or bounds.
 
     Follows "Array Input and Output Syntax" of PostgreSQL's manual: a quoted element is taken
@@ -191,19 +202,19 @@ def parse_array(text: bytes) -> list[bytes | None] | None:
     if text[:1] != b"{" or text[1:2] == b"{":
         return None
     if b'"' not in text:
-        return [None if item == b"NULL" else item for item in text[1:-1].split(b",")]
+        return [None if item == b"NULL" else item for item in text[1:-1].split(delimiter)]
     items: list[bytes | None] = []
     place, end = 1, len(text) - 1
     while place < end:
-        item, place = _array_item(text, place, end)
+        item, place = _array_item(text, place, end, delimiter)
         items.append(item)
         place += 1
     return items
 
 
-def _array_item(text: bytes, place: int, end: int) -> tuple[bytes | None, int]:
+def _array_item(text: bytes, place: int, end: int, delimiter: bytes) -> tuple[bytes | None, int]:
     if text[place] != ord('"'):
-        stop = text.find(b",", place, end)
+        stop = text.find(delimiter, place, end)
         stop = end if stop < 0 else stop
         item = text[place:stop]
         return (None if item == b"NULL" else item), stop
@@ -260,10 +271,14 @@ def encoder(kind: ColumnType, *, nullable: bool) -> Encoder:
     if kind.kind is Kind.ARRAY:
         assert kind.element is not None  # noqa: S101 - array_type always sets it
         array = _array(_SIMPLE[kind.element.kind])
+        delimiter = kind.delimiter.encode()
 
         def encode_array(text: bytes) -> bytes:
-            items = parse_array(text)
-            return second + encode_bytes(text) if items is None else first + array(items)
+            items = parse_array(text, delimiter)
+            if items is not None:
+                with suppress(TooLateError):
+                    return first + array(items)
+            return second + encode_bytes(text)
 
         return encode_array
     simple = _SIMPLE[kind.kind]

@@ -7,7 +7,8 @@
 | float4 / float8 | float / double | NaN and infinities are theirs |
 | numeric(p, s), p <= 38 | bytes, decimal(p, s), with escape | NaN takes the escape |
 | numeric | string | PostgreSQL's text, NaN and infinities too |
-| text, varchar, bpchar, name, citext, enums | string | |
+| text, varchar, bpchar, name, "char" | string | bpchar with its blanks |
+| enums | string | the label |
 | bytea | bytes | |
 | date | int, date | infinities are the two ends of the 32 bits |
 | timestamp | long, local-timestamp-micros | infinities are the two ends of the 64 bits |
@@ -15,18 +16,35 @@
 | time, timetz, interval | string | 24:00:00 has no Avro form; ISO 8601 for interval |
 | uuid | string, uuid | |
 | json, jsonb | string | PostgreSQL's text, not normalised |
-| arrays of these | array of nullable elements, with escape | other dimensions, bounds: escape |
+| bit, varbit | string | `0101`: leading zeros count |
+| money | string | under lc_monetary C: `-$1,234.56`, with two decimals |
+| inet, cidr, macaddr, macaddr8 | string | `::1`, `10.0.0.0/8` |
+| point, line, lseg, box, path, polygon, circle | string | `(1,2)`; floats in shortest form |
+| ranges, multiranges, of any subtype | string | `[2024-01-01,infinity)`, `empty` |
+| composite types | string | `(1,"a, b",)` |
+| xml, jsonpath, tsvector, tsquery | string | |
+| regclass, regtype, and the other reg types | string | the name that the object had then |
+| xid, xid8, cid, tid, pg_lsn, pg_snapshot, txid_snapshot | string | |
+| int2vector, oidvector, aclitem, refcursor | string | |
+| types of well-known extensions | string | `EXTENSION_TYPES`: hstore, citext, geometry, vector, … |
+| a domain | as its base type | also in a key, nested, as an array's element |
+| arrays of all these | array of nullable elements, with escape | other dimensions, bounds: escape |
 | anything else | string | PostgreSQL's text; capture says so once |
 
 *Escape*: a type with a few values outside its Avro type is a union with one more branch, a
 string that holds PostgreSQL's own text. Nothing is rounded and nothing stops the log; a reader
 that has no place for such a value fails loudly instead of guessing.
+
+Text is the proper form of those that have it above: no Avro type holds all their values, and the
+text reads back in PostgreSQL as the same value. `SESSION_SETTINGS` fix how it is written. A
+timestamp from the year 294247 on is the one value without a form: it is refused, the table and
+the column named, unless it is in an array, which then takes its escape.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 MAX_DECIMAL_PRECISION = 38
@@ -62,6 +80,8 @@ class ColumnType:
         scale: digits behind the point of a DECIMAL, else 0.
         element: the element of an ARRAY, else None.
         mapped: False for a type that we do not know and carry as text.
+        delimiter: what stands between the elements in an ARRAY's text; the log does not have it,
+            so that it does not count when types are compared.
     """
 
     name: str
@@ -70,11 +90,23 @@ class ColumnType:
     scale: int = 0
     element: ColumnType | None = None
     mapped: bool = True
+    delimiter: str = field(default=",", compare=False)
 
     @property
     def has_escape(self) -> bool:
         """Tell whether the union has a branch for PostgreSQL's own text."""
         return self.kind in {Kind.DECIMAL, Kind.ARRAY}
+
+
+class Form(Enum):
+    """What sort of type `pg_type.typtype` says it is; a domain counts as its base type."""
+
+    BASE = "b"
+    COMPOSITE = "c"
+    ENUM = "e"
+    PSEUDO = "p"
+    RANGE = "r"
+    MULTIRANGE = "m"
 
 
 _KINDS = {
@@ -85,53 +117,66 @@ _KINDS = {
     "oid": Kind.LONG,
     "float4": Kind.FLOAT,
     "float8": Kind.DOUBLE,
-    "numeric": Kind.STRING,
-    "text": Kind.STRING,
-    "varchar": Kind.STRING,
-    "bpchar": Kind.STRING,
-    "char": Kind.STRING,
-    "name": Kind.STRING,
-    "citext": Kind.STRING,
     "bytea": Kind.BYTES,
     "date": Kind.DATE,
     "timestamp": Kind.TIMESTAMP,
     "timestamptz": Kind.TIMESTAMPTZ,
-    "time": Kind.STRING,
-    "timetz": Kind.STRING,
-    "interval": Kind.STRING,
     "uuid": Kind.UUID,
-    "json": Kind.STRING,
-    "jsonb": Kind.STRING,
 }
+_TEXTS = frozenset(
+    """
+    numeric text varchar bpchar char name time timetz interval json jsonb bit varbit money
+    inet cidr macaddr macaddr8 point line lseg box path polygon circle
+    xml jsonpath tsvector tsquery
+    regclass regcollation regconfig regdatabase regdictionary regnamespace regoper regoperator
+    regproc regprocedure regrole regtype
+    xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot int2vector oidvector aclitem refcursor
+    """.split()  # noqa: SIM905 - a line for each family
+)
+EXTENSION_TYPES = frozenset(
+    """
+    citext hstore ltree lquery ltxtquery cube seg
+    ean13 isbn isbn13 ismn ismn13 issn issn13 upc
+    geometry geography box2d box3d raster
+    vector halfvec sparsevec
+    """.split()  # noqa: SIM905
+)
+"""Types of extensions (PostgreSQL's own, PostGIS, pgvector) whose text is their proper form."""
 _DECIMAL = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
-def column_type(base: str, formatted: str, *, is_enum: bool = False) -> ColumnType:
-    """Map a type that is not an array.
+def column_type(
+    base: str, formatted: str, *, form: Form = Form.BASE, builtin: bool = True
+) -> ColumnType:
+    """Map a type that is neither an array nor a domain.
 
     Args:
         base: `pg_type.typname`, such as `int4`.
         formatted: `format_type(oid, typmod)`, such as `numeric(10,2)`.
-        is_enum: whether `pg_type.typtype` is `e`.
+        form: what sort of type it is.
+        builtin: whether it is in the schema `pg_catalog`: users may name a type `date` too.
     """
-    if is_enum:
+    if form in {Form.ENUM, Form.COMPOSITE, Form.RANGE, Form.MULTIRANGE}:
         return ColumnType(formatted, Kind.STRING)
+    if not builtin:
+        return ColumnType(formatted, Kind.STRING, mapped=base in EXTENSION_TYPES)
     if base == "numeric" and (match := _DECIMAL.fullmatch(formatted)):
         precision, scale = int(match[1]), int(match[2])
         if precision <= MAX_DECIMAL_PRECISION and 0 <= scale <= precision:
             return ColumnType(formatted, Kind.DECIMAL, precision, scale)
     kind = _KINDS.get(base)
-    return ColumnType(formatted, kind or Kind.STRING, mapped=kind is not None)
+    return ColumnType(formatted, kind or Kind.STRING, mapped=kind is not None or base in _TEXTS)
 
 
-def array_type(element: ColumnType, formatted: str) -> ColumnType:
+def array_type(element: ColumnType, formatted: str, delimiter: str = ",") -> ColumnType:
     """Map an array; an element that would need an escape of its own travels as text.
 
-    An array of a type that we do not know travels whole as text: its elements may be parted by
-    another character than a comma (`box` has `;`, PostGIS has `:`).
+    Args:
+        element: the element's type.
+        formatted: `format_type` of the array.
+        delimiter: `pg_type.typdelim` of the element: `;` for `box`, `:` for PostGIS.
     """
-    if not element.mapped:
-        return ColumnType(formatted, Kind.STRING, mapped=False)
+    mapped = element.mapped
     if element.has_escape:
         element = ColumnType(element.name, Kind.STRING)
-    return ColumnType(formatted, Kind.ARRAY, element=element)
+    return ColumnType(formatted, Kind.ARRAY, element=element, mapped=mapped, delimiter=delimiter)

@@ -21,11 +21,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text
    AND (%(oid)s IS NULL OR c.oid = %(oid)s)
  ORDER BY n.nspname, c.relname
 """
-# The stream leaves generated columns out.
 _COLUMNS = """
-SELECT attrelid, attname, atttypid, atttypmod
+SELECT attrelid, attname, atttypid, atttypmod, attgenerated <> ''
   FROM pg_attribute
- WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
 _KEYS = """
@@ -62,7 +61,8 @@ class Table:
     """A user's table.
 
     Attributes:
-        relation: as the stream would describe it.
+        relation: as the stream would describe it: without generated columns, which
+            `relation.generated` names.
         partitioned: whether it is the root of partitions.
         obstacle: why it cannot be captured, or an empty string.
         remedy: what to do about the obstacle.
@@ -88,6 +88,16 @@ class _Row:
     table: str
     partitioned: bool
     identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    generated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,8 @@ class Catalogue:
 
         Raises:
             UncapturableTableError: the table has lost its primary key or what made it
-                capturable, or is gone and its key was never seen.
+                capturable, or is gone and its key was never seen; or the stream has generated
+                columns of it.
         """
         name = TableName(message.schema, message.table)
         cached = self._streamed.get(message.oid)
@@ -163,19 +174,21 @@ class Catalogue:
         with source_errors(self._connection, f'cannot read the table "{name}"'):
             found = self._read(message.oid)
             types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
-        key = cached[1].key if cached is not None else ()
+        key, generated = (cached[1].key, cached[1].generated) if cached is not None else ((), ())
         identity = message.identity
+        names = [column.name for column in message.columns]
         if found:
             check_capturable(found)
-            key, identity = found[0].relation.key, found[0].relation.identity
-        names = [column.name for column in message.columns]
+            there = found[0].relation
+            key, identity, generated = there.key, there.identity, there.generated
+            _check_generated(name, [each for each in names if each in generated])
         if not key or not set(key) <= set(names):
             raise UncapturableTableError(
                 f'table "{name}": its primary key is not among the columns that it had',
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
-        relation = Relation(message.oid, name, columns, key, identity)
+        relation = Relation(message.oid, name, columns, key, identity, generated)
         self._streamed[message.oid] = (message, relation)
         return relation
 
@@ -193,9 +206,9 @@ class Catalogue:
     def _read(self, oid: int | None) -> tuple[Table, ...]:
         rows = [_Row(*row) for row in self._fetch(_TABLES, {"oid": oid})]
         oids = [row.oid for row in rows]
-        columns: dict[int, list[tuple[str, int, int]]] = {}
-        for owner, name, type_oid, typmod in self._fetch(_COLUMNS, (oids,)):
-            columns.setdefault(owner, []).append((name, type_oid, typmod))
+        columns: dict[int, list[_Column]] = {}
+        for owner, *column in self._fetch(_COLUMNS, (oids,)):
+            columns.setdefault(owner, []).append(_Column(*column))
         keys: dict[int, _Key] = {}
         for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
             before = keys.get(owner, _Key())
@@ -215,20 +228,23 @@ class Catalogue:
     def _table(
         self,
         row: _Row,
-        columns: Sequence[tuple[str, int, int]],
+        columns: Sequence[_Column],
         key: _Key,
         leaves: Sequence[_Leaf],
     ) -> Table:
-        types = self._types.resolve((oid, typmod) for _, oid, typmod in columns)
-        built = tuple(Column(name, kind) for (name, _, _), kind in zip(columns, types, strict=True))
+        sent = [column for column in columns if not column.generated]
+        types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
+        built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
+        generated = tuple(column.name for column in columns if column.generated)
         identity = ReplicaIdentity(row.identity)
-        obstacle, remedy = _obstacle(key, [name for name, _, _ in columns], identity, leaves)
+        obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
         if row.partitioned or identity is ReplicaIdentity.INDEX:
             # Of a partitioned table only the key of an old row can be relied on: each partition
             # has its own identity. An identity index is the primary key, or else an obstacle.
             identity = ReplicaIdentity.DEFAULT
         name = TableName(row.schema, row.table)
-        relation = Relation(row.oid, name, built, () if obstacle else key.columns, identity)
+        keys = () if obstacle else key.columns
+        relation = Relation(row.oid, name, built, keys, identity, generated)
         return Table(relation, row.partitioned, obstacle, remedy)
 
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
@@ -276,6 +292,15 @@ def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
     if leaf.identity is ReplicaIdentity.NOTHING or other_index:
         return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _RESTORE
     return None
+
+
+def _check_generated(name: TableName, sent: Sequence[str]) -> None:
+    """Refuse generated columns in the stream: the rows of the snapshot lack them."""
+    if sent:
+        raise UncapturableTableError(
+            f'table "{name}": the publication sends its generated columns {list(sent)}',
+            hint="ALTER PUBLICATION … SET (publish_generated_columns = none)",
+        )
 
 
 def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, ...]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from changelog.contract.types import ColumnType, Kind, array_type, column_type
+from changelog.contract.types import ColumnType, Form, Kind, array_type, column_type
 from changelog.source.connect import Connection, source_errors
 
 TypeRef = tuple[int, int]
 """A type's oid and the modifier of the column that has it, -1 for none."""
 
-# An array is what subscripts as one: typelem alone is also set for a few fixed-length types.
+# An array is what is written as one: typelem alone is also set for types like int2vector, whose
+# text is another.
 _TYPE = """
-SELECT typname, typtype::text, typbasetype, typtypmod,
-       CASE WHEN typcategory = 'A' AND typlen = -1 THEN typelem ELSE 0::oid END
-  FROM pg_type WHERE oid = %s
+SELECT t.typname, t.typtype::text, t.typnamespace = 'pg_catalog'::regnamespace,
+       t.typbasetype, t.typtypmod,
+       CASE WHEN t.typoutput = 'pg_catalog.array_out'::regproc THEN t.typelem ELSE 0::oid END,
+       coalesce(e.typdelim::text, '')
+  FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+ WHERE t.oid = %s
 """
 _FORMAT = "SELECT format_type(%s, %s)"
 
@@ -25,10 +29,12 @@ class _Entry:
     """A row of `pg_type`."""
 
     name: str
-    kind: str
+    form: str
+    builtin: bool
     base: int
     base_typmod: int
     element: int
+    delimiter: str
 
 
 class TypeResolver:
@@ -53,14 +59,16 @@ class TypeResolver:
         if entry is None:
             # Dropped since: its values in the stream are text all the same.
             return ColumnType(f"type {oid}", Kind.STRING, mapped=False)
-        formatted = self._formatted(oid, typmod)
         if entry.element:
-            return array_type(self._look_up(entry.element, typmod), formatted)
-        return column_type(entry.name, formatted, is_enum=entry.kind == "e")
+            # Not the array's own name, which is that of a domain if its elements have one.
+            element = self._look_up(entry.element, typmod)
+            return array_type(element, f"{element.name}[]", entry.delimiter)
+        formatted = self._formatted(oid, typmod)
+        return column_type(entry.name, formatted, form=Form(entry.form), builtin=entry.builtin)
 
     def _base(self, oid: int, typmod: int) -> tuple[_Entry | None, int, int]:
         entry = self._entry(oid)
-        while entry is not None and entry.kind == "d":
+        while entry is not None and entry.form == "d":
             oid, typmod = entry.base, entry.base_typmod
             entry = self._entry(oid)
         return entry, oid, typmod

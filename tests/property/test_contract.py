@@ -26,7 +26,7 @@ from changelog.contract.schema import field_names, key_schema, read_schema, valu
 from changelog.contract.secret import redacted
 from changelog.contract.text import days_from_civil, days_of, encode_long, micros_of, parse_array
 from changelog.contract.topic import TopicSettings, topic_name, topic_names
-from changelog.contract.types import Kind, array_type, column_type
+from changelog.contract.types import Form, Kind, array_type, column_type
 from tests.support.builders import (
     BIGINT,
     INTEGER,
@@ -350,7 +350,7 @@ kinds = st.one_of(
             column_type("interval", "interval"),
             column_type("uuid", "uuid"),
             column_type("jsonb", "jsonb"),
-            column_type("mood", 'shop."my mood"', is_enum=True),
+            column_type("mood", 'shop."my mood"', form=Form.ENUM),
         ]
     ),
     decimals().map(lambda case: decimal_type(case[0], case[1])),

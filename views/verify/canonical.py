@@ -40,6 +40,13 @@ _EXPRESSIONS = {
     Kind.TIMESTAMPTZ: "CASE WHEN isfinite({0}) "
     "THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE ({0})::text END",
 }
+# Where an element has no place in Avro's type, so that the array keeps its text.
+_BESIDE = {
+    Kind.TIMESTAMP: "OR EXISTS (SELECT FROM unnest({0}) AS item WHERE isfinite(item) "
+    "AND item >= timestamp '294247-01-10 04:00:54.775807') ",
+    Kind.TIMESTAMPTZ: "OR EXISTS (SELECT FROM unnest({0}) AS item WHERE isfinite(item) "
+    "AND item >= timestamptz '294247-01-10 04:00:54.775807+00') ",
+}
 
 
 def source_expression(column: str, kind: ColumnType) -> sql.Composable:
@@ -48,12 +55,14 @@ def source_expression(column: str, kind: ColumnType) -> sql.Composable:
     if kind.kind is Kind.ARRAY:
         assert kind.element is not None  # noqa: S101 - an array has an element
         item = sql.SQL(_plain(kind.element)).format(sql.Identifier("item"))
+        # `unnest` in a FROM clause would part composite elements into their columns.
         return sql.SQL(
             "CASE WHEN {0} IS NOT DISTINCT FROM NULL THEN NULL "
             "WHEN array_ndims({0}) > 1 OR coalesce(array_lower({0}, 1), 1) <> 1 "
-            "THEN ({0})::text "
+            + _BESIDE.get(kind.element.kind, "")
+            + "THEN ({0})::text "
             "ELSE array_to_json(ARRAY(SELECT CASE WHEN item IS DISTINCT FROM NULL THEN {1} END "
-            "FROM unnest({0}) WITH ORDINALITY AS u(item, place) ORDER BY place))::text END"
+            "FROM (SELECT unnest({0}) AS item) AS u))::text END"
         ).format(name, item)
     return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN " + _plain(kind) + " END").format(name)
 

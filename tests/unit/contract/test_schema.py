@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
+from changelog.contract.errors import CorruptRecordError, EncodeError
 from changelog.contract.relation import TableName
 from changelog.contract.schema import field_names, key_schema, read_schema, value_schema
-from changelog.contract.types import Kind, array_type, column_type
-from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
+from changelog.contract.types import Form, Kind, array_type, column_type
+from tests.support.builders import (
+    INTEGER,
+    INTEGERS,
+    TEXT,
+    decimal_type,
+    make_relation,
+    round_trip,
+)
 
 
 def _field(schema: str, name: str) -> dict[str, Any]:
@@ -73,15 +81,61 @@ def test_a_numeric_is_decimal_only_where_every_reader_can_hold_it(
 
 
 def test_an_unknown_type_is_text_and_says_so() -> None:
-    assert column_type("inet", "inet").kind is Kind.STRING
-    assert not column_type("inet", "inet").mapped
-    assert column_type("mood", "mood", is_enum=True).mapped
+    unknown = column_type("mystery", "mystery", builtin=False)
+    assert unknown.kind is Kind.STRING
+    assert not unknown.mapped
+    assert not column_type("from_a_later_version", "from_a_later_version").mapped
+    assert not array_type(unknown, "mystery[]").mapped
 
 
-def test_an_array_of_an_unknown_type_stays_whole() -> None:
-    boxes = array_type(column_type("box", "box"), "box[]")
-    assert boxes.kind is Kind.STRING
-    assert not boxes.mapped
+def test_a_user_s_type_may_have_the_name_of_a_builtin_one() -> None:
+    impostor = column_type("date", "shop.date", builtin=False)
+    assert impostor.kind is Kind.STRING
+    assert not impostor.mapped
+    assert column_type("numeric", "numeric(5,2)", builtin=False).kind is Kind.STRING
+
+
+@pytest.mark.parametrize("form", [Form.ENUM, Form.COMPOSITE, Form.RANGE, Form.MULTIRANGE])
+def test_text_is_the_proper_form_of_a_user_s_enum_composite_or_range(form: Form) -> None:
+    mapped = column_type("date", "shop.date", form=form, builtin=False)
+    assert (mapped.kind, mapped.mapped) == (Kind.STRING, True)
+
+
+@pytest.mark.parametrize("name", ["hstore", "citext", "geometry", "vector"])
+def test_text_is_the_proper_form_of_well_known_extension_types(name: str) -> None:
+    mapped = column_type(name, name, builtin=False)
+    assert (mapped.kind, mapped.mapped) == (Kind.STRING, True)
+
+
+def test_the_elements_of_an_array_are_parted_by_their_own_delimiter() -> None:
+    boxes = array_type(column_type("box", "box"), "box[]", ";")
+    assert boxes.mapped
+    assert round_trip(boxes, b"{(1,1),(0,0);NULL;(3,3),(2,2)}") == [
+        "(1,1),(0,0)",
+        None,
+        "(3,3),(2,2)",
+    ]
+    relation = make_relation({"id": INTEGER, "it": boxes})
+    assert read_schema(value_schema(relation)).columns[1].type == boxes
+
+
+def test_a_timestamp_past_64_bits_is_refused_and_an_array_of_it_keeps_its_text() -> None:
+    moment = column_type("timestamp", "timestamp without time zone")
+    last = b"294247-01-10 04:00:54.775806"
+    assert round_trip(moment, last, physical=True) == 2**63 - 2
+    for late in (b"294247-01-10 04:00:54.775807", b"294276-12-31 23:59:59.999999"):
+        with pytest.raises(EncodeError, match=r'column "it" .*does not fit 64 bits'):
+            round_trip(moment, late)
+        listed = b'{"' + late + b'"}'
+        assert round_trip(array_type(moment, "timestamp[]"), listed) == listed.decode()
+
+
+def test_a_schema_names_the_generated_columns_that_the_log_lacks() -> None:
+    relation = make_relation()
+    assert "generated" not in json.loads(value_schema(relation))
+    computed = dataclasses.replace(relation, generated=("total",))
+    assert read_schema(value_schema(computed)).generated == ("total",)
+    assert key_schema(computed) == key_schema(relation)
 
 
 def test_the_elements_of_a_numeric_array_are_text() -> None:
