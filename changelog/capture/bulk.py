@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from changelog.batch.fields import Fields, Mask, Places
 from changelog.batch.frames import BEGIN, COMMIT, DELETE, INSERT, KEY, NEW, OLD, UPDATE, Frames
 from changelog.batch.headers import position_headers
+from changelog.capture.report import TableOp
 from changelog.capture.tables import CapturedTables
 from changelog.capture.writer import RecordWriter
 from changelog.contract.errors import ChangelogError, ProtocolError
 from changelog.contract.headers import OP, POSITION, POSTGRES_EPOCH_US, TS, Headers, Op, encode_ts
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
-from changelog.contract.relation import Relation, TableName
+from changelog.contract.relation import Relation
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import SEQUENCE_STEP, Assembler
 from changelog.source.pgoutput import (
@@ -43,11 +44,8 @@ MOST_BYTES = 1 << 28
 """Places in a batch are 32-bit numbers."""
 
 _LETTERS = bytes([INSERT, UPDATE, DELETE, BEGIN, COMMIT])
-_OPS = {
-    INSERT: (OP, Op.CREATE.value),
-    UPDATE: (OP, Op.UPDATE.value),
-    DELETE: (OP, Op.DELETE.value),
-}
+_OP_OF = {INSERT: Op.CREATE, UPDATE: Op.UPDATE, DELETE: Op.DELETE}
+_OPS = {letter: (OP, op.value) for letter, op in _OP_OF.items()}
 _ROWS = [INSERT, UPDATE, DELETE]
 _BEGIN_LSN_AT, _BEGIN_TS_AT, _BEGIN_XID_AT = 1, 9, 17
 _COMMIT_LSN_AT, _COMMIT_END_AT = 2, 10
@@ -64,7 +62,8 @@ class Taken:
 
     Attributes:
         records: how many were written.
-        changes: how many rows were changed, of each table.
+        changes: how many rows were changed, of each table and operation.
+        sizes: bytes of the keys and values written for them.
         commits: transactions that ended.
         end_lsn: of the last that ended, or None.
         last: the last transaction that began, in this run or before it.
@@ -72,7 +71,8 @@ class Taken:
     """
 
     records: int
-    changes: Counter[TableName]
+    changes: Counter[TableOp]
+    sizes: Counter[TableOp]
     commits: int
     end_lsn: Lsn | None
     last: Begin
@@ -84,7 +84,8 @@ class _Records:
     """Records of one topic, ready to be produced."""
 
     relation: Relation
-    changes: int
+    changes: Counter[Op]
+    sizes: Counter[Op]
     topic: str
     keys: list[bytes]
     values: list[bytes | None]
@@ -146,14 +147,17 @@ class BulkWriter:
             found = self._encoded(run, payloads)
         except (ChangelogError, ValueError, ArithmeticError, IndexError, struct.error) as error:
             raise NotInBulkError from error
-        changes: Counter[TableName] = Counter()
+        changes: Counter[TableOp] = Counter()
+        sizes: Counter[TableOp] = Counter()
         for records in found:
             self._write(records)
-            changes[records.relation.name] += records.changes
+            changes.update({(records.relation.name, op): n for op, n in records.changes.items()})
+            sizes.update({(records.relation.name, op): n for op, n in records.sizes.items()})
         self._assembler.continue_at(run.last if run.is_open else None, run.next_sequence)
         return Taken(
             records=sum(len(each.keys) for each in found),
             changes=changes,
+            sizes=sizes,
             commits=run.commits,
             end_lsn=run.end_lsn,
             last=run.last,
@@ -208,7 +212,10 @@ class BulkWriter:
             given = iter(rows)
             values = [next(given) if upsert else None for upsert in upserts.tolist()]
         headers = self._headers(run, at[usual])
-        records = _Records(relation, len(at), topic, keys, values, headers)
+        size = _lengths(keys)
+        size[upserts] += _lengths(rows)
+        sizes = _by_op(run.kind[at[usual]], size)
+        records = _Records(relation, _by_op(run.kind[at]), sizes, topic, keys, values, headers)
         if usual.all():
             return records
         return self._with_unusual(run, at, usual, records, payloads)
@@ -227,7 +234,7 @@ class BulkWriter:
         self, run: _Run, at: Places, usual: Mask, found: _Records, payloads: Sequence[bytes]
     ) -> _Records:
         """Put the records of unusual rows in their places."""
-        merged = _Records(found.relation, found.changes, found.topic, [], [], [])
+        merged = _Records(found.relation, found.changes, found.sizes, found.topic, [], [], [])
         given = zip(found.keys, found.values, found.headers, strict=True)
         for row, is_usual in zip(at.tolist(), usual.tolist(), strict=True):
             if is_usual:
@@ -248,6 +255,7 @@ class BulkWriter:
                 merged.keys.append(key)
                 merged.values.append(value)
                 merged.headers.append([(POSITION, position.to_bytes()), (OP, op.value), time])
+                merged.sizes[_OP_OF[int(run.kind[row])]] += len(key) + len(value or b"")
         return merged
 
 
@@ -325,3 +333,13 @@ def _chosen(columns: list[Fields], rows: Mask) -> list[Fields]:
     if rows.all():
         return columns
     return [each.chosen(rows) for each in columns]
+
+
+def _lengths(texts: Sequence[bytes]) -> Places:
+    return np.fromiter(map(len, texts), np.int64, len(texts))
+
+
+def _by_op(kinds: NDArray[np.uint8], weights: Places | None = None) -> Counter[Op]:
+    """Count messages, or add up their weights, by operation."""
+    sums = np.bincount(kinds, weights, minlength=max(_ROWS) + 1)
+    return Counter({op: int(sums[letter]) for letter, op in _OP_OF.items() if sums[letter]})

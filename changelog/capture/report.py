@@ -1,12 +1,54 @@
-"""What a capture run has done, counted while it works."""
+"""What a capture run has done, counted while it works.
+
+One thread writes, and others may read at any moment: metrics are made of this when somebody asks,
+so that they cost nothing while nobody does. Counts only grow; a restart within the run keeps them.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from changelog.contract.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.frontier import FrontierRecord
+from changelog.contract.headers import Op
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
+
+TableOp = tuple[TableName, Op]
+"""A table, and what happened to its rows."""
+
+
+_OP_OF: dict[type[Change], Op] = {
+    Insert: Op.CREATE,
+    Update: Op.UPDATE,
+    Delete: Op.DELETE,
+    Truncate: Op.TRUNCATE,
+}
+
+
+def op_of(change: Change) -> Op:
+    """Give what a change does; an update that moves the row is an update."""
+    return _OP_OF[type(change)]
+
+
+def _nothing_queued() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class SnapshotProgress:
+    """How far the snapshot is that is being taken now.
+
+    Attributes:
+        estimate: rows that it will have, by PostgreSQL's statistics.
+        rows: rows copied so far.
+    """
+
+    estimate: int
+    rows: int = 0
 
 
 @dataclass(slots=True)
@@ -14,40 +56,96 @@ class CaptureReport:
     """Counts of one run of capture.
 
     Attributes:
-        snapshot_rows: rows copied, per table.
-        changes: row changes streamed, per table; sent again ones are not counted twice.
+        rows: rows captured, per table and operation: `READ` by snapshots, the others by the
+            stream; sent again ones are not counted twice.
+        bytes: size of the keys and values written for them, before compression.
         records: records written by the stream, tombstones included.
         transactions: transactions streamed.
         frontiers: frontiers written.
         restarts: times that capture began again after a server was away.
-        lsn: the last frontier.
+        errors: errors that capture has waited out, by kind.
+        lsn: the last frontier, of this run or found at its start.
+        frontier_s: when that was written, seconds since 1970; 0 when there is none.
+        frontier_ts_us: its commit time by the source's clock, microseconds since 1970.
+        snapshot: the snapshot that is being taken, or None.
+        queued: gives how many records the broker has not acknowledged yet.
     """
 
-    snapshot_rows: Counter[TableName] = field(default_factory=Counter)
-    changes: Counter[TableName] = field(default_factory=Counter)
+    rows: Counter[TableOp] = field(default_factory=Counter)
+    bytes: Counter[TableOp] = field(default_factory=Counter)
     records: int = 0
     transactions: int = 0
     frontiers: int = 0
     restarts: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
     lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    frontier_s: float = 0.0
+    frontier_ts_us: int = 0
+    snapshot: SnapshotProgress | None = None
+    queued: Callable[[], int] = _nothing_queued
+
+    def began(self, queued: Callable[[], int]) -> None:
+        """Note the start of a life, and how to ask its producer."""
+        self.queued = queued
+
+    def ended(self) -> None:
+        """Note the end of a life: nothing is queued, no snapshot goes on."""
+        self.queued, self.snapshot = _nothing_queued, None
+
+    def frontier_found(self, record: FrontierRecord) -> None:
+        """Note the frontier that capture resumes at."""
+        found = record.frontier
+        self.lsn, self.frontier_ts_us = found.lsn, found.ts_us
+        self.frontier_s = record.appended_ms / 1000
+
+    def frontier_written(self, lsn: Lsn, ts_us: int) -> None:
+        """Note a frontier that the broker has acknowledged just now."""
+        self.frontiers += 1
+        self.lsn, self.frontier_ts_us, self.frontier_s = lsn, ts_us, time.time()
+
+    def snapshot_copied(self, table: TableName, rows: int, size: int) -> None:
+        """Note rows of the snapshot that are on the log, and the bytes of their records."""
+        self.rows[table, Op.READ] += rows
+        self.bytes[table, Op.READ] += size
+        if self.snapshot is not None:
+            self.snapshot.rows += rows
+
+    @property
+    def snapshot_rows(self) -> dict[TableName, int]:
+        """Give the rows that snapshots have copied, by table."""
+        return _by_table(self.rows, snapshot=True)
+
+    @property
+    def changes(self) -> dict[TableName, int]:
+        """Give the row changes streamed, by table."""
+        return _by_table(self.rows, snapshot=False)
 
     def to_json(self) -> dict[str, object]:
         """Give the counts as one JSON object."""
         return {
-            "rows_captured": self.snapshot_rows.total() + self.changes.total(),
+            "rows_captured": self.rows.total(),
             "snapshot_rows": {str(t): n for t, n in sorted(self.snapshot_rows.items())},
             "changes": {str(t): n for t, n in sorted(self.changes.items())},
             "records": self.records,
             "transactions": self.transactions,
             "frontiers": self.frontiers,
             "restarts": self.restarts,
+            "errors": dict(sorted(self.errors.items())),
             "lsn": str(self.lsn),
         }
 
     def summary(self) -> str:
         """Give one line for people."""
         return (
-            f"captured {self.snapshot_rows.total():,} snapshot rows and "
-            f"{self.changes.total():,} changes of {self.transactions:,} transactions; "
+            f"captured {sum(self.snapshot_rows.values()):,} snapshot rows and "
+            f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; "
             f"the log is complete to {self.lsn}"
         )
+
+
+def _by_table(rows: Counter[TableOp], *, snapshot: bool) -> dict[TableName, int]:
+    found: Counter[TableName] = Counter()
+    for (table, op), count in dict(rows).items():
+        if (op is Op.READ) == snapshot:
+            found[table] += count
+    return dict(found)

@@ -78,11 +78,13 @@ class CaptureRun:
                 # After kill -9 the server may still hold our own last connection for a moment.
                 if time.monotonic() > busy_until:
                     raise
+                self._report.errors[type(error).__name__] += 1
                 log.info("%s; trying again", error)
                 self._wait(FIRST_WAIT_S)
             except UnavailableError as error:
                 if not session.connected and self._report.restarts == 0:
                     raise
+                self._report.errors[type(error).__name__] += 1
                 if self._stop():
                     log.warning("%s", redacted(str(error)))
                     return

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from changelog.capture.bar import RowBar
 from changelog.capture.ground import Ground
-from changelog.capture.report import CaptureReport
+from changelog.capture.report import CaptureReport, SnapshotProgress
 from changelog.capture.snapshot import CopyJob, SnapshotContext, copy_tables
 from changelog.capture.writer import bury
 from changelog.contract.frontier import Frontier
@@ -134,6 +134,7 @@ def take_snapshot(
         )
         if not _copy(ground, relations, context, around):
             return None
+        around.report.snapshot = None
         around.reach("snapshot copied")
         start = snapshot_position(seed.epoch, exported.consistent_point)
         for relation in relations:
@@ -142,7 +143,12 @@ def take_snapshot(
             if any(before[topic]):
                 dead = partial(ground.dead_keys, producer)
                 count = bury(producer, dead, topic, start, op=Op.DELETE, ts_us=context.ts_us)
-                log.info('table "%s": %d keys of before are dead', relation.name, count)
+                log.info(
+                    'table "%s": %d keys of before are dead',
+                    relation.name,
+                    count,
+                    extra={"table": str(relation.name), "lsn": str(exported.consistent_point)},
+                )
         producer.flush()
         seed.hold_until = max(seed.hold_until, exported.consistent_point)
         before_close(seed, temporary)
@@ -162,9 +168,10 @@ def _copy(
     with RowBar(around.console, f"snapshot of {len(relations)} tables", estimate) as bar:
 
         def count(relation: Relation, rows: int) -> None:
-            around.report.snapshot_rows[relation.name] += rows
+            around.report.snapshot_copied(relation.name, rows, 0)
             bar.add(rows)
             around.reach("snapshot chunk copied")
 
+        around.report.snapshot = SnapshotProgress(estimate)
         workers = ground.settings.capture.snapshot_workers
         return copy_tables(context, jobs, workers=workers, on_rows=count, stop=around.stop)

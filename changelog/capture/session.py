@@ -63,6 +63,8 @@ class CaptureSession:
             self.connected = True
             producer = LogProducer(self._settings.kafka)
             stack.callback(producer.close)
+            self._around.report.began(lambda: producer.queued)
+            stack.callback(self._around.report.ended)
             seed = self._begin(ground, producer)
             if seed is not None and not self._around.stop():
                 self._stream(ground, producer, seed, until)
@@ -98,7 +100,10 @@ class CaptureSession:
                 check_slot(status)
                 ground.check_topics(frontier)
                 ground.publish(frontier)
-                log.info("resuming at the frontier %s", frontier.lsn)
+                lsn = str(frontier.lsn)
+                log.info("resuming at the frontier %s", lsn, extra={"lsn": lsn})
+                if record is not None:
+                    self._around.report.frontier_found(record)
                 seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
                 if written.positions:
                     # Values fetched before the crash may come from any moment up to now.
@@ -133,8 +138,7 @@ class CaptureSession:
         cutter = self._cutter(ground, producer, seed)
         seed.ts_us = time.time_ns() // 1000
         cutter.cut(seed.lsn, since=seed.since, ts_us=seed.ts_us)
-        self._around.report.frontiers += 1
-        self._around.report.lsn = seed.lsn
+        self._around.report.frontier_written(seed.lsn, seed.ts_us)
         self._around.reach("snapshot frontier written")
         keep_slot(ground.connection, slot, self._capture.slot)
         self._around.reach("slot kept")
@@ -203,7 +207,7 @@ class CaptureSession:
                 nudge=lambda: _nudge(ground.connection),
                 reach=reach,
             )
-            log.info("streaming from %s", seed.lsn)
+            log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
-from changelog.capture.report import CaptureReport
+from changelog.capture.report import CaptureReport, op_of
 from changelog.capture.writer import RecordWriter
 from changelog.contract.lsn import Lsn
 from changelog.progress import Progress
@@ -128,7 +128,8 @@ class StreamLoop:
         if taken.is_open:
             self._progress.began()
         self._report.records += taken.records
-        self._report.changes += taken.changes
+        self._report.rows.update(taken.changes)
+        self._report.bytes.update(taken.sizes)
         self._report.transactions += taken.commits
         for _ in range(taken.commits):
             self._reach("transaction produced")
@@ -138,9 +139,12 @@ class StreamLoop:
         match event:
             case Changed(change=change, sequence=sequence):
                 began = self._began
+                size = self._producer.bytes
                 written = self._writer.write(change, began.commit_lsn, sequence, began.ts_us)
+                what = (change.relation.name, op_of(change))
                 self._report.records += written
-                self._report.changes[change.relation.name] += written > 0
+                self._report.rows[what] += written > 0
+                self._report.bytes[what] += self._producer.bytes - size
                 self._reach("record produced")
             case Began():
                 self._began = event
@@ -170,8 +174,7 @@ class StreamLoop:
         self._reach("frontier written")
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())
-        self._report.frontiers += 1
-        self._report.lsn = lsn
+        self._report.frontier_written(lsn, self._began.ts_us)
         self._reach("acknowledged")
 
     def _nudge_when_silent(self, *, heard: bool) -> None:
