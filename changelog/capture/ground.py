@@ -219,4 +219,6 @@ def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation
             f"no table matches {', '.join(capture.tables)}",
             hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
         )
+    for what in catalogue.uncaptured(wanted, selected):
+        log.info("not captured: %s", what)
     return {table.name: table.relation for table in selected}

@@ -11,6 +11,7 @@ from changelog.source.connect import Connection, source_errors
 from changelog.source.filter import TableFilter
 from changelog.source.pgoutput import RelationMessage
 from changelog.source.pgtypes import TypeResolver
+from changelog.source.uncaptured import uncaptured
 
 # Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
 _TABLES = """
@@ -202,6 +203,10 @@ class Catalogue:
         with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
             rows = self._fetch(_BACKFILLED, {"oid": relation.oid, "names": list(columns)})
         return [name for (name,) in rows]
+
+    def uncaptured(self, wanted: TableFilter, tables: Iterable[Table]) -> tuple[str, ...]:
+        """Say what else is in the database and not captured; see `uncaptured`."""
+        return uncaptured(self._connection, wanted, [table.relation for table in tables])
 
     def _read(self, oid: int | None) -> tuple[Table, ...]:
         rows = [_Row(*row) for row in self._fetch(_TABLES, {"oid": oid})]
