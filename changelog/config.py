@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, StackError
+from changelog.contract.properties import check_producer_properties, check_topic_properties
+from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
     DEFAULT_DELETE_RETENTION_MS,
     DEFAULT_MIN_COMPACTION_LAG_MS,
@@ -32,6 +34,9 @@ log = logging.getLogger("changelog.config")
 
 FILE_NAME = "changelog.toml"
 STACK_FOLDER = ".stack"
+MASK_KEY = "CHANGELOG_MASK_KEY"
+"""Environment variable with the key of hashed columns, where the settings have none."""
+
 SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
 """What a command may need; the names of the embedded servers' endpoints."""
 
@@ -70,6 +75,14 @@ class _Capture(_Section):
     snapshot_workers: int = Field(default=2, ge=1)
     frontier_interval_ms: int = Field(default=1000, ge=10)
     status_interval_ms: int = Field(default=10_000, ge=100)
+    create_publication: bool = True
+    producer: dict[str, str] = {}
+    topic: dict[str, str] = {}
+    operations: list[str] = list(OPERATIONS)
+    drop_columns: list[str] = []
+    mask: dict[str, str] = {}
+    mask_key: str = ""
+    where: dict[str, str] = {}
 
 
 class _Spark(_Section):
@@ -118,6 +131,14 @@ class CaptureSettings:
         snapshot_workers: processes that copy the snapshot.
         frontier_interval_ms: least time between two frontiers.
         status_interval_ms: longest time between two status messages to PostgreSQL.
+        create_publication: make and alter the publication; otherwise it has to be right already.
+        producer: further settings of the producers, librdkafka's names; may hold secrets.
+        topic_properties: further settings of new topics, Kafka's names.
+        operations: what is captured of each table.
+        drop_columns: patterns of columns to leave out, `schema.table.column`.
+        mask: how the columns of a pattern are masked: `hash` or `redact`.
+        mask_key: the key of the hashes; a secret.
+        where: an SQL condition for the rows of the tables of a pattern.
     """
 
     slot: str = "changelog"
@@ -132,6 +153,14 @@ class CaptureSettings:
     snapshot_workers: int = 2
     frontier_interval_ms: int = 1000
     status_interval_ms: int = 10_000
+    create_publication: bool = True
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topic_properties: Mapping[str, str] = field(default_factory=dict)
+    operations: tuple[str, ...] = OPERATIONS
+    drop_columns: tuple[str, ...] = ()
+    mask: Mapping[str, str] = field(default_factory=dict)
+    mask_key: str = field(default="", repr=False)
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +240,8 @@ def load_project(
 
 def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
     capture = settings.capture
+    check_producer_properties(capture.producer)
+    check_topic_properties(capture.topic)
     return Project(
         root=root,
         postgres=settings.postgres.dsn or embedded.need(SOURCE, "postgres.dsn"),
@@ -238,6 +269,14 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             snapshot_workers=capture.snapshot_workers,
             frontier_interval_ms=capture.frontier_interval_ms,
             status_interval_ms=capture.status_interval_ms,
+            create_publication=capture.create_publication,
+            producer=capture.producer,
+            topic_properties=capture.topic,
+            operations=tuple(capture.operations),
+            drop_columns=tuple(capture.drop_columns),
+            mask=capture.mask,
+            mask_key=capture.mask_key or os.environ.get(MASK_KEY, ""),
+            where=capture.where,
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,
@@ -298,7 +337,10 @@ def _set(raw: dict[str, Any], name: str, value: object) -> None:
     *sections, last = name.split(".")
     for section in sections:
         raw = raw.setdefault(section, {})
-    raw[last] = value
+    if isinstance(value, dict) and isinstance(raw.get(last), dict):
+        raw[last] = {**raw[last], **value}  # single settings of a section, such as `-C`
+    else:
+        raw[last] = value
 
 
 def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nesting of values

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from changelog.contract.properties import parse_properties
+
 ProjectOption = Annotated[
     Path, typer.Option("--project", help="Folder with changelog.toml; it may be missing.")
 ]
@@ -25,6 +27,101 @@ SlotOption = Annotated[
 PrefixOption = Annotated[
     str | None, typer.Option("--topic-prefix", help="Put before each topic, with a dot.")
 ]
+
+PublicationOption = Annotated[
+    str | None, typer.Option("--publication", help="Publication; named as the slot by default.")
+]
+CreatePublicationOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--create-publication/--no-create-publication",
+        help="Make and alter the publication, or only check that it sends what is needed.",
+    ),
+]
+ProducerOption = Annotated[
+    list[str] | None,
+    typer.Option("-C", "--kafka-config", help="Setting of the producers, prop=value; repeatable."),
+]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("-T", "--topic-config", help="Setting of new topics, prop=value; repeatable."),
+]
+StatusIntervalOption = Annotated[
+    float | None,
+    typer.Option(
+        "--status-interval",
+        min=0.1,
+        help="Longest time between two status messages to PostgreSQL, in seconds.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--snapshot-workers", min=1, help="Processes that copy the snapshot.")
+]
+
+OperationsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operations", help="What to capture: some of insert,update,delete,truncate; all."
+    ),
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", "--drop-columns", help="Columns to leave out: schema.table.column, * wild."
+    ),
+]
+MaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask",
+        help="schema.table.column=hash (HMAC-SHA-256; key in CHANGELOG_MASK_KEY) or =redact.",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", help="schema.table=CONDITION: only rows that meet it (PostgreSQL 15+)."
+    ),
+]
+
+
+def capture_overrides(
+    *,
+    publication: str | None,
+    create_publication: bool | None,
+    producer: list[str] | None,
+    topic: list[str] | None,
+    status_interval: float | None,
+    snapshot_workers: int | None,
+    operations: list[str] | None,
+    columns: list[str] | None,
+    mask: list[str] | None,
+    where: list[str] | None,
+) -> dict[str, object]:
+    """Give what was said about how to capture as overrides of `changelog.toml`.
+
+    Raises:
+        ConfigurationError: a setting is not `prop=value`.
+    """
+    return {
+        "capture.publication": publication,
+        "capture.create_publication": create_publication,
+        "capture.producer": parse_properties(producer, "-C"),
+        "capture.topic": parse_properties(topic, "-T"),
+        "capture.status_interval_ms": None
+        if status_interval is None
+        else round(status_interval * 1000),
+        "capture.snapshot_workers": snapshot_workers,
+        "capture.operations": split(operations),
+        "capture.drop_columns": split(columns),
+        "capture.mask": parse_properties(mask, "--mask"),
+        "capture.where": parse_properties(where, "--where"),
+    }
+
+
+def split(given: list[str] | None) -> list[str] | None:
+    """Take `--tables a,b --tables c` as three patterns."""
+    return [part.strip() for text in given for part in text.split(",")] if given else None
 
 
 def line_overrides(

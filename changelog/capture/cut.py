@@ -84,6 +84,7 @@ class Cutter:
             topic_ids=base.topic_ids,
             ends=self._log.ends(list(base.tables)),
             since=dict(since),
+            scopes=base.scopes,
         )
         self._log.write(frontier)
         self._last = lsn

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
 from changelog.contract.errors import ConfigurationError, LogError, SlotError, SourceError
@@ -18,6 +19,7 @@ from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
+from changelog.contract.scope import OPERATIONS, WHOLE, Scope
 from changelog.contract.topic import frontier_topic, topic_names
 from changelog.sink.bury import dead_keys
 from changelog.sink.frontier import FrontierLog
@@ -28,9 +30,11 @@ from changelog.source.catalogue import Catalogue, check_capturable, select_table
 from changelog.source.connect import Connection, connect, source_errors
 from changelog.source.filter import TableFilter
 from changelog.source.publication import (
-    ensure_publication,
+    Wanted,
+    make_publication,
     publication_version,
     published_tables,
+    use_publication,
 )
 from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
 
@@ -51,6 +55,10 @@ class Ground:
         cluster_id: the Kafka cluster's identifier.
         descriptions: each table's topic as the broker has it.
         catalogue: the source's catalogue.
+        rules: what of the tables is captured.
+        scopes: what is captured of each table that is not captured whole.
+        filters: the condition of each table's rows, as the server writes it; known once the
+            publication is.
     """
 
     settings: Project
@@ -62,6 +70,9 @@ class Ground:
     cluster_id: str
     descriptions: dict[str, TopicDescription]
     catalogue: Catalogue
+    rules: Rules
+    scopes: dict[TableName, Scope]
+    filters: dict[TableName, str] = field(default_factory=dict)
     _publication: str | None = None
 
     @property
@@ -83,8 +94,31 @@ class Ground:
         """Give the end of the source's WAL."""
         return current_lsn(self.connection)
 
-    def publish(self, frontier: Frontier | None) -> None:
-        """Make the publication have exactly the captured tables.
+    def rescoped(self, frontier: Frontier) -> set[TableName]:
+        """Give the tables of which the log holds another part than is asked for now.
+
+        Their rows have to be written anew: what was left out before is not on the log, and what
+        is left out now would stay on it.
+        """
+        found = {
+            table
+            for topic, table in frontier.tables.items()
+            if self.topics.get(table) == topic
+            and frontier.scope_of(topic) != self.scopes.get(table, WHOLE)
+        }
+        for table in sorted(found):
+            log.warning(
+                'table "%s" is captured in another way than before: taking a fresh snapshot of it; '
+                "its older records stay on the topic until they are cleaned",
+                table,
+            )
+        return found
+
+    def publish(self, frontier: Frontier | None) -> frozenset[TableName]:
+        """Make the publication have exactly the captured tables, or check that it has them.
+
+        Returns:
+            Tables whose rows were filtered in another way up to now.
 
         Args:
             frontier: from which the stream goes on, or None before a fresh snapshot.
@@ -104,8 +138,20 @@ class Ground:
                     hint="their changes since then are lost; drop the slot with `changelog slot "
                     "drop`, and the next start takes a fresh snapshot",
                 )
-        ensure_publication(self.connection, name, self.relations)
+        scopes = [] if frontier is None else list(frontier.scopes.values())
+        # Operations are the same for all tables, since they are the publication's.
+        before = next((scope.operations for scope in scopes), OPERATIONS)
+        wanted = Wanted(
+            tables={table: self.rules.where(table) for table in self.relations},
+            operations=self.rules.operations,
+            before=None if frontier is None else before,
+            filtered_before=any(scope.rows for scope in scopes),
+        )
+        make = make_publication if self.settings.capture.create_publication else use_publication
+        change = make(self.connection, name, wanted)
+        self.filters = dict(change.filters)
         self._publication = publication_version(self.connection, name)
+        return change.refiltered
 
     def check_publication(self) -> None:
         """Check that nobody has altered the publication since `publish`.
@@ -183,17 +229,22 @@ def survey(settings: Project) -> Iterator[Ground]:
         check_ready(connection)
         system = identify(settings.postgres)
         catalogue = Catalogue(connection)
+        rules = Rules(capture)
         relations = _wanted(catalogue, settings)
+        rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
-        tables = CapturedTables(registry, names, catalogue.backfilled)
+        tables = CapturedTables(registry, names, catalogue.backfilled, rules.shape)
         descriptions = ensure_topics(
             settings.kafka,
             {**dict.fromkeys(names.values(), capture.partitions), topic: 1},
             replication=capture.replication_factor,
             settings=capture.topics,
             fix=capture.fix_topics,
-            extra={topic: FRONTIER_SETTINGS},
+            extra={
+                **dict.fromkeys(names.values(), capture.topic_properties),
+                topic: {**capture.topic_properties, **FRONTIER_SETTINGS},
+            },
         )
         tables.check_registry()
         yield Ground(
@@ -206,6 +257,8 @@ def survey(settings: Project) -> Iterator[Ground]:
             cluster_id=cluster,
             descriptions={name: descriptions[name] for name in names.values()},
             catalogue=catalogue,
+            rules=rules,
+            scopes=narrowed({table: rules.scope(relations[table]) for table in relations}),
         )
 
 

@@ -130,7 +130,7 @@ def take_snapshot(
             consistent_point=exported.consistent_point,
             ts_us=time.time_ns() // 1000,
             kafka=ground.settings.kafka,
-            producer={},
+            producer=dict(ground.settings.capture.producer),
         )
         if not _copy(ground, relations, context, around):
             return None
@@ -159,9 +159,11 @@ def _copy(
     ground: Ground, relations: Sequence[Relation], context: SnapshotContext, around: Surroundings
 ) -> bool:
     jobs = [
-        CopyJob(relation, chunk, number, ground.tables.topic(relation), ids)
+        CopyJob(shape, chunk, number, ground.tables.topic(relation), ids, where)
         for relation in relations
         for ids in [ground.tables.schema_ids(relation, fresh=True)]
+        for shape in [ground.tables.shape(relation).only_needed()]
+        for where in [ground.filters.get(relation.name, "")]
         for number, chunk in enumerate(plan_chunks(ground.connection, relation))
     ]
     estimate = ground.estimated_rows(relations)

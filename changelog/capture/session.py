@@ -59,12 +59,13 @@ class CaptureSession:
             ChangelogError: anything else.
         """
         with ExitStack() as stack:
-            ground = stack.enter_context(survey(self._settings))
-            self.connected = True
-            producer = LogProducer(self._settings.kafka)
+            # First: a setting that librdkafka does not know is told before anything is made.
+            producer = LogProducer(self._settings.kafka, self._capture.producer)
             stack.callback(producer.close)
             self._around.report.began(lambda: producer.queued)
             stack.callback(self._around.report.ended)
+            ground = stack.enter_context(survey(self._settings))
+            self.connected = True
             seed = self._begin(ground, producer)
             if seed is not None and not self._around.stop():
                 self._stream(ground, producer, seed, until)
@@ -99,7 +100,7 @@ class CaptureSession:
                 assert status is not None  # noqa: S101 - decide resumes only with a slot
                 check_slot(status)
                 ground.check_topics(frontier)
-                ground.publish(frontier)
+                anew = {*added, *ground.rescoped(frontier), *ground.publish(frontier)}
                 lsn = str(frontier.lsn)
                 log.info("resuming at the frontier %s", lsn, extra={"lsn": lsn})
                 if record is not None:
@@ -108,12 +109,12 @@ class CaptureSession:
                 if written.positions:
                     # Values fetched before the crash may come from any moment up to now.
                     seed.hold_until = ground.current_lsn()
-                if not added:
+                if not anew:
                     return seed
                 return take_snapshot(
                     ground,
                     producer,
-                    [ground.relations[table] for table in added],
+                    [ground.relations[table] for table in sorted(anew)],
                     seed,
                     self._around,
                 )
@@ -154,6 +155,7 @@ class CaptureSession:
             cluster_id=ground.cluster_id,
             tables={topic: table for table, topic in ground.topics.items()},
             topic_ids=ground.topic_ids,
+            scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
         )
         return Cutter(
             base=base, log=ground.frontiers, producer=producer, check=ground.check_publication

@@ -23,7 +23,8 @@ import numpy as np
 from changelog.batch.fields import Fields, Mask
 from changelog.batch.headers import position_headers
 from changelog.batch.lines import fields_of_lines
-from changelog.batch.rows import BatchCodec, fields_of
+from changelog.batch.rows import fields_of
+from changelog.capture.shape import Shape, batch_codec
 from changelog.contract.codec import SchemaIds
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import ChangelogError
@@ -47,18 +48,25 @@ class CopyJob:
     """One chunk of one table.
 
     Attributes:
-        relation: the table.
-        chunk: which part of it.
+        shape: how its rows are read and written.
+        chunk: which part of the table.
         number: counts the chunks of the table from 0; makes the rows' sequence numbers.
         topic: where the rows go.
         ids: the schema ids of its records.
+        where: the condition that its rows have to meet, or an empty text.
     """
 
-    relation: Relation
+    shape: Shape
     chunk: Chunk
     number: int
     topic: str
     ids: SchemaIds
+    where: str = ""
+
+    @property
+    def relation(self) -> Relation:
+        """Give the table as it is read."""
+        return self.shape.relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +192,7 @@ def copy_chunk(context: SnapshotContext, job: CopyJob) -> int:
         begin_snapshot(connection, context.snapshot_name, [job.relation])
         writer = _ChunkWriter(context, job)
         try:
-            read_chunk(connection, job.relation, job.chunk, writer.write)
+            read_chunk(connection, job.relation, job.chunk, writer.write, where=job.where)
             writer.finish()
         finally:
             writer.close()
@@ -196,7 +204,7 @@ class _ChunkWriter:
 
     def __init__(self, context: SnapshotContext, job: CopyJob) -> None:
         self._producer = LogProducer(context.kafka, context.producer)
-        self._codec = BatchCodec(job.relation, job.ids)
+        self._codec = batch_codec(job.shape, job.ids)
         self._width = len(job.relation.columns)
         self._topic = job.topic
         self._context = context

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from changelog.batch.rows import BatchCodec
+from changelog.capture.shape import ShapeOf, batch_codec, row_codec, whole
 from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.relation import Relation, TableName
@@ -18,7 +19,7 @@ log = logging.getLogger("changelog.capture")
 
 @dataclass(frozen=True, slots=True)
 class _Codecs:
-    relation: Relation
+    relation: Relation  # as the rows come
     rows: RowCodec
     batches: BatchCodec
 
@@ -31,6 +32,7 @@ class CapturedTables:
         registry: Registry,
         topics: Mapping[TableName, str],
         backfilled: Callable[[Relation, Sequence[str]], list[str]],
+        shape: ShapeOf = whole,
     ) -> None:
         """Know the topics; nothing is registered yet.
 
@@ -38,7 +40,9 @@ class CapturedTables:
             registry: of the schemas.
             topics: of each table.
             backfilled: which of some new columns may have a value in older rows.
+            shape: how the rows of a relation are written.
         """
+        self.shape = shape
         self._registry = registry
         self._backfilled = backfilled
         self.topics = dict(topics)
@@ -62,7 +66,7 @@ class CapturedTables:
         """Register the schemas of a relation, and give their ids.
 
         Args:
-            relation: the table's version.
+            relation: the table's version, as its rows come.
             fresh: whether all of its rows are written anew now, so that no older version counts.
 
         Raises:
@@ -71,6 +75,7 @@ class CapturedTables:
             UnavailableLogError: the registry does not answer.
         """
         topic = self.topic(relation)
+        relation = self.shape(relation).logged
         self._say_unmapped(relation)
         if not fresh:
             self._check_version(relation, topic)
@@ -92,10 +97,11 @@ class CapturedTables:
         found = self._codecs.get(id(relation))
         if found is None or found.relation is not relation:
             ids = self.schema_ids(relation, fresh=False)
+            shape = self.shape(relation)
             found = _Codecs(
                 relation,
-                RowCodec(relation, key_schema_id=ids.key, value_schema_id=ids.value),
-                BatchCodec(relation, ids),
+                row_codec(shape, ids),
+                batch_codec(shape, ids),
             )
             self._codecs[id(relation)] = found
         return found

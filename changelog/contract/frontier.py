@@ -15,6 +15,7 @@ from changelog.contract.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from changelog.contract.scope import WHOLE, Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Frontier:
         ends: per topic the end offset of each partition: the first one not read.
         since: per topic the position before which its records are dead (a fresh snapshot,
             a truncated table); a topic without an entry has none.
+        scopes: what of its table a topic holds; a topic without an entry holds the whole.
     """
 
     slot: str
@@ -48,6 +50,11 @@ class Frontier:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     since: Mapping[str, Position] = field(default_factory=dict)
+    scopes: Mapping[str, Scope] = field(default_factory=dict)
+
+    def scope_of(self, topic: str) -> Scope:
+        """Give what of its table a topic holds."""
+        return self.scopes.get(topic, WHOLE)
 
     def topic_of(self, table: TableName) -> str | None:
         """Give the topic of a table, or None when it is not captured."""
@@ -68,6 +75,7 @@ class Frontier:
                 "topic_ids": dict(self.topic_ids),
                 "ends": {topic: list(ends) for topic, ends in self.ends.items()},
                 "since": {topic: str(position) for topic, position in self.since.items()},
+                "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -94,6 +102,9 @@ class Frontier:
                 topic_ids=raw["topic_ids"],
                 ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
                 since={topic: Position.parse(text) for topic, text in raw["since"].items()},
+                scopes={
+                    topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
+                },
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error

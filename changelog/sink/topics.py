@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import TopicSettingsError, UnavailableLogError
+from changelog.contract.secret import redacted
 from changelog.contract.topic import TopicSettings
 from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
 
@@ -217,8 +218,13 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
         try:
             future.result(timeout=2 * REQUEST_S)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise log_error(error, f'cannot create topic "{name}"') from error
+            code, what = error.args[0].code(), f'cannot create topic "{name}"'
+            if code == KafkaError.INVALID_CONFIG:
+                hint = "see capture.topic (-T); the names are Kafka's"
+                said = redacted(f"{what}: {error.args[0].str()}")
+                raise TopicSettingsError(said, hint=hint) from error
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise log_error(error, what) from error
 
 
 def _settled(

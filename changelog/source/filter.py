@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from changelog.contract.errors import ConfigurationError
+from changelog.contract.pattern import PART, expression, is_wild, literal
 from changelog.contract.relation import TableName
 
-_PART = r'"(?:[^"]|"")+"|[^."]+'
-_PATTERN = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<table>{_PART})")
-_WILD = re.compile(r"[*?]")
+_PATTERN = re.compile(rf"(?:(?P<schema>{PART})\.)?(?P<table>{PART})")
+_COLUMN = re.compile(rf"(?P<table>(?:(?:{PART})\.)?(?:{PART}))\.(?P<column>{PART})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +41,44 @@ class TablePattern:
                 hint="write table, schema.table or schema.*; put double quotes round odd names",
             )
         schema, table = match["schema"] or "public", match["table"]
-        wild = any(not part.startswith('"') and _WILD.search(part) for part in (schema, table))
-        name = None if wild else TableName(_literal(schema), _literal(table))
+        wild = is_wild(schema) or is_wild(table)
+        name = None if wild else TableName(literal(schema), literal(table))
         # A NUL cannot occur in a name, so it separates the two.
-        return cls(text, name, re.compile(f"{_regex(schema)}\0{_regex(table)}", re.DOTALL))
+        return cls(text, name, re.compile(f"{expression(schema)}\0{expression(table)}", re.DOTALL))
 
     def matches(self, table: TableName) -> bool:
         """Tell whether the pattern covers a table; upper and lower case differ."""
         return self._expression.fullmatch(f"{table.schema}\0{table.table}") is not None
 
 
-def _literal(part: str) -> str:
-    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+@dataclass(frozen=True, slots=True)
+class ColumnPattern:
+    """A pattern of columns: `table.column` or `schema.table.column`.
 
+    Attributes:
+        text: as the user wrote it.
+        table: which tables it speaks of.
+        column: which of their columns, a part for `changelog.contract.pattern`.
+    """
 
-def _regex(part: str) -> str:
-    if part.startswith('"'):
-        return re.escape(_literal(part))
-    return re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")
+    text: str
+    table: TablePattern
+    column: str
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnPattern:
+        """Read `table.column` (of the schema `public`) or `schema.table.column`.
+
+        Raises:
+            ConfigurationError: the text has another form.
+        """
+        match = _COLUMN.fullmatch(text.strip())
+        if match is None:
+            raise ConfigurationError(
+                f'"{text}" is not a pattern of columns',
+                hint="write schema.table.column, * for any text; put double quotes round odd names",
+            )
+        return cls(text, TablePattern.parse(match["table"]), match["column"])
 
 
 class TableFilter:

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from psycopg2 import sql
 
-from changelog.contract.errors import SourceError
+from changelog.contract.errors import SourceError, UncapturableTableError
 from changelog.contract.relation import TableName
+from changelog.contract.scope import OPERATIONS
 from changelog.source.connect import Connection, source_errors
 
 _FIND = """
-SELECT oid, puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
+SELECT oid, puballtables, pubviaroot,
+       array_remove(ARRAY[CASE WHEN pubinsert THEN 'insert' END,
+                          CASE WHEN pubupdate THEN 'update' END,
+                          CASE WHEN pubdelete THEN 'delete' END,
+                          CASE WHEN pubtruncate THEN 'truncate' END], NULL)
   FROM pg_publication WHERE pubname = %s
 """
 _TABLES = """
-SELECT n.nspname, c.relname
+SELECT n.nspname, c.relname, NULL, false
   FROM pg_publication_rel r
   JOIN pg_class c ON c.oid = r.prrelid
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE r.prpubid = %s
 """
 # PostgreSQL 15 added row filters, column lists and whole schemas.
-_NARROWED = """
-SELECT EXISTS (SELECT FROM pg_publication_rel
-                WHERE prpubid = %(oid)s AND (prqual IS NOT NULL OR prattrs IS NOT NULL))
-    OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = %(oid)s)
+_TABLES_15 = """
+SELECT n.nspname, c.relname, pg_get_expr(r.prqual, r.prrelid), r.prattrs IS NOT NULL
+  FROM pg_publication_rel r
+  JOIN pg_class c ON c.oid = r.prrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE r.prpubid = %s
+"""
+_SCHEMAS = "SELECT count(*) FROM pg_publication_namespace WHERE pnpubid = %s"
+_SENT = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+# Columns that the row filters read, beside those that an old row brings along.
+_FILTER_COLUMNS = """
+SELECT n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum)
+  FROM pg_publication_rel r
+  JOIN pg_depend d ON d.classid = 'pg_publication_rel'::regclass AND d.objid = r.oid
+   AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
+  JOIN pg_class c ON c.oid = r.prrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
+ WHERE r.prpubid = %s
+   AND EXISTS (
+       SELECT FROM pg_class s
+         LEFT JOIN pg_index i ON i.indrelid = s.oid
+          AND CASE s.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+         LEFT JOIN pg_attribute k ON k.attrelid = s.oid AND k.attname = a.attname
+        WHERE (s.oid = c.oid OR s.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+          AND s.relkind = 'r' AND s.relreplident <> 'f'
+          AND NOT coalesce(k.attnum = ANY (i.indkey::int2[]), false))
+ GROUP BY n.nspname, c.relname
 """
 # Changes with every statement that touches the publication, also one that is undone later.
 _VERSION = """
@@ -36,65 +65,289 @@ SELECT format('%%s:%%s:', p.oid, p.xmin)
   FROM pg_publication p WHERE p.pubname = %s
 """
 _VERSION_15 = 150_000
+_OWN = "drop it, or let capture use a publication of its own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a publication has to send.
+
+    Attributes:
+        tables: with the row filter of each, an SQL condition or an empty text.
+        operations: of `OPERATIONS`.
+        before: operations that the log was made with; a publication that has these and no others
+            is ours to alter.
+        filtered_before: whether the log was made with row filters, so that they are ours too.
+    """
+
+    tables: Mapping[TableName, str]
+    operations: tuple[str, ...] = OPERATIONS
+    before: tuple[str, ...] | None = None
+    filtered_before: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationFacts:
+    """A publication as it is.
+
+    Attributes:
+        oid: its object id.
+        all_tables: whether it is FOR ALL TABLES.
+        via_root: whether rows of partitions come as their root's.
+        operations: that it sends, of `OPERATIONS`.
+        tables: that it names, with the row filter of each as the server writes it.
+        narrowed: tables with a list of columns.
+        schemas: whether it names whole schemas.
+        sent: every table that it sends, whichever way it is named.
+    """
+
+    oid: int
+    all_tables: bool
+    via_root: bool
+    operations: tuple[str, ...]
+    tables: Mapping[TableName, str]
+    narrowed: frozenset[TableName]
+    schemas: bool
+    sent: frozenset[TableName]
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """What `ensure_publication` did; an added table needs a snapshot of its own."""
+    """What `ensure_publication` did; an added or refiltered table needs a snapshot of its own.
+
+    Attributes:
+        created: it was not there.
+        added: tables that it did not have.
+        removed: tables that it no longer has.
+        refiltered: tables that had another row filter.
+        filters: the row filter of each table that has one, as the server writes it.
+    """
 
     created: bool
     added: frozenset[TableName]
     removed: frozenset[TableName]
+    refiltered: frozenset[TableName] = frozenset()
+    filters: Mapping[TableName, str] = field(default_factory=dict)
+
+
+def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
+    """Read a publication; None when it is missing. Changes nothing."""
+    what = f'cannot read the publication "{name}"'
+    recent = connection.server_version >= _VERSION_15
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_FIND, (name,))
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        oid, all_tables, via_root, operations = found
+        cursor.execute(_TABLES_15 if recent else _TABLES, (oid,))
+        rows = [(TableName(schema, table), *more) for schema, table, *more in cursor.fetchall()]
+        schemas = 0
+        if recent:
+            cursor.execute(_SCHEMAS, (oid,))
+            (schemas,) = cursor.fetchone() or (0,)
+        cursor.execute(_SENT, (name,))
+        sent = frozenset(TableName(*row) for row in cursor.fetchall())
+    return PublicationFacts(
+        oid=oid,
+        all_tables=all_tables,
+        via_root=via_root,
+        operations=tuple(each for each in OPERATIONS if each in operations),
+        tables={table: condition or "" for table, condition, _ in rows},
+        narrowed=frozenset(table for table, _, narrowed in rows if narrowed),
+        schemas=bool(schemas),
+        sent=sent,
+    )
 
 
 def ensure_publication(
     connection: Connection, name: str, tables: Iterable[TableName]
 ) -> PublicationChange:
-    """Make the publication, or alter it, so that it has exactly these tables.
+    """Make the publication, or alter it, so that it has exactly these tables, whole."""
+    return make_publication(connection, name, Wanted(tables=dict.fromkeys(tables, "")))
+
+
+def make_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
+    """Make the publication, or alter it, so that it sends exactly what is wanted.
 
     Make it before the slot: a stream cannot read a publication that is younger than the changes.
 
     Raises:
-        SourceError: the right is missing, or the existing publication sends something else than
-            we need, which altering it now would not mend for the changes already made.
+        SourceError: the right is missing, a row filter cannot be used, or the existing
+            publication sends something else than we need, which altering it now would not mend
+            for the changes already made.
     """
-    wanted = frozenset(tables)
+    check_filters_possible(connection, wanted)
+    facts = read_publication(connection, name)
+    if facts is not None:
+        problems = shape_problems(name, facts, wanted)
+        if problems:
+            raise SourceError("; ".join(problems), hint=_OWN)
+        if _same(facts, wanted):
+            return PublicationChange(False, frozenset(), frozenset())
     what = f'cannot make the publication "{name}"'
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_FIND, (name,))
-        found = cursor.fetchone()
-        if found is None:
-            cursor.execute(_create(name, wanted))
-            return PublicationChange(True, wanted, frozenset())
-        oid, *kinds = found
-        _check(name, *kinds)
-        cursor.execute(_TABLES, (oid,))
-        there = frozenset(TableName(*row) for row in cursor.fetchall())
-        narrowed = False
-        if connection.server_version >= _VERSION_15:
-            cursor.execute(_NARROWED, {"oid": oid})
-            narrowed = (cursor.fetchone() or (False,))[0]
-        if narrowed:
-            raise SourceError(
-                f'the publication "{name}" has row filters, column lists or whole schemas',
-                hint="drop it, or let capture use a publication of its own",
-            )
-        if there != wanted:
-            alter = sql.SQL("ALTER PUBLICATION {} SET TABLE {}")
-            cursor.execute(alter.format(sql.Identifier(name), _names(wanted)))
-        return PublicationChange(False, wanted - there, there - wanted)
+        cursor.execute("BEGIN")
+        try:
+            for statement in _statements(name, facts, wanted):
+                cursor.execute(statement)
+            after = read_publication(connection, name)
+            assert after is not None  # noqa: S101 - made in this transaction
+            _check_filter_columns(connection, after.oid, wanted)
+            untouched = facts is not None and _alike(facts, after)
+            cursor.execute("ROLLBACK" if untouched else "COMMIT")
+        except BaseException:
+            if not connection.closed:
+                cursor.execute("ROLLBACK")
+            raise
+    return _change(facts, after)
+
+
+def use_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
+    """Check that a publication that others made sends what is wanted; changes nothing.
+
+    It may send more tables: what comes of them is left out.
+
+    Raises:
+        SourceError: it is missing or sends something else; names all that is wrong.
+    """
+    facts = read_publication(connection, name)
+    problems = use_problems(name, facts, wanted)
+    if problems:
+        raise SourceError(
+            "; ".join(problems),
+            hint="alter the publication, or let capture do it: --create-publication",
+        )
+    assert facts is not None  # noqa: S101 - a missing one is a problem
+    filters = {table: text for table, text in facts.tables.items() if text}
+    return PublicationChange(False, frozenset(), frozenset(), filters=filters)
+
+
+def shape_problems(name: str, facts: PublicationFacts, wanted: Wanted) -> list[str]:
+    """Say what stands against altering an existing publication."""
+    what = f'the publication "{name}"'
+    ours = facts.operations in {wanted.operations, wanted.before or wanted.operations}
+    asked = wanted.filtered_before or any(wanted.tables.values())
+    filtered = any(facts.tables.values()) and not asked
+    problems = [
+        (facts.all_tables, f"{what} is FOR ALL TABLES"),
+        (not facts.via_root, f"{what} does not publish via the root of partitioned tables"),
+        (not ours, _other_operations(what, facts, wanted)),
+        (
+            bool(facts.narrowed) or facts.schemas or filtered,
+            f"{what} has row filters, column lists or whole schemas",
+        ),
+    ]
+    return [text for bad, text in problems if bad]
+
+
+def use_problems(name: str, facts: PublicationFacts | None, wanted: Wanted) -> list[str]:
+    """Say why a publication that is not ours to alter cannot be used as it is."""
+    what = f'the publication "{name}"'
+    if facts is None:
+        return [f"{what} does not exist"]
+    problems = []
+    missing = sorted(set(wanted.tables) - facts.sent)
+    if missing:
+        problems.append(f"{what} does not send {', '.join(map(str, missing))}")
+    if not facts.via_root:
+        problems.append(f"{what} does not publish via the root of partitioned tables")
+    if facts.operations != wanted.operations:
+        problems.append(_other_operations(what, facts, wanted))
+    for table, condition in sorted(wanted.tables.items()):
+        if table in facts.narrowed:
+            problems.append(f'{what} has a list of columns for "{table}"')
+        has = facts.tables.get(table, "")
+        if _bare(has) != _bare(condition):
+            problems.append(f'{what} filters "{table}" by {has or "nothing"}')
+    return problems
+
+
+def _other_operations(what: str, facts: PublicationFacts, wanted: Wanted) -> str:
+    if wanted.operations == OPERATIONS:
+        return f"{what} does not publish each of insert, update, delete, truncate"
+    has, needs = ", ".join(facts.operations) or "nothing", ", ".join(wanted.operations)
+    return f"{what} publishes {has}, not {needs}"
+
+
+def _bare(condition: str) -> str:
+    """Take blanks and outer brackets off a condition, so that two spellings of it compare."""
+    text = " ".join(condition.split())
+    while text.startswith("(") and text.endswith(")") and _closes_at_end(text):
+        text = text[1:-1].strip()
+    return text
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def check_filters_possible(connection: Connection, wanted: Wanted) -> None:
+    """Check that the server knows row filters, when there are any.
+
+    Raises:
+        SourceError: PostgreSQL is older than 15.
+    """
+    if any(wanted.tables.values()) and connection.server_version < _VERSION_15:
+        raise SourceError(
+            f"PostgreSQL {connection.server_version // 10_000} has no row filters",
+            hint="they came with 15; leave --where out, or exclude the table",
+        )
+
+
+def _check_filter_columns(connection: Connection, oid: int, wanted: Wanted) -> None:
+    """Refuse a filter under which the users' own updates and deletes would fail."""
+    if not any(wanted.tables.values()) or not {"update", "delete"} & set(wanted.operations):
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_FILTER_COLUMNS, (oid,))
+        found = [(TableName(schema, table), names) for schema, table, names in cursor.fetchall()]
+    if found:
+        said = "; ".join(
+            f'table "{table}": its row filter reads {", ".join(names)}, which an old row does not '
+            "bring along: updates and deletes of the table would fail"
+            for table, names in found
+        )
+        raise UncapturableTableError(
+            said, hint="ALTER TABLE … REPLICA IDENTITY FULL, or filter by the primary key alone"
+        )
+
+
+def _same(facts: PublicationFacts, wanted: Wanted) -> bool:
+    """Tell without a statement that nothing is to be altered; filters need the server's eye."""
+    return (
+        facts.operations == wanted.operations
+        and set(facts.tables) == set(wanted.tables)
+        and not any(facts.tables.values())
+        and not any(wanted.tables.values())
+    )
+
+
+def _alike(before: PublicationFacts, after: PublicationFacts) -> bool:
+    return (before.operations, before.tables) == (after.operations, after.tables)
+
+
+def _change(before: PublicationFacts | None, after: PublicationFacts) -> PublicationChange:
+    old: Mapping[TableName, str] = before.tables if before else {}
+    new = after.tables
+    return PublicationChange(
+        created=before is None,
+        added=frozenset(set(new) - set(old)),
+        removed=frozenset(set(old) - set(new)),
+        refiltered=frozenset(each for each in set(new) & set(old) if new[each] != old[each]),
+        filters={table: text for table, text in new.items() if text},
+    )
 
 
 def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
-    """Give the tables of a publication, none when it is missing; changes nothing."""
-    what = f'cannot read the publication "{name}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute("SELECT oid FROM pg_publication WHERE pubname = %s", (name,))
-        found = cursor.fetchone()
-        if found is None:
-            return frozenset()
-        cursor.execute(_TABLES, found)
-        return frozenset(TableName(*row) for row in cursor.fetchall())
+    """Give the tables that a publication sends, none when it is missing; changes nothing."""
+    facts = read_publication(connection, name)
+    return frozenset() if facts is None else facts.sent
 
 
 def publication_version(connection: Connection, name: str) -> str | None:
@@ -119,27 +372,26 @@ def drop_publication(connection: Connection, name: str) -> None:
         cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
 
 
-def _check(name: str, all_tables: bool, via_root: bool, all_operations: bool) -> None:
-    problem = ""
-    if all_tables:
-        problem = "is FOR ALL TABLES"
-    elif not via_root:
-        problem = "does not publish via the root of partitioned tables"
-    elif not all_operations:
-        problem = "does not publish each of insert, update, delete, truncate"
-    if problem:
-        raise SourceError(
-            f'the publication "{name}" {problem}',
-            hint="drop it, or let capture use a publication of its own",
+def _statements(name: str, facts: PublicationFacts | None, wanted: Wanted) -> list[sql.Composed]:
+    """Give what makes the publication, or the existing one, what is wanted."""
+    own, listed = sql.Identifier(name), _listed(wanted.tables)
+    operations = sql.Literal(", ".join(wanted.operations))
+    if facts is None:
+        make = sql.SQL(
+            "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = {}, "
+            "publish_via_partition_root = true)"
         )
+        return [make.format(own, listed, operations)]
+    statements = [sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed)]
+    if facts.operations != wanted.operations:
+        alter = sql.SQL("ALTER PUBLICATION {} SET (publish = {})")
+        statements.append(alter.format(own, operations))
+    return statements
 
 
-def _create(name: str, tables: frozenset[TableName]) -> sql.Composed:
-    return sql.SQL(
-        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
-        " publish_via_partition_root = true)"
-    ).format(sql.Identifier(name), _names(tables))
-
-
-def _names(tables: frozenset[TableName]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*t)) for t in sorted(tables))
+def _listed(tables: Mapping[TableName, str]) -> sql.Composed:
+    return sql.SQL(", ").join(
+        sql.SQL("ONLY {}").format(sql.Identifier(*table))
+        + (sql.SQL(f" WHERE ({condition})") if condition else sql.SQL(""))
+        for table, condition in sorted(tables.items())
+    )

@@ -121,8 +121,11 @@ def read_chunk(
     on_lines: OnLines,
     *,
     batch_rows: int = 4000,
+    where: str = "",
 ) -> int:
     """Read a chunk's rows in the order of `relation.columns` and give their number.
+
+    `where` is an SQL condition of the publication, as the server writes it, or an empty text.
 
     `on_lines` gets them as they come, lines of COPY's text format, `batch_rows` at a time; while
     it blocks, PostgreSQL waits. When it raises, the connection is in the middle of a COPY and has
@@ -136,16 +139,18 @@ def read_chunk(
         source_errors(connection, f'cannot read the table "{chunk.store}"'),
         connection.cursor() as cursor,
     ):
-        cursor.copy_expert(_copy(relation, chunk), target)
+        cursor.copy_expert(_copy(relation, chunk, where), target)
     target.finish()
     return target.rows
 
 
-def _copy(relation: Relation, chunk: Chunk) -> sql.Composed:
+def _copy(relation: Relation, chunk: Chunk, condition: str) -> sql.Composed:
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
-    where = [sql.SQL("ctid >= {}").format(sql.Literal(f"({chunk.start},0)"))]
+    where: list[sql.Composable] = [sql.SQL("ctid >= {}").format(sql.Literal(f"({chunk.start},0)"))]
     if chunk.end is not None:
         where.append(sql.SQL("ctid < {}").format(sql.Literal(f"({chunk.end},0)")))
+    if condition:
+        where.append(sql.SQL(f"({condition})"))
     # ONLY: a table that others inherit from has their rows in their own topics.
     return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
         columns, sql.Identifier(*chunk.store), sql.SQL(" AND ").join(where)

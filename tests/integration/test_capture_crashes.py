@@ -153,7 +153,8 @@ def test_twin_a_writer_that_forgets_to_skip_lets_positions_go_back(capture):
 def test_twin_a_frontier_without_a_flush_loses_records(capture):
     capture.finish()
     capture.sql(*CHANGES)
-    capture.crash("acknowledged:2", defect="forget_to_flush")
+    # Not the first frontier alone: that may be of the idle moment before the changes come.
+    capture.crash("acknowledged:1:transaction produced", defect="forget_to_flush")
     capture.finish()
     capture.sees_defect()
 

@@ -11,7 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from changelog.capture.status import capture_status
+from changelog.capture.status import last_frontier
 from changelog.config import STACK_FOLDER, Project, load_project
 from changelog.contract.errors import ChangelogError
 from changelog.contract.lsn import Lsn
@@ -144,7 +144,7 @@ def await_frontier(project: Project, lsn: Lsn, check: Callable[[], None]) -> Lsn
     deadline = time.monotonic() + CATCH_UP_S
     while time.monotonic() < deadline:
         check()
-        record = capture_status(project).frontier
+        record = last_frontier(project)
         if record is not None and record.frontier.lsn >= lsn:
             return record.frontier.lsn
         time.sleep(_NAP_S)

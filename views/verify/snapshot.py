@@ -33,6 +33,7 @@ _COUNT = struct.Struct(">h")
 _LENGTH = struct.Struct(">i")
 _END = -1
 _OLDEST_VERSION = 140_000
+_FILTERS_VERSION = 150_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +129,20 @@ def copy_table(
     columns: tuple[LoggedColumn, ...],
     database: duckdb.DuckDBPyConnection,
     table: str,
+    *,
+    where: str = "",
 ) -> int:
     """Stream a table of the snapshot into a DuckDB table of texts; give the number of rows.
+
+    `where` is a condition of the server's own making, see `row_filter`, or an empty text.
 
     Raises:
         SourceError: the table is not there, or a column is not.
     """
-    query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT WITH (FORMAT binary)").format(
+    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT WITH (FORMAT binary)").format(
         sql.SQL(", ").join(source_expression(c.column, c.type) for c in columns),
         _relation(snapshot, name),
+        _where(where),
     )
     into = TextTable(database, table, [column.column for column in columns])
     try:
@@ -149,13 +155,37 @@ def copy_table(
     return into.rows
 
 
-def count_rows(snapshot: Snapshot, name: TableName) -> int:
-    """Count the rows of a table of the snapshot.
+def row_filter(snapshot: Snapshot, publication: str, name: TableName) -> str:
+    """Give the condition by which a publication filters a table, as the server writes it.
+
+    Asked of the source: a condition that came with the log would be SQL of whoever can write
+    to the frontier topic.
+    """
+    if snapshot.connection.server_version < _FILTERS_VERSION:
+        return ""
+    with snapshot.connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_get_expr(r.prqual, r.prrelid) FROM pg_publication_rel r "
+            "JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s",
+            [publication, *name],
+        )
+        found = cursor.fetchone()
+    return "" if found is None or found[0] is None else str(found[0])
+
+
+def _where(condition: str) -> sql.Composable:
+    return sql.SQL(f" WHERE {condition}" if condition else "")
+
+
+def count_rows(snapshot: Snapshot, name: TableName, *, where: str = "") -> int:
+    """Count the rows of a table of the snapshot, `where` as for `copy_table`.
 
     Raises:
         SourceError: the table is not there.
     """
-    query = sql.SQL("SELECT count(*) FROM {}").format(_relation(snapshot, name))
+    query = sql.SQL("SELECT count(*) FROM {}{}").format(_relation(snapshot, name), _where(where))
     with snapshot.connection.cursor() as cursor:
         cursor.execute(query)
         return int(_row(cursor)[0])

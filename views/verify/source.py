@@ -36,6 +36,7 @@ from views.verify.snapshot import (
     copy_table,
     count_rows,
     open_snapshot,
+    row_filter,
 )
 from views.verify.states import Folded, Log
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, survivor_batches
@@ -218,21 +219,23 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     request, database, snapshot, frontier = cut.request, cut.database, cut.snapshot, cut.frontier
     started = time.monotonic()
     topic = frontier.topic_of(table) or ""
+    scope = frontier.scope_of(topic)
+    if scope.obstacles():
+        return _not_verified(table, *scope.obstacles(), "so the topic is not the table")
+    where = row_filter(snapshot, request.publication, table) if scope.rows else ""
+    if scope.rows and not where:
+        return _not_verified(table, "the publication does not filter its rows any more")
     since = frontier.since.get(topic)
     if since is not None and since.epoch == frontier.epoch and since.commit_lsn >= snapshot.lsn:
-        return VerifyReport(
-            view=str(table),
-            verified=None,
-            rows_expected=0,
-            rows_served=0,
-            mismatches=0,
-            notes=("truncated or snapshotted anew in this moment: verify it again",),
-        )
+        return _not_verified(table, "truncated or snapshotted anew in this moment: verify it again")
     folded = cut.log.fold(table, before=snapshot.lsn)
     if folded.decoder is None or folded.schema is None:
-        return _never_written(snapshot, table, folded)
-    columns, key = folded.decoder.columns, folded.schema.key
-    expected = copy_table(snapshot, table, columns, database, "source")
+        return _never_written(snapshot, table, folded, where)
+    key = folded.schema.key
+    columns = tuple(c for c in folded.decoder.columns if scope.mask_of(c.column) is None)
+    if not set(key) <= {column.column for column in columns}:
+        return _not_verified(table, "its key is masked, so no row can be found again")
+    expected = copy_table(snapshot, table, columns, database, "source", where=where)
     served = _write_state(database, folded, folded.decoder)
     texts = [(column.column, Type("string")) for column in columns]
     comparison = Comparison(database, expected="source", served="log", columns=texts, key=key)
@@ -251,18 +254,28 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
         mismatches=mismatches,
         differences=differences,
         seconds=time.monotonic() - started,
+        notes=scope.notes(),
         certificate={
             "table": str(table),
             "lsn": str(snapshot.lsn),
             "frontier": str(frontier.lsn),
             "records_read": folded.records,
+            **({"not_compared": list(scope.notes())} if scope.notes() else {}),
         },
     )
 
 
-def _never_written(snapshot: Snapshot, table: TableName, folded: Folded) -> VerifyReport:
+def _not_verified(table: TableName, *notes: str) -> VerifyReport:
+    return VerifyReport(
+        view=str(table), verified=None, rows_expected=0, rows_served=0, mismatches=0, notes=notes
+    )
+
+
+def _never_written(
+    snapshot: Snapshot, table: TableName, folded: Folded, where: str
+) -> VerifyReport:
     """Compare a table of which the log has never had a row: the source must be empty too."""
-    rows = count_rows(snapshot, table)
+    rows = count_rows(snapshot, table, where=where)
     return VerifyReport(
         view=str(table),
         verified=rows == 0,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from changelog.contract.errors import VerdictError
+from changelog.contract.scope import Scope
 from replay.verdict import Kind, Verdict, judge
 from tests.unit.replay.states import (
     APPENDED_MS,
@@ -137,3 +138,12 @@ def test_a_scan_is_late_from_the_deadline_on():
     verdict = Verdict(Kind.EXACT, 1_000, (), allowance_ms=10)
     assert [verdict.is_late(now) for now in (989, 990, 1_000)] == [False, True, True]
     assert judged(BUSY).is_late(APPENDED_MS + RETENTION_MS)
+
+
+def test_a_topic_that_is_not_the_table_is_refused_by_name():
+    inserts = replace(RECORD.frontier, scopes={"things": Scope(operations=("insert",))})
+    verdict = judged(IDLE, record=replace(RECORD, frontier=inserts))
+    with pytest.raises(VerdictError, match=r'"things" cannot be rebuilt: .* without update'):
+        verdict.require()
+    narrow = replace(RECORD.frontier, scopes={"things": Scope(dropped=("a",), rows="id > 1")})
+    assert judged(IDLE, record=replace(RECORD, frontier=narrow)).kind is Kind.EXACT

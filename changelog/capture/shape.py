@@ -1,0 +1,181 @@
+"""A table's rows as they are written: columns left out, values masked.
+
+The stream and the snapshot bring rows as PostgreSQL has them. What is written instead is another
+relation, of fewer columns and with text where a value is masked, encoded by the same codecs. Null
+stays null: it says that there is no value, not which.
+
+A hash is HMAC-SHA-256 over the value's text as PostgreSQL writes it, in hexadecimal. Equal values
+have equal hashes in every table, so masked columns can still be joined.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from changelog.batch.fields import Fields
+from changelog.batch.rows import BatchCodec, fields_of
+from changelog.contract.codec import RowCodec, SchemaIds
+from changelog.contract.relation import Column, KeyRow, Relation, Row
+from changelog.contract.relation import Field as Value
+from changelog.contract.types import ColumnType, Kind
+
+REDACTED = b"***"
+MASKED_TYPE = ColumnType("text", Kind.STRING)
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """Masks a value by its keyed hash."""
+
+    key: bytes = field(repr=False)
+
+    def __call__(self, value: bytes) -> bytes:
+        """Give the hash in hexadecimal."""
+        return hmac.digest(self.key, value, "sha256").hex().encode()
+
+
+@dataclass(frozen=True)
+class Redacting:
+    """Masks every value by one constant."""
+
+    def __call__(self, _value: bytes) -> bytes:
+        """Give the constant."""
+        return REDACTED
+
+
+Masking = Hashing | Redacting
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the rows of one relation version are written.
+
+    Attributes:
+        relation: as the rows come.
+        places: which of its columns are written, in their order.
+        masks: how each of those is masked; None is as it stands.
+    """
+
+    relation: Relation
+    places: tuple[int, ...]
+    masks: tuple[Masking | None, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether rows are written as they come."""
+        return len(self.places) == len(self.relation.columns) and not any(self.masks)
+
+    @cached_property
+    def logged(self) -> Relation:
+        """Give the relation that is written."""
+        columns = tuple(
+            self.relation.columns[place]
+            if mask is None
+            else Column(self.relation.columns[place].name, MASKED_TYPE)
+            for place, mask in zip(self.places, self.masks, strict=True)
+        )
+        of = self.relation
+        return Relation(of.oid, of.name, columns, of.key, of.identity)
+
+    def only_needed(self) -> Shape:
+        """Give the shape of a relation that has no more columns than are written."""
+        of = self.relation
+        columns = tuple(of.columns[place] for place in self.places)
+        needed = Relation(of.oid, of.name, columns, of.key, of.identity)
+        return Shape(needed, tuple(range(len(columns))), self.masks)
+
+    def row(self, row: Row) -> Row:
+        """Give a row as it is written."""
+        return [
+            mask(row[place]) if mask is not None and isinstance(row[place], bytes) else row[place]  # type: ignore[arg-type]
+            for place, mask in zip(self.places, self.masks, strict=True)
+        ]
+
+    def key(self, key: KeyRow) -> KeyRow:
+        """Give a key as it is written."""
+        return tuple(
+            value if mask is None else mask(value)
+            for value, mask in zip(key, self._key_masks, strict=True)
+        )
+
+    @cached_property
+    def _key_masks(self) -> tuple[Masking | None, ...]:
+        return tuple(self.masks[place] for place in self.logged.key_indexes)
+
+    def fields(self, columns: Sequence[Fields]) -> list[Fields]:
+        """Give the fields of many rows as they are written."""
+        kept = [columns[place] for place in self.places]
+        if not any(self.masks) or not kept or not len(kept[0]):
+            return kept
+        # In one buffer, row by row, as those who take them rely on.
+        texts = [
+            _masked(fields.texts(), mask) for fields, mask in zip(kept, self.masks, strict=True)
+        ]
+        return fields_of(list(zip(*texts, strict=True)), len(kept))
+
+
+def _masked(values: list[Value], mask: Masking | None) -> list[Value]:
+    if mask is None:
+        return values
+    return [None if value is None else mask(value) for value in values]
+
+
+def whole(relation: Relation) -> Shape:
+    """Give the shape of a table that is written as it is."""
+    count = len(relation.columns)
+    return Shape(relation, tuple(range(count)), (None,) * count)
+
+
+ShapeOf = Callable[[Relation], Shape]
+"""Gives how the rows of a relation version are written."""
+
+
+class ShapedRowCodec(RowCodec):
+    """Encodes rows as they come to what their shape makes of them."""
+
+    def __init__(self, shape: Shape, ids: SchemaIds) -> None:
+        """Prepare for one version of a table."""
+        super().__init__(shape.logged, key_schema_id=ids.key, value_schema_id=ids.value)
+        self.relation = shape.relation
+        self._shape = shape
+
+    def encode_key(self, key: KeyRow) -> bytes:
+        """Encode a primary key, framed; see `RowCodec`."""
+        return super().encode_key(self._shape.key(key))
+
+    def encode_value(self, row: Row) -> bytes:
+        """Encode a row, framed; see `RowCodec`."""
+        return super().encode_value(self._shape.row(row))
+
+
+class ShapedBatchCodec(BatchCodec):
+    """Encodes many rows as they come to what their shape makes of them."""
+
+    def __init__(self, shape: Shape, ids: SchemaIds) -> None:
+        """Prepare for one version of a table."""
+        super().__init__(shape.logged, ids)
+        self.relation = shape.relation
+        self._shape = shape
+
+    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode the primary keys of rows, framed; see `BatchCodec`."""
+        return super().encode_keys(self._shape.fields(columns))
+
+    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode rows, framed; see `BatchCodec`."""
+        return super().encode_values(self._shape.fields(columns))
+
+
+def row_codec(shape: Shape, ids: SchemaIds) -> RowCodec:
+    """Give the codec of single rows."""
+    if shape.is_whole:
+        return RowCodec(shape.relation, key_schema_id=ids.key, value_schema_id=ids.value)
+    return ShapedRowCodec(shape, ids)
+
+
+def batch_codec(shape: Shape, ids: SchemaIds) -> BatchCodec:
+    """Give the codec of many rows."""
+    return BatchCodec(shape.relation, ids) if shape.is_whole else ShapedBatchCodec(shape, ids)

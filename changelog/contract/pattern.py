@@ -1,0 +1,32 @@
+"""Patterns of names: `*` stands for any characters, `?` for one; quoted parts are literal."""
+
+from __future__ import annotations
+
+import re
+
+PART = r'"(?:[^"]|"")+"|[^."]+'
+"""A regular expression of one part of a dotted name."""
+
+_WILD = re.compile(r"[*?]")
+
+
+def is_wild(part: str) -> bool:
+    """Tell whether a part stands for more than one name."""
+    return not part.startswith('"') and _WILD.search(part) is not None
+
+
+def literal(part: str) -> str:
+    """Give the name that a part without wildcards stands for."""
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def expression(part: str) -> str:
+    """Give the regular expression of the names that a part covers."""
+    if part.startswith('"'):
+        return re.escape(literal(part))
+    return re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+def covers(part: str, name: str) -> bool:
+    """Tell whether a part covers a name; upper and lower case differ."""
+    return re.fullmatch(expression(part), name, re.DOTALL) is not None

@@ -1,0 +1,59 @@
+"""Settings that a user may add to producers and topics, and those that are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from changelog.config import load_project
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.properties import PRODUCER_KEPT, TOPIC_KEPT, parse_properties
+
+SERVERS = '[postgres]\ndsn = "d"\n[kafka]\nbrokers = "b"\n[registry]\nurl = "u"\n'
+
+
+@pytest.fixture
+def project(tmp_path):
+    def load(text="", **overrides):
+        (tmp_path / "changelog.toml").write_text(SERVERS + text)
+        return load_project(tmp_path, overrides=overrides)
+
+    return load
+
+
+@pytest.mark.parametrize("name", sorted(PRODUCER_KEPT))
+def test_a_kept_setting_of_the_producer_is_refused_by_name(project, name):
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        project(f'[capture.producer]\n"{name}" = "canary"\n')
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_KEPT))
+def test_a_kept_setting_of_topics_is_refused_by_name(project, name):
+    with pytest.raises(ConfigurationError, match=name):
+        project(**{"capture.topic": {name: "x"}})
+
+
+def test_the_command_line_adds_to_the_file_and_wins(project):
+    text = '[capture.producer]\n"linger.ms" = "1"\n"batch.size" = "2"\n'
+    found = project(text, **{"capture.producer": {"linger.ms": "9"}}).capture
+    assert found.producer == {"linger.ms": "9", "batch.size": "2"}
+
+
+def test_secrets_come_from_the_environment_and_are_in_no_repr(project, monkeypatch):
+    monkeypatch.setenv("PASSWORD", "canary-1")
+    monkeypatch.setenv("CHANGELOG_MASK_KEY", "canary-2")
+    found = project(**{"capture.producer": {"sasl.password": "${PASSWORD}"}})
+    assert found.capture.producer == {"sasl.password": "canary-1"}
+    assert found.capture.mask_key == "canary-2"
+    assert "canary" not in repr(found)
+
+
+def test_settings_are_read_up_to_the_first_equals_sign():
+    assert parse_properties(["a=b=c", " d = e "], "-C") == {"a": "b=c", "d": "e"}
+    assert parse_properties([], "-C") is None
+
+
+def test_a_setting_of_another_form_is_not_shown():
+    with pytest.raises(ConfigurationError) as caught:
+        parse_properties(["canary"], "-C")
+    assert "canary" not in str(caught.value)
