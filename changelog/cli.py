@@ -6,7 +6,8 @@ Commands of later stages (`verify`, `demo`, `init`) join through the entry-point
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,20 +19,45 @@ from typer.main import get_command
 
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
-from changelog.capture.status import capture_status, drop_slot_of
-from changelog.config import BROKERS, SOURCE, load_project
+from changelog.capture.status import (
+    MAX_FRONTIER_AGE_S,
+    Limits,
+    capture_status,
+    drop_slot_of,
+)
+from changelog.config import BROKERS, SOURCE, Project, load_project
 from changelog.contract.errors import ConfigurationError
-from changelog.edge import console, print_json, run_app, stop_on_signals
+from changelog.edge import (
+    LogFormat,
+    bar_console,
+    console,
+    print_json,
+    run_app,
+    stop_on_signals,
+    tell,
+)
 from changelog.options import (
     BrokerOption,
+    ColumnsOption,
+    CreatePublicationOption,
     DebugOption,
     JsonOption,
+    MaskOption,
+    OperationsOption,
     PostgresOption,
     PrefixOption,
+    ProducerOption,
     ProjectOption,
+    PublicationOption,
     RegistryOption,
     SlotOption,
+    StatusIntervalOption,
+    TopicOption,
+    WhereOption,
+    WorkersOption,
+    capture_overrides,
     line_overrides,
+    split,
 )
 from changelog.stack.cli import app as stack_app
 
@@ -94,6 +120,8 @@ def capture(
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="Tables to leave out; same patterns.")
     ] = None,
+    publication: PublicationOption = None,
+    create_publication: CreatePublicationOption = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", min=1, help="Partitions of a new topic.")
     ] = None,
@@ -101,10 +129,28 @@ def capture(
         bool | None,
         typer.Option("--fix-topics", help="Alter existing topics that have other settings."),
     ] = None,
+    producer: ProducerOption = None,
+    topic: TopicOption = None,
+    status_interval: StatusIntervalOption = None,
+    snapshot_workers: WorkersOption = None,
+    operations: OperationsOption = None,
+    columns: ColumnsOption = None,
+    mask: MaskOption = None,
+    where: WhereOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", help="Where metrics are served.")
+    ] = "127.0.0.1",
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects.")
+    ] = LogFormat.TEXT,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -123,24 +169,47 @@ def capture(
                 slot=slot,
                 topic_prefix=topic_prefix,
             ),
-            "capture.tables": _patterns(tables),
-            "capture.exclude": _patterns(exclude),
+            **capture_overrides(
+                publication=publication,
+                create_publication=create_publication,
+                producer=producer,
+                topic=topic,
+                status_interval=status_interval,
+                snapshot_workers=snapshot_workers,
+                operations=operations,
+                columns=columns,
+                mask=mask,
+                where=where,
+            ),
+            "capture.tables": split(tables),
+            "capture.exclude": split(exclude),
             "capture.partitions": partitions,
             "capture.fix_topics": fix_topics,
         },
     )
     report = CaptureReport()
-    run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=console)
-    run.run(until_lsn(settings, until))
+    run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=bar_console())
+    with _metrics(settings, report, metrics_port, metrics_address):
+        run.run(until_lsn(settings, until))
     if as_json:
         print_json(report.to_json())
     else:
-        console.print(report.summary(), highlight=False)
+        tell(report.summary())
 
 
-def _patterns(given: list[str] | None) -> list[str] | None:
-    """Take `--tables a,b --tables c` as three patterns."""
-    return [part.strip() for text in given for part in text.split(",")] if given else None
+@contextmanager
+def _metrics(
+    settings: Project, report: CaptureReport, port: int | None, address: str
+) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    from changelog.capture import metrics  # noqa: PLC0415 - only where they are asked for
+
+    probe = metrics.SourceProbe(settings.postgres, settings.slot)
+    served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
+    with metrics.serve_metrics(served, port=port, address=address):
+        yield
 
 
 @app.command()
@@ -151,10 +220,24 @@ def status(
     schema_registry: RegistryOption = None,
     slot: SlotOption = None,
     topic_prefix: PrefixOption = None,
+    max_lag_bytes: Annotated[
+        int | None,
+        typer.Option("--max-lag-bytes", min=0, help="More WAL behind the frontier is a problem."),
+    ] = None,
+    max_frontier_age: Annotated[
+        float,
+        typer.Option("--max-frontier-age", min=0, help="An older frontier is one, in seconds."),
+    ] = MAX_FRONTIER_AGE_S,
+    allow_inactive: Annotated[
+        bool, typer.Option("--allow-inactive", help="It is no problem that nobody reads the slot.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show the slot, its lag, and the age of the last frontier."""
+    """Show the slot, how far the log is behind, and what WAL is kept; ends with 1 on a problem.
+
+    Takes a second, over which the rate of the WAL is measured.
+    """
     settings = load_project(
         project,
         overrides=line_overrides(
@@ -166,11 +249,18 @@ def status(
         ),
         needs=[SOURCE, BROKERS],
     )
-    found = capture_status(settings)
+    limits = Limits(
+        max_lag_bytes=max_lag_bytes,
+        max_frontier_age_s=max_frontier_age,
+        allow_inactive=allow_inactive,
+    )
+    found = capture_status(settings, limits)
     if as_json:
         print_json(found.to_json())
     else:
         console.print(found.table())
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @slot_app.command("drop")

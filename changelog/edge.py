@@ -1,4 +1,8 @@
-"""The edge of every command: logging, errors to one line and an exit code, signals to a flag."""
+"""The edge of every command: logging, errors to one line and an exit code, signals to a flag.
+
+With `--log-format json` everything that is said on standard error is one JSON object a line, for
+programs that collect logs; what people see on a terminal (colours, bars) is then left out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,10 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum
 from types import FrameType
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -23,6 +30,13 @@ console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WID
 """For people; standard output is kept for results."""
 
 
+class LogFormat(Enum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class _Redacting(logging.Filter):
     """Keeps passwords out of every line that is logged, whoever wrote it."""
 
@@ -31,15 +45,51 @@ class _Redacting(logging.Filter):
         return True
 
 
-def set_up_logging(*, debug: bool = False) -> None:
-    """Log to standard error: coloured on a terminal, plain lines elsewhere."""
+class _TextFormatter(logging.Formatter):
+    """Lines for people; a trace is redacted as the message is."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's own
+        return redacted(super().formatException(ei))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, and what is known besides.
+
+    A record that concerns a table or a place in the WAL carries it by `extra=`, as text. Each
+    value is redacted before it is quoted: afterwards a secret's end would be hard to see.
+    """
+
+    _EXTRA = ("table", "topic", "lsn")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line of a record."""
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        for name in self._EXTRA:
+            value = getattr(record, name, None)
+            if value is not None:
+                said[name] = redacted(str(value))
+        if record.exc_info:
+            said["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(said, ensure_ascii=False)
+
+
+def set_up_logging(*, debug: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
+    """Log to standard error: coloured on a terminal, plain lines elsewhere, or JSON lines."""
     handler: logging.Handler
-    if console.is_terminal:
+    if log_format is LogFormat.JSON:
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter())
+    elif console.is_terminal:
         handler = RichHandler(console=console, show_path=False, markup=False)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_TextFormatter("%(message)s"))
     else:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(_TextFormatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_Redacting())
     log.handlers[:] = [handler]
     log.setLevel(logging.DEBUG if debug else logging.INFO)
@@ -50,20 +100,38 @@ def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line to its end; leaves by `SystemExit` with the documented code.
 
     `--debug` anywhere shows stack traces; `--json` turns an error into a JSON object on standard
-    output beside the line on standard error.
+    output beside the line on standard error. `--log-format json`, of commands that have it, makes
+    JSON of all the lines on standard error.
     """
     debug = "--debug" in sys.argv
-    set_up_logging(debug=debug)
+    set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
     try:
         app(prog_name=name, standalone_mode=True)
     except ChangelogError as error:
-        if debug:
+        if debug and not logs_json():
             raise
-        report_error(error)
+        report_error(error, trace=debug)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _asked_format(words: list[str]) -> LogFormat:
+    """Find `--log-format`: lines are written before and after typer has read the options."""
+    text = " ".join(words)
+    asked = "--log-format json" in text or "--log-format=json" in text
+    return LogFormat.JSON if asked else LogFormat.TEXT
+
+
+def logs_json() -> bool:
+    """Tell whether standard error is for JSON lines alone."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in log.handlers)
+
+
+def bar_console() -> Console:
+    """Give where progress bars go: nowhere when standard error is for JSON lines."""
+    return Console(stderr=True, force_terminal=False) if logs_json() else console
 
 
 def one_line(error: Exception) -> str:
@@ -73,17 +141,23 @@ def one_line(error: Exception) -> str:
 
 def tell(line: str) -> None:
     """Write one line on standard error as it is, however narrow the terminal is."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if logs_json():
+        log.info("%s", line)
+    else:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def say_error(error: ChangelogError) -> None:
+def say_error(error: ChangelogError, *, trace: bool = False) -> None:
     """Say an error in one line on standard error."""
-    tell(f"error: {one_line(error)}")
+    if logs_json():
+        log.error("%s", one_line(error), exc_info=error if trace else None)
+    else:
+        tell(f"error: {one_line(error)}")
 
 
-def report_error(error: ChangelogError) -> None:
+def report_error(error: ChangelogError, *, trace: bool = False) -> None:
     """Say an error in one line on standard error, and as JSON when that was asked for."""
-    say_error(error)
+    say_error(error, trace=trace)
     if "--json" in sys.argv:
         print_json({"error": one_line(error), "exit_code": error.exit_code})
 

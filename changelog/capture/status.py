@@ -3,35 +3,66 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.config import Project
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect import connect
-from changelog.source.slot import SlotStatus, drop_slot, inspect_slot
+from changelog.source.retention import SlotState, SourceState, ask_source
+from changelog.source.slot import drop_slot, inspect_slot
+
+APART_S = 1.0
+"""Time between the two observations of the source that give the rate of its WAL."""
+
+MAX_FRONTIER_AGE_S = 300.0
+"""A frontier is written again once a minute when nothing happens, so an old one is a fault."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From where on something is wrong.
+
+    Attributes:
+        max_lag_bytes: WAL between the frontier and its end; None for no limit.
+        max_frontier_age_s: of the last frontier, in seconds.
+        allow_inactive: a slot that nobody reads is fine: capture runs now and then.
+    """
+
+    max_lag_bytes: int | None = None
+    max_frontier_age_s: float = MAX_FRONTIER_AGE_S
+    allow_inactive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStatus:
     """What source and log say at one moment.
 
     Attributes:
         slot_name: the slot that was asked for.
-        slot: the slot, or None when there is none.
+        source: the server and the slot.
+        rate: how fast the server writes WAL.
         frontier: the last frontier, or None.
+        lag_s: how old the oldest commit that the log lacks can be at most, in seconds; None
+            without a frontier.
         now_ms: when it was asked, milliseconds since 1970.
+        limits: from where on something is wrong.
     """
 
     slot_name: str
-    slot: SlotStatus | None
+    source: SourceState
+    rate: WalRate
     frontier: FrontierRecord | None
+    lag_s: float | None
     now_ms: int
+    limits: Limits
 
     @property
     def frontier_age_s(self) -> float | None:
@@ -40,16 +71,81 @@ class CaptureStatus:
             return None
         return (self.now_ms - self.frontier.appended_ms) / 1000
 
+    @property
+    def lag_bytes(self) -> int | None:
+        """Give the WAL between the last frontier and the end; None without a frontier.
+
+        The frontier, not the slot: PostgreSQL hears of it a moment later.
+        """
+        if self.frontier is None:
+            return None
+        return max(0, self.source.wal_lsn - self.frontier.frontier.lsn)
+
+    @property
+    def reserves(self) -> tuple[Reserve, ...]:
+        """Give what limits the WAL that the slot keeps, the nearest first."""
+        return reserves(self.source, self.rate)
+
+    @property
+    def records(self) -> dict[str, int]:
+        """Give how many records each table's topic has been given, up to the frontier.
+
+        Exact, by the end offsets of the frontier: rows of snapshots, changes, tombstones, what
+        was sent again after a crash, and the markers of transactions where those are used.
+        Compaction takes records away and leaves this number as it is.
+        """
+        if self.frontier is None:
+            return {}
+        found = self.frontier.frontier
+        return {
+            str(table): sum(found.ends[topic])
+            for topic, table in sorted(found.tables.items(), key=lambda each: each[1])
+            if topic in found.ends
+        }
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Give what is wrong, a line each; empty when all is well."""
+        return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
+
+    def _log_problems(self) -> Iterator[str]:
+        age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
+        if age is None or lag is None:
+            yield "the log has no frontier yet: no snapshot is whole"
+            return
+        if age > limits.max_frontier_age_s:
+            yield f"the last frontier is {age:,.0f} s old, over {limits.max_frontier_age_s:g} s"
+        if limits.max_lag_bytes is not None and lag > limits.max_lag_bytes:
+            yield f"the log is {lag:,} bytes of WAL behind, over {limits.max_lag_bytes:,}"
+
     def to_json(self) -> dict[str, object]:
         """Give the status as one JSON object."""
-        slot, record = self.slot, self.frontier
+        slot, record, source, highest = self.source.slot, self.frontier, self.source, None
+        highest = self.rate.highest
         return {
+            "ok": not self.problems,
+            "problems": list(self.problems),
             "slot": self.slot_name,
             "exists": slot is not None,
             "active": slot.active if slot else None,
             "wal_status": slot.wal_status if slot else None,
-            "lag_bytes": slot.lag_bytes if slot else None,
+            "invalidation_reason": slot.invalidation if slot else None,
+            "inactive_since": slot.inactive_since if slot else None,
+            "restart_lsn": _text(slot.restart_lsn) if slot else None,
+            "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn) if slot else None,
+            "wal_lsn": str(source.wal_lsn),
+            "lag_bytes": self.lag_bytes,
+            "lag_s": self.lag_s,
+            "unacknowledged_bytes": slot.lag_bytes if slot else None,
             "retained_bytes": slot.retained_bytes if slot else None,
+            "max_slot_wal_keep_bytes": source.keep_limit_bytes,
+            "disk_free_bytes": source.disk_free_bytes,
+            "wal_bytes_per_s": {
+                "now": self.rate.now,
+                "average": self.rate.average,
+                "used": highest[1] if highest else None,
+            },
+            "reserves": [asdict(each) for each in self.reserves],
             "frontier": None
             if record is None
             else {
@@ -58,39 +154,126 @@ class CaptureStatus:
                 "ts": record.frontier.ts_us,
                 "age_s": self.frontier_age_s,
                 "tables": sorted(str(table) for table in record.frontier.tables.values()),
+                "records": self.records,
             },
         }
 
     def table(self) -> Table:
         """Give the status for people."""
         table = Table(title=f'slot "{self.slot_name}"', show_header=False)
-        slot, record = self.slot, self.frontier
-        table.add_row("slot", "missing" if slot is None else "active" if slot.active else "idle")
-        if slot is not None:
-            table.add_row("WAL", slot.wal_status)
-            table.add_row("behind", f"{slot.lag_bytes or 0:,} bytes")
-            table.add_row("retained", f"{slot.retained_bytes or 0:,} bytes of WAL")
-        if record is None:
-            table.add_row("frontier", "none yet")
-        else:
-            table.add_row("frontier", f"{record.frontier.lsn}, epoch {record.frontier.epoch}")
-            table.add_row("frontier's age", f"{self.frontier_age_s:,.0f} s")
-            table.add_row("tables", str(len(record.frontier.tables)))
+        for name, text in self._lines():
+            table.add_row(name, text)
         return table
 
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        slot, record = self.source.slot, self.frontier
+        if slot is None:
+            yield "slot", "missing"
+        else:
+            since = f" since {slot.inactive_since}" if slot.inactive_since else ""
+            yield "slot", f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
+            reason = f": {slot.invalidation}" if slot.invalidation else ""
+            yield "WAL", slot.wal_status + reason
+            yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
+        yield from self._reserve_lines()
+        if record is None:
+            yield "frontier", "none yet"
+        else:
+            yield "behind", f"{self.lag_bytes:,} bytes, at most {self.lag_s or 0:,.1f} s"
+            yield "frontier", f"{record.frontier.lsn}, epoch {record.frontier.epoch}"
+            yield "frontier's age", f"{self.frontier_age_s:,.0f} s"
+        for name, count in self.records.items():
+            yield name, f"{count:,} records written"
+        for problem in self.problems:
+            yield "PROBLEM", problem
 
-def capture_status(settings: Project) -> CaptureStatus:
-    """Ask source and log.
+    def _reserve_lines(self) -> Iterator[tuple[str, str]]:
+        highest = self.rate.highest
+        if highest:
+            yield "WAL written", f"{highest[0]:,.0f} bytes/s ({_RATES[highest[1]]})"
+        if self.source.keep_limit_bytes is None:
+            yield "limit", "none: max_slot_wal_keep_size is not set, only the disk ends it"
+        for each in self.reserves:
+            seconds = each.seconds_left
+            left = "" if seconds is None else f", {_duration(seconds)} if nothing is acknowledged"
+            yield _LIMITS[each.limit], f"{max(each.bytes_left, 0):,} bytes left{left}"
+
+
+_RATES = {"now": "now", "average": "average since its statistics began"}
+_LIMITS = {
+    "max_slot_wal_keep_size": "until the slot's limit",
+    "disk": "until pg_wal's disk is full",
+}
+
+
+def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
+    if slot is None:
+        yield "there is no slot"
+        return
+    if slot.wal_status == "lost" or slot.invalidation:
+        yield f"the slot is lost: {slot.invalidation or 'its WAL was removed'}"
+    elif slot.wal_status == "unreserved":
+        yield "the slot is about to be lost: its WAL goes at the next checkpoint"
+    if not slot.active and not limits.allow_inactive:
+        yield "no process reads the slot: capture does not run"
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _duration(seconds: float) -> str:
+    """Give a time in the largest unit that leaves at least two of it.
+
+    >>> _duration(90), _duration(7200), _duration(1e6)
+    ('90 s', '120 min', '11 d')
+    """
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"
+
+
+def capture_status(
+    settings: Project, limits: Limits | None = None, *, apart_s: float = APART_S
+) -> CaptureStatus:
+    """Ask source and log; takes `apart_s` seconds, over which the rate of the WAL is measured.
+
+    The frontier is read last. So of a capture that keeps up it has passed the source's first
+    observation, and the lag in time is at most the time since that.
 
     Raises:
         UnavailableError: one of the two does not answer.
     """
+    clock = LagClock()
     with closing(connect(settings.postgres)) as connection:
-        slot = inspect_slot(connection, settings.slot)
-    topic = frontier_topic(settings.topic_prefix)
-    with FrontierLog(settings.kafka, topic) as frontiers:
-        record = frontiers.last(settings.slot)
-    return CaptureStatus(settings.slot, slot, record, time.time_ns() // 1_000_000)
+        before = ask_source(connection, settings.slot)
+        first = WalMark(before.now_us, before.wal_lsn)
+        clock.note(first)
+        time.sleep(apart_s)
+        source = ask_source(connection, settings.slot)
+    record = last_frontier(settings)
+    now = WalMark(source.now_us, source.wal_lsn)
+    found = record.frontier if record else None
+    return CaptureStatus(
+        slot_name=settings.slot,
+        source=source,
+        rate=WalRate.between(first, source),
+        frontier=record,
+        lag_s=clock.lag_s(found.lsn, found.ts_us, now) if found else None,
+        now_ms=time.time_ns() // 1_000_000,
+        limits=limits or Limits(),
+    )
+
+
+def last_frontier(settings: Project) -> FrontierRecord | None:
+    """Give the last frontier of the project's slot; None when there is none.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+    """
+    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
+        return frontiers.last(settings.slot)
 
 
 def drop_slot_of(settings: Project) -> None:
