@@ -22,18 +22,18 @@ _COLUMNS = """
 _SEED = """
 INSERT INTO orders
 SELECT n,
-       1000000000 + n * 7919 % 250000,
-       (ARRAY['pending', 'paid', 'packed', 'shipped', 'delivered', 'cancelled'])[1 + n % 6],
-       (n * 37 % 1000000)::numeric / 100,
+       1000000000 + n * 7919 %% 250000,
+       (ARRAY['pending', 'paid', 'packed', 'shipped', 'delivered', 'cancelled'])[1 + n %% 6],
+       (n * 37 %% 1000000)::numeric / 100,
        timestamptz '2024-01-01 00:00:00+00' + n * interval '17.317 seconds',
        timestamp '2024-06-01' + n * interval '11.013 seconds',
-       n % 3 <> 0,
+       n %% 3 <> 0,
        sqrt(n::float8) * 1.7,
        jsonb_build_object(
-           'sku', 'SKU-' || lpad((n * 31 % 99991)::text, 6, '0'), 'qty', 1 + n % 9,
-           'channel', (ARRAY['web', 'app', 'store'])[1 + n % 3],
-           'tags', jsonb_build_array('promo' || n % 20, 'r' || n % 7)),
-       CASE WHEN n % 2 = 0 THEN 'customer asked for delivery window ' || n % 24 || 'h' END
+           'sku', 'SKU-' || lpad((n * 31 %% 99991)::text, 6, '0'), 'qty', 1 + n %% 9,
+           'channel', (ARRAY['web', 'app', 'store'])[1 + n %% 3],
+           'tags', jsonb_build_array('promo' || n %% 20, 'r' || n %% 7)),
+       CASE WHEN n %% 2 = 0 THEN 'customer asked for delivery window ' || n %% 24 || 'h' END
   FROM generate_series(1::bigint, %s::bigint) n
 """
 _SINGLE_UPDATE = """\\set id random({first}, {last})
