@@ -113,7 +113,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         report_error(error, trace=debug)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell("interrupted")
         raise SystemExit(130) from None
 
 

@@ -99,14 +99,25 @@ class CaptureReport:
         self.frontier_s = record.appended_ms / 1000
 
     def frontier_written(self, lsn: Lsn, ts_us: int) -> None:
-        """Note a frontier that the broker has acknowledged just now."""
+        """Note a frontier that the broker has acknowledged just now.
+
+        Before its first transaction a life knows no commit time; the one found is then younger.
+        """
         self.frontiers += 1
-        self.lsn, self.frontier_ts_us, self.frontier_s = lsn, ts_us, time.time()
+        self.lsn, self.frontier_s = lsn, time.time()
+        self.frontier_ts_us = max(self.frontier_ts_us, ts_us)
 
     def snapshot_copied(self, table: TableName, rows: int, size: int) -> None:
-        """Note rows of the snapshot that are on the log, and the bytes of their records."""
+        """Note rows of the snapshot that are on the log, and the bytes of their records.
+
+        Args:
+            table: whose rows.
+            rows: how many.
+            size: 0 when the bytes were not counted; then nothing is said of them.
+        """
         self.rows[table, Op.READ] += rows
-        self.bytes[table, Op.READ] += size
+        if size:
+            self.bytes[table, Op.READ] += size
         if self.snapshot is not None:
             self.snapshot.rows += rows
 

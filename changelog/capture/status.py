@@ -120,7 +120,7 @@ class CaptureStatus:
 
     def to_json(self) -> dict[str, object]:
         """Give the status as one JSON object."""
-        slot, record, source, highest = self.source.slot, self.frontier, self.source, None
+        slot, record, source = self.source.slot, self.frontier, self.source
         highest = self.rate.highest
         return {
             "ok": not self.problems,

@@ -1,12 +1,36 @@
 """The edge of commands, and project settings."""
 
+import json
 import logging
+import sys
+from datetime import datetime, timedelta
 
 import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from changelog.config import load_project
 from changelog.contract.errors import ConfigurationError
-from changelog.edge import set_up_logging
+from changelog.contract.secret import redacted
+from changelog.edge import (
+    JsonFormatter,
+    LogFormat,
+    bar_console,
+    console,
+    logs_json,
+    run_app,
+    set_up_logging,
+    tell,
+)
+from changelog.options import JsonOption
+
+
+@pytest.fixture(autouse=True)
+def plain_logging():
+    yield
+    set_up_logging()
+
 
 TOML = """
 [postgres]
@@ -74,3 +98,81 @@ def test_log_lines_never_show_a_password(capsys):
     shown = capsys.readouterr().err
     assert "connect to" in shown
     assert "canary" not in shown
+
+
+def lines_of(capsys):
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_json_lines_say_when_what_and_where(capsys):
+    set_up_logging(log_format=LogFormat.JSON)
+    log = logging.getLogger("changelog.test")
+    log.info("two\nlines of %s", 'a "table"', extra={"table": "public.a", "lsn": "0/1"})
+    log.debug("not asked for")
+    log.warning("plain")
+    first, second = lines_of(capsys)
+    assert datetime.fromisoformat(first.pop("time")).utcoffset() == timedelta()
+    assert first == {
+        "level": "info",
+        "logger": "changelog.test",
+        "message": 'two\nlines of a "table"',
+        "table": "public.a",
+        "lsn": "0/1",
+    }
+    assert (second["level"], second["message"]) == ("warning", "plain")
+
+
+def test_json_lines_never_show_a_password(capsys):
+    set_up_logging(log_format=LogFormat.JSON)
+    log = logging.getLogger("changelog.test")
+    secret = "postgresql://u:canary@host/db"
+    log.info("to %s", secret, extra={"table": "sasl.password='can\"ary'", "topic": "token=canary"})
+    try:
+        raise ConfigurationError(f"cannot use {secret}")
+    except ConfigurationError:
+        log.exception("failed with password=%s", "canary")
+    first, second = lines_of(capsys)
+    shown = json.dumps([first, second])
+    assert "canary" not in shown
+    assert 'can\\"ary' not in shown
+    assert "Traceback" in second["exception"]
+
+
+@given(st.text(), st.text())
+def test_any_message_is_one_line_of_json(message, table):
+    record = logging.LogRecord("changelog.x", logging.INFO, "f", 1, "%s", (message,), None)
+    record.table = table
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line)["table"] == redacted(table)
+
+
+@pytest.mark.parametrize("words", [["--log-format", "json"], ["--log-format=json"]])
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_an_error_at_the_edge_is_a_json_line_too(capsys, monkeypatch, words, debug):
+    app = typer.Typer()
+
+    @app.command()
+    def fail(log_format: str = "text", debug: bool = False, as_json: JsonOption = False):
+        tell("before")
+        raise ConfigurationError("no password=canary here", hint="look")
+
+    monkeypatch.setattr(sys, "argv", ["changelog", *words, *debug, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        run_app(app, "changelog")
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    first, second = [json.loads(line) for line in said.err.splitlines()]
+    assert (first["level"], first["message"]) == ("info", "before")
+    assert (second["level"], second["message"]) == ("error", "no password=*** here | hint: look")
+    assert ("exception" in second) == bool(debug)
+    assert "canary" not in said.err + said.out
+    assert json.loads(said.out)["exit_code"] == 2
+
+
+def test_bars_are_left_out_of_json_lines():
+    set_up_logging(log_format=LogFormat.JSON)
+    assert logs_json()
+    assert not bar_console().is_terminal
+    set_up_logging()
+    assert bar_console() is console

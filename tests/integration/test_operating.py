@@ -1,0 +1,237 @@
+"""What operators see of a running capture: metrics, log lines, status; on the real servers."""
+
+import json
+import socket
+import time
+import urllib.request
+
+import pytest
+from psycopg2.extensions import make_dsn
+
+from changelog.stack.ports import pick
+from changelog.stack.postgres import PostgresServer
+from tests.support.capture_command import CaptureCommand
+from tests.support.scrape import samples
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+CANARY = "c4n4ry-s3cret"
+ROWS = 100
+KEY_BYTES = 5 + 1  # of a small integer: the frame with the schema's id, and one byte of Avro
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    # The servers of the tests trust everybody: a password is carried, and asked for by nobody.
+    secret = make_dsn(dsn, password=CANARY)
+    made = CaptureCommand(
+        dsn=secret, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
+    )
+    made.sql(
+        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+        f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
+    )
+    yield made
+    made.kill()
+
+
+def lines(capture):
+    """The JSON lines that the capture in the background has written so far, whole ones only."""
+    return [json.loads(line) for line in capture.said().splitlines(keepends=True) if "\n" in line]
+
+
+class Metrics:
+    """Scrapes the capture in the background."""
+
+    def __init__(self, capture):
+        said = wait_until(
+            lambda: [each["message"] for each in lines(capture) if "metrics at" in each["message"]],
+            30,
+            "the address of the metrics",
+        )
+        self.url = said[0].removeprefix("metrics at ")
+        self.text = ""
+
+    def scrape(self):
+        with urllib.request.urlopen(self.url, timeout=20) as answer:  # noqa: S310 - ours
+            self.text = answer.read().decode()
+        return samples(self.text)
+
+    def value(self, name, **labels):
+        return self.scrape().get((f"changelog_{name}", tuple(sorted(labels.items()))))
+
+
+def started(capture):
+    capture.start("--metrics-port", "0", "--log-format", "json")
+    capture.wait_for_frontier()
+    return Metrics(capture)
+
+
+def keeps_up(capture, metrics):
+    """Wait until the log lacks nothing. The server also writes WAL of its own, now and then."""
+
+    def caught_up():
+        capture.settle()
+        return metrics.value("lag_seconds") < 1
+
+    wait_until(caught_up, 60, "the log catches up")
+
+
+def test_metrics_agree_with_what_was_written_and_tell_no_secret(capture):
+    metrics = started(capture)
+    capture.sql(
+        "INSERT INTO notes SELECT n, 'new' FROM generate_series(1001, 1600) n",  # in bulk
+        "UPDATE notes SET text = 'x' WHERE id <= 7",
+        "UPDATE notes SET id = -id WHERE id = 9",
+        "DELETE FROM notes WHERE id BETWEEN 11 AND 15",
+        "TRUNCATE notes",
+    )
+    settled = capture.settle()
+    # The log has it a moment before the capture counts it as written.
+    wait_until(lambda: metrics.value("frontier_lsn") >= settled.lsn, 20, "the frontier is told")
+    found = metrics.scrape()
+    rows = {
+        dict(labels)["operation"]: value
+        for (name, labels), value in found.items()
+        if name == "changelog_rows_total"
+    }
+    assert rows == {"snapshot": ROWS, "insert": 600, "update": 8, "delete": 5, "truncate": 1}
+    topic = f"{capture.prefix}.notes"
+    deleted = (("operation", "delete"), ("table", "public.notes"))
+    # Of the stream: a record each, one more for the row that moved, and the truncated rows'.
+    streamed = 600 + 8 + 1 + 5 + (ROWS + 600 - 5)
+    assert found["changelog_records_total", ()] == streamed
+    assert sum(settled.ends[topic]) == ROWS + streamed
+    assert found["changelog_bytes_total", deleted] == 5 * KEY_BYTES
+    assert found["changelog_source_up", ()] == 1
+    assert found["changelog_slot_active", ()] == 1
+    assert found["changelog_slot_wal_status", (("status", "reserved"),)] == 1
+    assert found["changelog_frontier_age_seconds", ()] < 70
+    assert ("process_cpu_seconds_total", ()) in found
+    report = capture.stop()
+    assert report["rows_captured"] == sum(rows.values())
+    assert report["records"] == streamed
+    status = capture.command("status", "--json", codes={1})
+    shown = metrics.text + capture.said() + json.dumps([report, status])
+    assert CANARY not in shown
+    assert {"streaming from"} <= {each["message"].rpartition(" ")[0] for each in lines(capture)}
+    assert all(each["lsn"] for each in lines(capture) if "streaming" in each["message"])
+
+
+def test_the_lag_grows_while_the_broker_is_away_and_falls_after(capture, stack):
+    metrics = started(capture)
+    keeps_up(capture, metrics)
+    broker = stack.server("kafka")
+    broker.pause()
+    try:
+        capture.sql("INSERT INTO notes SELECT n, 'b' FROM generate_series(1000, 3000) n")
+        wait_until(lambda: metrics.value("lag_seconds") > 2, 30, "the lag grows")
+        found = metrics.scrape()
+        assert found["changelog_lag_bytes", ()] > 2000 * 20
+        assert found["changelog_frontier_age_seconds", ()] > 2
+        assert found["changelog_slot_active", ()] == 1
+        wait_until(lambda: metrics.value("producer_queue_records") > 0, 30, "records wait")
+    finally:
+        broker.resume()
+    keeps_up(capture, metrics)
+    wait_until(lambda: metrics.value("producer_queue_records") == 0, 20, "nothing waits")
+    assert metrics.value("rows_total", table="public.notes", operation="insert") == 2001
+    (status,) = capture.command("status", "--json")
+    assert (status["ok"], status["active"]) == (True, True)
+    capture.stop()
+
+
+def test_a_source_that_is_away_is_told_and_the_counts_stay(kafka, registry, prefix, tmp_path):
+    with own_server(tmp_path) as server:
+        away = CaptureCommand(
+            dsn=server.dsn,
+            kafka=kafka,
+            registry=registry,
+            prefix=prefix,
+            folder=tmp_path,
+        )
+        away.sql("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        try:
+            metrics = started(away)
+            server.stop()
+            wait_until(lambda: metrics.value("restarts_total") >= 1, 30, "it is tried again")
+            assert metrics.value("source_up") == 0
+            assert metrics.value("rows_total", table="public.t", operation="snapshot") == 1
+            kinds = [name for name, _ in metrics.scrape() if name == "changelog_errors_total"]
+            assert kinds
+            server.start()
+            away.settle()
+            assert metrics.value("source_up") == 1
+            away.stop()
+        finally:
+            away.kill()
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(capture):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, out, said = capture.run("--metrics-port", port, "--log-format", "json", "--json")
+    assert code == 2
+    (line,) = [json.loads(each) for each in said.splitlines()]
+    assert line["level"] == "error"
+    assert f"127.0.0.1:{port}" in line["message"]
+    assert "--metrics-port" in line["message"]
+    assert json.loads(out)["exit_code"] == 2
+    assert capture.query("SELECT slot_name FROM pg_replication_slots WHERE active") == []
+
+
+def test_status_tells_before_during_and_after(capture):
+    (before,) = capture.command("status", "--json", codes={1})
+    assert before["problems"] == [
+        "there is no slot",
+        "the log has no frontier yet: no snapshot is whole",
+    ]
+    capture.start()
+    capture.wait_for_frontier()
+    capture.settle()
+    (during,) = capture.command("status", "--json")
+    assert during["frontier"]["records"] == {"public.notes": ROWS}
+    assert during["reserves"][0]["limit"] == "disk"  # its files are on this machine
+    capture.stop()
+    (after,) = capture.command("status", "--json", codes={1})
+    assert after["problems"] == ["no process reads the slot: capture does not run"]
+    capture.sql("INSERT INTO notes SELECT n, 'n' FROM generate_series(5000, 6000) n")
+    (late,) = capture.command(
+        "status", "--json", "--allow-inactive", "--max-lag-bytes", "1000", codes={1}
+    )
+    assert "over 1,000" in late["problems"][0]
+    assert late["lag_bytes"] > 1000
+
+
+def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_path):
+    settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
+    with own_server(tmp_path, settings) as server:
+        capture = CaptureCommand(
+            dsn=server.dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
+        )
+        capture.sql("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        capture.catch_up()
+        (well,) = capture.command("status", "--json", "--allow-inactive")
+        (limit,) = [each for each in well["reserves"] if each["limit"] != "disk"]
+        assert well["max_slot_wal_keep_bytes"] == 16 << 20
+        assert 0 < limit["bytes_left"] <= 48 << 20
+        until = time.monotonic() + 60
+        while well["wal_status"] != "lost":
+            assert time.monotonic() < until
+            capture.outside(
+                "SELECT pg_logical_emit_message(false, 'x', repeat('x', 20000000))", "CHECKPOINT"
+            )
+            (well,) = capture.command("status", "--json", "--allow-inactive", codes={0, 1})
+        assert "the slot is lost" in well["problems"][0]
+        # What docs/operating.md says to do about it.
+        again = capture.catch_up()
+        assert again["snapshot_rows"] == {"public.t": 1}
+        assert capture.command("status", "--json", "--allow-inactive")[0]["ok"]
+
+
+def own_server(folder, settings=None):
+    """A PostgreSQL that a test may stop."""
+    return PostgresServer(folder / "pg", pick(), settings={"fsync": "off", **(settings or {})})

@@ -1,0 +1,112 @@
+"""What status calls a problem, and how it is told."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from changelog import cli
+from changelog.capture.lag import WalRate
+from changelog.capture.status import Limits
+from tests.unit.capture.states import frontier, slot, source, status
+
+GIB = 1 << 30
+
+
+def test_a_capture_that_keeps_up_has_no_problem():
+    found = status()
+    assert found.problems == ()
+    assert (found.lag_bytes, found.frontier_age_s) == (500, 1.0)
+    assert found.records == {"public.orders": 15}
+    assert found.to_json()["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"source": source(slot=None)}, "there is no slot"),
+        ({"source": source(slot=slot(active=False))}, "no process reads the slot"),
+        ({"source": source(slot=slot(wal_status="unreserved"))}, "about to be lost"),
+        ({"source": source(slot=slot(wal_status="lost"))}, "its WAL was removed"),
+        (
+            {"source": source(slot=slot(wal_status="lost", invalidation="idle_timeout"))},
+            "the slot is lost: idle_timeout",
+        ),
+        ({"frontier": None, "lag_s": None}, "no snapshot is whole"),
+        ({"frontier": frontier(age_s=301)}, "the last frontier is 301 s old, over 300 s"),
+        (
+            {"limits": Limits(max_lag_bytes=499)},
+            "the log is 500 bytes of WAL behind, over 499",
+        ),
+    ],
+    ids=str,
+)
+def test_each_problem_is_named_and_is_the_only_one(changes, says):
+    (problem,) = status(**changes).problems
+    assert says in problem
+    assert status(**changes).to_json()["ok"] is False
+
+
+def test_limits_are_the_user_s():
+    idle = source(slot=slot(active=False))
+    old = frontier(age_s=1000)
+    limits = Limits(max_lag_bytes=500, max_frontier_age_s=1000, allow_inactive=True)
+    assert status(source=idle, frontier=old, limits=limits).problems == ()
+
+
+def test_a_frontier_past_the_end_that_was_seen_is_no_negative_lag():
+    assert status(frontier=frontier(lsn=6000)).lag_bytes == 0
+
+
+def test_without_a_limit_the_reader_is_told_that_only_the_disk_ends_it():
+    assert "max_slot_wal_keep_size is not set" in shown(status())
+
+
+def test_the_time_left_is_told_at_the_higher_rate_for_each_limit():
+    near = source(slot=slot(safe_bytes=2 * GIB), keep_limit_bytes=4 * GIB, disk_free_bytes=20 * GIB)
+    found = status(source=near, rate=WalRate(now=float(1 << 20), average=1.0))
+    text = shown(found)
+    assert "2,147,483,648 bytes left, 34 min if nothing is acknowledged" in text
+    assert "21,474,836,480 bytes left, 6 h if nothing is acknowledged" in text
+    first, second = json.loads(json.dumps(found.to_json()))["reserves"]
+    assert first == {
+        "limit": "max_slot_wal_keep_size",
+        "bytes_left": 2 * GIB,
+        "seconds_left": 2048.0,
+    }
+    assert second["limit"] == "disk"
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "code"),
+    [
+        ([], status(), 0),
+        ([], status(source=source(slot=None)), 1),
+        (["--json"], status(), 0),
+        (["--json"], status(frontier=None, lag_s=None), 1),
+    ],
+    ids=str,
+)
+def test_the_exit_code_is_for_monitoring(monkeypatch, tmp_path, words, found, code):
+    asked = []
+
+    def ask(settings, limits):
+        asked.append(limits)
+        return found
+
+    monkeypatch.setattr(cli, "capture_status", ask)
+    (tmp_path / "changelog.toml").write_text('postgres.dsn = "x"\nkafka.brokers = "x"')
+    limits = ["--max-lag-bytes", "7", "--max-frontier-age", "8", "--allow-inactive"]
+    ran = CliRunner().invoke(cli.app, ["status", "--project", str(tmp_path), *limits, *words])
+    assert ran.exit_code == code, ran.output
+    assert asked == [Limits(max_lag_bytes=7, max_frontier_age_s=8, allow_inactive=True)]
+    if words:
+        assert json.loads(ran.stdout) == found.to_json()
+
+
+def shown(found):
+    text = StringIO()
+    Console(width=200, file=text).print(found.table())
+    return text.getvalue()
