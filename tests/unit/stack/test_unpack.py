@@ -39,9 +39,23 @@ def test_a_name_that_leads_out_is_refused_and_nothing_stays(tmp_path, name):
     assert list((tmp_path / "in").iterdir()) == []
 
 
-def test_a_link_is_refused(tmp_path):
+def test_a_tar_inside_a_zip_is_unpacked_with_links_between_neighbours(tmp_path):
+    link = tarfile.TarInfo("lib/it.so")
+    link.type, link.linkname = tarfile.SYMTYPE, "it.so.1"
+    inner = tar_of(tmp_path / "i.txz", (link, b""), (tarfile.TarInfo("lib/it.so.1"), b"code"))
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as archive:
+        archive.write(inner, "i.txz")
+        archive.writestr("META-INF/other", "")
+    target = unpack(tmp_path / "a.jar", tmp_path / "out", inner="i.txz")
+    assert (target / "lib/it.so").read_bytes() == b"code"
+    assert [path.name for path in target.iterdir()] == ["lib"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("place", ["/etc/passwd", "../x", "..", "a/b"])
+def test_a_link_to_anything_else_is_refused(tmp_path, kind, place):
     link = tarfile.TarInfo("link")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    link.type, link.linkname = kind, place
     with pytest.raises(StackError, match="no plain file"):
         unpack(tar_of(tmp_path / "a.tar.gz", (link, b"")), tmp_path / "out")
 
