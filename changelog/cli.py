@@ -37,6 +37,7 @@ from changelog.edge import (
     tell,
 )
 from changelog.options import (
+    AllowUnkeyedOption,
     BrokerOption,
     ColumnsOption,
     CreatePublicationOption,
@@ -137,6 +138,7 @@ def capture(
     columns: ColumnsOption = None,
     mask: MaskOption = None,
     where: WhereOption = None,
+    allow_unkeyed: AllowUnkeyedOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -180,6 +182,7 @@ def capture(
                 columns=columns,
                 mask=mask,
                 where=where,
+                allow_unkeyed=allow_unkeyed,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),

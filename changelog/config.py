@@ -83,6 +83,7 @@ class _Capture(_Section):
     mask: dict[str, str] = {}
     mask_key: str = ""
     where: dict[str, str] = {}
+    allow_unkeyed: bool = False
 
 
 class _Spark(_Section):
@@ -139,6 +140,7 @@ class CaptureSettings:
         mask: how the columns of a pattern are masked: `hash` or `redact`.
         mask_key: the key of the hashes; a secret.
         where: an SQL condition for the rows of the tables of a pattern.
+        allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
     """
 
     slot: str = "changelog"
@@ -161,6 +163,7 @@ class CaptureSettings:
     mask: Mapping[str, str] = field(default_factory=dict)
     mask_key: str = field(default="", repr=False)
     where: Mapping[str, str] = field(default_factory=dict)
+    allow_unkeyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +280,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             mask=capture.mask,
             mask_key=capture.mask_key or os.environ.get(MASK_KEY, ""),
             where=capture.where,
+            allow_unkeyed=capture.allow_unkeyed,
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,

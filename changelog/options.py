@@ -84,6 +84,14 @@ WhereOption = Annotated[
     ),
 ]
 
+AllowUnkeyedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-unkeyed",
+        help="Tables without a primary key too: topics with cleanup.policy=delete, no rebuilds.",
+    ),
+]
+
 
 def capture_overrides(
     *,
@@ -97,6 +105,7 @@ def capture_overrides(
     columns: list[str] | None,
     mask: list[str] | None,
     where: list[str] | None,
+    allow_unkeyed: bool | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -116,6 +125,7 @@ def capture_overrides(
         "capture.drop_columns": split(columns),
         "capture.mask": parse_properties(mask, "--mask"),
         "capture.where": parse_properties(where, "--where"),
+        "capture.allow_unkeyed": allow_unkeyed,
     }
 
 

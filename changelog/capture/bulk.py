@@ -175,10 +175,11 @@ class BulkWriter:
 
     def _encoded(self, run: _Run, payloads: Sequence[bytes]) -> list[_Records]:
         found: list[_Records] = []
-        for oid in np.unique(run.oids).tolist():
-            relation = self._assembler.relation(oid)
-            if relation is None:
-                continue
+        described = [(oid, self._assembler.relation(oid)) for oid in np.unique(run.oids).tolist()]
+        wanted = [(oid, relation) for oid, relation in described if relation is not None]
+        if not all(relation.key for _, relation in wanted):
+            raise NotInBulkError
+        for oid, relation in wanted:
             at = np.flatnonzero(run.oids == oid)
             topic = self._tables.topic(relation)
             if any(topic == other.topic for other in found):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from changelog.capture.forms import check_not_grown
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -29,6 +30,7 @@ class Cutter:
         log: FrontierLog,
         producer: LogProducer,
         check: Callable[[], None],
+        partitions: Mapping[str, int] | None = None,
     ) -> None:
         """Prepare to write frontiers.
 
@@ -37,9 +39,11 @@ class Cutter:
             log: the frontier topic.
             producer: writes the records that a frontier speaks for.
             check: raises when the source no longer sends everything.
+            partitions: of the topics whose number of them must stay, see `check_not_grown`.
         """
         self._base = base
         self._check = check
+        self._partitions = dict(partitions or {})
         self._log = log
         self._producer = producer
         self._last: Lsn | None = None
@@ -68,10 +72,13 @@ class Cutter:
 
         Raises:
             UnavailableLogError: the broker does not take it.
+            TopicSettingsError: a topic has grown that must not.
         """
         self._producer.flush()
         self._check()
         base = self._base
+        ends = self._log.ends(list(base.tables))
+        check_not_grown(self._partitions, ends)
         frontier = Frontier(
             slot=base.slot,
             epoch=base.epoch,
@@ -82,7 +89,7 @@ class Cutter:
             cluster_id=base.cluster_id,
             tables=base.tables,
             topic_ids=base.topic_ids,
-            ends=self._log.ends(list(base.tables)),
+            ends=ends,
             since=dict(since),
             scopes=base.scopes,
         )

@@ -11,10 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.errors import ConfigurationError, LogError, SlotError, SourceError
+from changelog.contract.errors import (
+    ConfigurationError,
+    LogError,
+    SlotError,
+    SourceError,
+)
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -25,7 +31,13 @@ from changelog.sink.bury import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
-from changelog.sink.topics import FRONTIER_SETTINGS, TopicDescription, cluster_id, ensure_topics
+from changelog.sink.topics import (
+    FRONTIER_SETTINGS,
+    TopicDescription,
+    cluster_id,
+    describe,
+    ensure_topics,
+)
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect, source_errors
 from changelog.source.filter import TableFilter
@@ -90,9 +102,18 @@ class Ground:
         """Give the number of partitions of each table's topic."""
         return {topic: found.partitions for topic, found in self.descriptions.items()}
 
+    def scope_of(self, table: TableName) -> Scope:
+        """Give what is captured of a table."""
+        return self.scopes.get(table, WHOLE)
+
     def current_lsn(self) -> Lsn:
         """Give the end of the source's WAL."""
         return current_lsn(self.connection)
+
+    @property
+    def unkeyed(self) -> set[str]:
+        """Give the topics of tables without a primary key."""
+        return {self.topics[name] for name, each in self.relations.items() if not each.key}
 
     def rescoped(self, frontier: Frontier) -> set[TableName]:
         """Give the tables of which the log holds another part than is asked for now.
@@ -103,8 +124,7 @@ class Ground:
         found = {
             table
             for topic, table in frontier.tables.items()
-            if self.topics.get(table) == topic
-            and frontier.scope_of(topic) != self.scopes.get(table, WHOLE)
+            if self.topics.get(table) == topic and frontier.scope_of(topic) != self.scope_of(table)
         }
         for table in sorted(found):
             log.warning(
@@ -194,6 +214,8 @@ class Ground:
         self, producer: LogProducer, topic: str, since: Position
     ) -> Iterator[tuple[int, bytes]]:
         """Give partition and key of the rows that live only before `since`."""
+        if topic in self.unkeyed:
+            return iter(())
         producer.flush()
         ends = self.frontiers.ends([topic])[topic]
         return iter(dead_keys(self.settings.kafka, topic, since, ends))
@@ -228,12 +250,16 @@ def survey(settings: Project) -> Iterator[Ground]:
     ):
         check_ready(connection)
         system = identify(settings.postgres)
-        catalogue = Catalogue(connection)
         rules = Rules(capture)
+        catalogue = Catalogue(connection, rules.unkeyed)
         relations = _wanted(catalogue, settings)
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
+        scopes = {table: rules.scope(relation) for table, relation in relations.items()}
+        last = frontiers.last(capture.slot)
+        if last is not None:
+            check_forms(last.frontier, names, scopes, describe(settings.kafka, names.values()))
         tables = CapturedTables(registry, names, catalogue.backfilled, rules.shape)
         descriptions = ensure_topics(
             settings.kafka,
@@ -245,6 +271,7 @@ def survey(settings: Project) -> Iterator[Ground]:
                 **dict.fromkeys(names.values(), capture.topic_properties),
                 topic: {**capture.topic_properties, **FRONTIER_SETTINGS},
             },
+            unkeyed={names[name] for name, each in relations.items() if not each.key},
         )
         tables.check_registry()
         yield Ground(
@@ -258,7 +285,7 @@ def survey(settings: Project) -> Iterator[Ground]:
             descriptions={name: descriptions[name] for name in names.values()},
             catalogue=catalogue,
             rules=rules,
-            scopes=narrowed({table: rules.scope(relations[table]) for table in relations}),
+            scopes=narrowed(scopes),
         )
 
 
@@ -274,4 +301,11 @@ def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation
         )
     for what in catalogue.uncaptured(wanted, selected):
         log.info("not captured: %s", what)
+    for table in selected:
+        if not table.relation.key:
+            log.warning(
+                'table "%s" has no primary key: its topic is not compacted and gives no state of '
+                "the table",
+                table.name,
+            )
     return {table.name: table.relation for table in selected}

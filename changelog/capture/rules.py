@@ -10,6 +10,7 @@ from changelog.contract.errors import ConfigurationError
 from changelog.contract.pattern import covers, is_wild
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
+from changelog.source.catalogue import Unkeyed
 from changelog.source.filter import ColumnPattern, TablePattern
 
 LEAST_KEY_BYTES = 16
@@ -26,6 +27,7 @@ class Rules:
             ConfigurationError: one cannot be used.
         """
         self._operations = _operations(capture.operations)
+        self._allow_unkeyed = capture.allow_unkeyed
         self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
         self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
         self._rows = [(TablePattern.parse(text), where) for text, where in capture.where.items()]
@@ -41,6 +43,13 @@ class Rules:
                 f"a mask by hash needs a key of at least {LEAST_KEY_BYTES} bytes",
                 hint="export CHANGELOG_MASK_KEY=…, and keep it: another key gives other hashes",
             )
+
+    @property
+    def unkeyed(self) -> Unkeyed:
+        """Give what is to be done with tables without a primary key."""
+        if not self._allow_unkeyed:
+            return Unkeyed.REFUSED
+        return Unkeyed.CHANGED if {"update", "delete"} & {*self._operations} else Unkeyed.ADDED
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -60,6 +69,7 @@ class Rules:
             masked=masked,
             mask_key=self._fingerprint() if any(how == HASH for _, how in masked) else "",
             rows=self.where(relation.name),
+            keyed=bool(relation.key),
         )
 
     def where(self, table: TableName) -> str:

@@ -159,11 +159,12 @@ def _copy(
     ground: Ground, relations: Sequence[Relation], context: SnapshotContext, around: Surroundings
 ) -> bool:
     jobs = [
-        CopyJob(shape, chunk, number, ground.tables.topic(relation), ids, where)
+        CopyJob(shape, chunk, number, topic, ids, where, ground.partitions[topic])
         for relation in relations
         for ids in [ground.tables.schema_ids(relation, fresh=True)]
         for shape in [ground.tables.shape(relation).only_needed()]
         for where in [ground.filters.get(relation.name, "")]
+        for topic in [ground.tables.topic(relation)]
         for number, chunk in enumerate(plan_chunks(ground.connection, relation))
     ]
     estimate = ground.estimated_rows(relations)

@@ -158,7 +158,11 @@ class CaptureSession:
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
         )
         return Cutter(
-            base=base, log=ground.frontiers, producer=producer, check=ground.check_publication
+            base=base,
+            log=ground.frontiers,
+            producer=producer,
+            check=ground.check_publication,
+            partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
         )
 
     def _stream(self, ground: Ground, producer: LogProducer, seed: Seed, until: Lsn | None) -> None:

@@ -30,6 +30,7 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import ChangelogError
 from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
 from changelog.contract.lsn import Lsn
+from changelog.contract.partition import partition_without_key
 from changelog.contract.position import snapshot_position
 from changelog.contract.relation import Relation
 from changelog.sink.producer import LogProducer
@@ -54,6 +55,7 @@ class CopyJob:
         topic: where the rows go.
         ids: the schema ids of its records.
         where: the condition that its rows have to meet, or an empty text.
+        partitions: of the topic.
     """
 
     shape: Shape
@@ -62,6 +64,7 @@ class CopyJob:
     topic: str
     ids: SchemaIds
     where: str = ""
+    partitions: int = 1
 
     @property
     def relation(self) -> Relation:
@@ -209,6 +212,8 @@ class _ChunkWriter:
         self._topic = job.topic
         self._context = context
         self._sequence = job.number * CHUNK_SEQUENCES
+        self._is_keyed = bool(job.relation.key)
+        self._partitions = job.partitions
         self._fixed = [(OP, Op.READ.value), (TS, encode_ts(context.ts_us))]
         self.rows = 0
 
@@ -227,7 +232,12 @@ class _ChunkWriter:
             [(POSITION, position), *self._fixed]
             for position in position_headers(context.epoch, lsn, sequence)
         ]
-        self._producer.produce_all(self._topic, keys, values, headers)
+        if self._is_keyed:
+            self._producer.produce_all(self._topic, keys, values, headers)
+        else:
+            first = snapshot_position(context.epoch, context.consistent_point, self._sequence)
+            place = partition_without_key(first, self._partitions)
+            self._producer.produce_without_key(self._topic, values, headers, place)
         self._sequence += len(lines)
         self.rows += len(lines)
 

@@ -79,8 +79,9 @@ class CapturedTables:
         self._say_unmapped(relation)
         if not fresh:
             self._check_version(relation, topic)
+        has_key = bool(relation.key)
         return SchemaIds(
-            key=self._registry.register_key(topic, key_schema(relation)),
+            key=self._registry.register_key(topic, key_schema(relation)) if has_key else 0,
             value=self._registry.register_value(topic, value_schema(relation)),
         )
 

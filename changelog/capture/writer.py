@@ -15,7 +15,7 @@ from changelog.contract.change import Change, RowChange, Tombstone, Truncate, Up
 from changelog.contract.codec import RowCodec
 from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
+from changelog.contract.partition import partition_of, partition_without_key
 from changelog.contract.position import Position
 from changelog.contract.relation import UNCHANGED, Field, KeyRow, Relation, Row
 
@@ -26,7 +26,7 @@ class Log(Protocol):
     def produce(
         self,
         topic: str,
-        key: bytes,
+        key: bytes | None,
         value: bytes | None,
         headers: Headers,
         partition: int | None = None,
@@ -95,16 +95,17 @@ class RecordWriter:
         if floor is not None and position < floor:
             return 0
         if isinstance(change, Truncate):
-            return self._truncate(topic, position, ts_us)
+            return self._truncate(change.relation, topic, position, ts_us)
         codec = self._tables.codec(change.relation)
         count = 0
         for record in records_of(change):
-            key = codec.encode_key(record.key)
+            key = codec.encode_key(record.key) if record.key else None
             if not self._on_log(topic, key, position):
                 value = self._value(codec, record)
                 if value is not None or isinstance(record, Tombstone):
                     headers = encode_headers(position, record.op, ts_us)
-                    self._log.produce(topic, key, value, headers)
+                    place = None if key is not None else self._place(topic, position)
+                    self._log.produce(topic, key, value, headers, place)
                     count += 1
             position = position._replace(sequence=position.sequence + 1)
         return count
@@ -132,20 +133,27 @@ class RecordWriter:
                 found.append((codec.encode_key(record.key), value, record.op, step))
         return found
 
-    def _on_log(self, topic: str, key: bytes, position: Position) -> bool:
+    def _place(self, topic: str, position: Position) -> int:
+        return partition_without_key(position, self._partitions[topic])
+
+    def _on_log(self, topic: str, key: bytes | None, position: Position) -> bool:
         if self._catch_up_until is None:
             return False
         if position > self._catch_up_until:
             self._catch_up_until = None
             return False
-        last = self._written.get(topic, {}).get(partition_of(key, self._partitions[topic]))
+        if key is None:
+            place = self._place(topic, position)
+        else:
+            place = partition_of(key, self._partitions[topic])
+        last = self._written.get(topic, {}).get(place)
         return last is not None and position <= last
 
     def _value(self, codec: RowCodec, record: Upsert | Tombstone) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
         row = record.row
-        if UNCHANGED in row:
+        if UNCHANGED in row and record.key:
             completed = self._completed(codec.relation, record.key, row)
             if completed is None:
                 return None
@@ -171,12 +179,19 @@ class RecordWriter:
             completed[index] = value
         return completed
 
-    def _truncate(self, topic: str, position: Position, ts_us: int) -> int:
+    def _truncate(self, relation: Relation, topic: str, position: Position, ts_us: int) -> int:
         """Write that every row is dead: `since` for our readers, tombstones for others.
 
-        Run again after a crash it finds only the keys that still lack their tombstone.
+        Run again after a crash it finds only the keys that still lack their tombstone. Of a table
+        without a key, one record with neither key nor value says it to all.
         """
         self.since[topic] = position
+        if not relation.key:
+            if self._on_log(topic, None, position):
+                return 0
+            headers = encode_headers(position, Op.TRUNCATE, ts_us)
+            self._log.produce(topic, None, None, headers, self._place(topic, position))
+            return 1
         return bury(self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
 
 

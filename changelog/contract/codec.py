@@ -39,7 +39,7 @@ def unframe(raw: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaIds:
-    """The registry's ids under which a relation's keys and values are framed."""
+    """The registry's ids under which a relation's keys and values are framed; 0 for none."""
 
     key: int
     value: int

@@ -1,6 +1,12 @@
-"""Which partition a key lies in: the Java clients' murmur2 (librdkafka's `murmur2_random`)."""
+"""Which partition a record lies in.
+
+By its key: the Java clients' murmur2 (librdkafka's `murmur2_random`). A record without a key has
+its place from its position, so that it is the same whenever the transaction is sent again.
+"""
 
 from __future__ import annotations
+
+from changelog.contract.position import Position
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -24,3 +30,13 @@ def murmur2(raw: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """Give the partition of a key among `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partition_without_key(position: Position, partitions: int) -> int:
+    """Give the partition of a record without a key.
+
+    The rows of a transaction lie together, in their order, and so do those of a chunk of a
+    snapshot, whose number is in the upper half of the sequence.
+    """
+    place = (position.commit_lsn << 32) | (position.sequence >> 32)
+    return partition_of(place.to_bytes(12, "big"), partitions)

@@ -25,7 +25,7 @@ Row = Sequence[Field | Unchanged]
 """The values of a row, in the order of `Relation.columns`."""
 
 KeyRow = tuple[bytes, ...]
-"""The values of a primary key in its own order; never null."""
+"""The values of a primary key in its own order; never null. Empty for a table without one."""
 
 
 class TableName(NamedTuple):
@@ -65,7 +65,8 @@ class Relation:
         name: schema and table.
         columns: in the order in which the stream sends them.
         key: names of the primary key's columns, in the key's own order; from the catalogue,
-            since the stream flags every column as key under REPLICA IDENTITY FULL.
+            since the stream flags every column as key under REPLICA IDENTITY FULL. Empty for a
+            table without one.
         identity: what old columns the stream carries.
         generated: names of the generated columns, which the stream leaves out.
     """

@@ -54,6 +54,11 @@ class Scope:
         """Give how a column is masked, None when it is not."""
         return next((how for pattern, how in self.masked if covers(pattern, column)), None)
 
+    @property
+    def form(self) -> str:
+        """Say what sort of records the topic holds, which cannot change while it lives."""
+        return "keyed records" if self.keyed else "records without a key"
+
     def obstacles(self) -> tuple[str, ...]:
         """Say why no state of the table follows from the topic; empty when one does."""
         found = []

@@ -63,19 +63,24 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a table's topic must have for the log to stay replayable for ever.
+    """What a table's topic must have, for the log to stay replayable for ever if it can.
 
     Attributes:
         min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of
             its key; a frontier is exact for as long.
         delete_retention_ms: how long a tombstone stays after its first cleaning.
+        compacted: whether the newest record of each key is kept for ever. The topic of a table
+            without a key cannot be: the brokers refuse records without a key on it.
     """
 
     min_compaction_lag_ms: int = DEFAULT_MIN_COMPACTION_LAG_MS
     delete_retention_ms: int = DEFAULT_DELETE_RETENTION_MS
+    compacted: bool = True
 
     def to_config(self) -> dict[str, str]:
         """Give Kafka's names and values of a new topic's settings."""
+        if not self.compacted:
+            return {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
         return {
             "cleanup.policy": "compact",
             "message.timestamp.type": "LogAppendTime",

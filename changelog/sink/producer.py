@@ -112,7 +112,7 @@ class LogProducer:
     def produce(
         self,
         topic: str,
-        key: bytes,
+        key: bytes | None,
         value: bytes | None,
         headers: Headers,
         partition: int | None = None,
@@ -137,7 +137,7 @@ class LogProducer:
                 self._raise_failure()
             else:
                 self.records += 1
-                self.bytes += len(key) + (len(value) if value else 0)
+                self.bytes += (len(key) if key else 0) + (len(value) if value else 0)
                 return
 
     def produce_all(
@@ -162,6 +162,21 @@ class LogProducer:
                 self.records -= 1
         self.records += len(keys)
         self.bytes += sum(map(len, keys)) + sum(len(value) for value in values if value)
+
+    def produce_without_key(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        headers: Sequence[Headers],
+        partition: int,
+    ) -> None:
+        """Queue many records without a key for one partition, as `produce` does with each.
+
+        Raises:
+            LogError: an earlier record, or one of these, is refused.
+        """
+        for value, head in zip(values, headers, strict=True):
+            self.produce(topic, None, value, head, partition)
 
     def _make_room(self, started: float) -> None:
         # Not longer: only errors are reported, so no event ends the wait when there is room.

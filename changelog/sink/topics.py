@@ -7,8 +7,8 @@ keys, CreateTime voids the compaction lag. So it is refused by name, or altered 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -36,6 +36,9 @@ With the brokers' defaults the topic would grow for a week before old frontiers 
 VISIBLE_S = 30.0
 _NAP_S = 0.05
 _LONGEST_LAG = "max.compaction.lag.ms"
+
+Must = Callable[[str], TopicSettings]
+"""Gives what a topic must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ def ensure_topics(
     settings: TopicSettings,
     fix: bool = False,
     extra: Mapping[str, Mapping[str, str]] | None = None,
+    unkeyed: Collection[str] = (),
 ) -> dict[str, TopicDescription]:
     """Make the missing topics and check the others; nothing is made when one is refused.
 
@@ -131,6 +135,7 @@ def ensure_topics(
         settings: what each topic must have.
         fix: alter a topic that differs instead of refusing it.
         extra: per topic further settings when it is made, such as `FRONTIER_SETTINGS`.
+        unkeyed: topics whose records have no key, so that they cannot be compacted.
 
     Raises:
         TopicSettingsError: topics differ; names each with its settings.
@@ -139,14 +144,26 @@ def ensure_topics(
     """
     admin = admin_client(kafka)
     there = _describe(admin, sorted(wanted))
-    differing = _differing(there, settings)
+    unlike = replace(settings, compacted=False)
+
+    def must(name: str) -> TopicSettings:
+        return unlike if name in unkeyed else settings
+
+    differing = _differing(there, must)
     if differing and not fix:
         raise _differ(differing, "--fix-topics alters them; what was compacted or deleted is gone")
+    policy = "cleanup.policy"
+    compacted = {
+        name: found
+        for name, found in differing.items()
+        if name in unkeyed and there[name].settings.get(policy) != unlike.to_config()[policy]
+    }
+    if compacted:
+        raise _differ(compacted, "its records would be lost: delete it, or take another prefix")
     missing = {name: count for name, count in wanted.items() if name not in there}
     if differing:
-        _alter(admin, {name: there[name] for name in differing}, settings)
+        _alter(admin, {name: there[name] for name in differing}, must)
     if missing:
-        base = settings.to_config()
         _create(
             admin,
             [
@@ -154,21 +171,19 @@ def ensure_topics(
                     name,
                     num_partitions=count,
                     replication_factor=replication,
-                    config={**(extra or {}).get(name, {}), **base},
+                    config={**(extra or {}).get(name, {}), **must(name).to_config()},
                 )
                 for name, count in sorted(missing.items())
             ],
         )
-    return _settled(admin, sorted(wanted), settings) if missing or differing else there
+    return _settled(admin, sorted(wanted), must) if missing or differing else there
 
 
-def _differing(
-    topics: Mapping[str, TopicDescription], settings: TopicSettings
-) -> dict[str, list[str]]:
+def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, list[str]]:
     return {
         name: found
         for name, topic in sorted(topics.items())
-        if (found := settings.differences(topic.settings))
+        if (found := must(name).differences(topic.settings))
     }
 
 
@@ -191,9 +206,7 @@ def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str
     return found
 
 
-def _alter(
-    admin: AdminClient, differing: Mapping[str, TopicDescription], settings: TopicSettings
-) -> None:
+def _alter(admin: AdminClient, differing: Mapping[str, TopicDescription], must: Must) -> None:
     kinds = AlterConfigOpType
     resources = [
         ConfigResource(
@@ -203,7 +216,7 @@ def _alter(
                 ConfigEntry(
                     key, value, incremental_operation=kinds.DELETE if value is None else kinds.SET
                 )
-                for key, value in changes(topic.settings, settings).items()
+                for key, value in changes(topic.settings, must(name)).items()
             ],
         )
         for name, topic in differing.items()
@@ -227,9 +240,7 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
                 raise log_error(error, what) from error
 
 
-def _settled(
-    admin: AdminClient, names: list[str], settings: TopicSettings
-) -> dict[str, TopicDescription]:
+def _settled(admin: AdminClient, names: list[str], must: Must) -> dict[str, TopicDescription]:
     """Wait until all who ask are told of every topic: the brokers acknowledge earlier.
 
     Another process may have made one of them at the same time, so all are checked again.
@@ -238,7 +249,7 @@ def _settled(
     while True:
         found = _describe(admin, names)
         ready = len(found) == len(names) and all(topic.led for topic in found.values())
-        differing = _differing(found, settings)
+        differing = _differing(found, must)
         if ready and not differing:
             return found
         if time.monotonic() > deadline:

@@ -195,10 +195,12 @@ class Assembler:
                 if old is not None and UNCHANGED in new:
                     new = _filled(known, old, new)
                 key = _key(known, new)
-                old_key = key if old is None else _key(known, old.values)
-                return Update(known.relation, old_key, key, new)
+                if old is None:
+                    return Update(known.relation, key, key, new)
+                old_key = _key(known, old.values)
+                return Update(known.relation, old_key, key, new, _whole(known, old))
             case DeleteMessage(old=old):
-                return Delete(known.relation, _key(known, old.values))
+                return Delete(known.relation, _key(known, old.values), _whole(known, old))
             case _:
                 assert_never(message)
 
@@ -232,6 +234,11 @@ def _key(known: _Known, values: Values) -> KeyRow:
         if field.__class__ is not bytes:
             raise ProtocolError(f'table "{known.relation.name}": a row without its primary key')
     return key  # type: ignore[return-value]  # each field was just seen to be bytes
+
+
+def _whole(known: _Known, old: OldTuple) -> Values | None:
+    """Give an old row that has every value; None when it is the key alone, see `_filled`."""
+    return old.values if known.full and old.full else None
 
 
 def _filled(known: _Known, old: OldTuple, new: Values) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from changelog.contract.errors import UncapturableTableError
 from changelog.contract.relation import Column, Relation, ReplicaIdentity, TableName
@@ -120,10 +121,22 @@ class _Leaf:
     identity_is_key: bool
 
 
+class Unkeyed(Enum):
+    """What is to be done with tables without a primary key."""
+
+    REFUSED = "refused"
+    ADDED = "added"
+    """Captured where the publication sends neither updates nor deletes."""
+    CHANGED = "changed"
+    """Captured with updates and deletes, for which the stream has to bring the old row."""
+
+
 class Catalogue:
     """Reads the catalogue over a connection in autocommit mode, so that it sees the present."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, unkeyed: Unkeyed = Unkeyed.REFUSED) -> None:
+        """Read over `connection`; `unkeyed` says what tables without a key are."""
+        self._unkeyed = unkeyed
         self._connection = connection
         self._types = TypeResolver(connection)
         self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
@@ -138,19 +151,27 @@ class Catalogue:
 
         It gives None for any other table: the stream also describes partitions, although their
         rows come as their root's. Tables are told apart by oid, and one that was renamed raises
-        UncapturableTableError, since its topic has the old name.
+        UncapturableTableError, since its topic has the old name; so does one that came to a
+        primary key, or lost it, since its topic has other settings.
         """
-        names = {relation.oid: relation.name for relation in wanted}
+        known = {relation.oid: relation for relation in wanted}
 
         def resolve(message: RelationMessage) -> Relation | None:
-            name = names.get(message.oid)
-            if name is None:
+            before = known.get(message.oid)
+            if before is None:
                 return None
             relation = self.resolve(message)
-            if relation.name != name:
+            if relation.name != before.name:
                 raise UncapturableTableError(
-                    f'table "{name}" is called "{relation.name}" in the stream',
+                    f'table "{before.name}" is called "{relation.name}" in the stream',
                     hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
+                )
+            if bool(relation.key) != bool(before.key):
+                what = "has a primary key now" if relation.key else "has lost its primary key"
+                raise UncapturableTableError(
+                    f'table "{relation.name}" {what}, and its topic is of the other kind',
+                    hint="undo it, or exclude the table; or drop the slot with `changelog slot "
+                    "drop` and delete the topic: the next start makes both anew",
                 )
             return relation
 
@@ -183,7 +204,8 @@ class Catalogue:
             there = found[0].relation
             key, identity, generated = there.key, there.identity, there.generated
             _check_generated(name, [each for each in names if each in generated])
-        if not key or not set(key) <= set(names):
+        has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
+        if not has_key or not set(key) <= set(names):
             raise UncapturableTableError(
                 f'table "{name}": its primary key is not among the columns that it had',
                 hint="the table changed after these rows were written: take a new snapshot",
@@ -242,7 +264,10 @@ class Catalogue:
         built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
         generated = tuple(column.name for column in columns if column.generated)
         identity = ReplicaIdentity(row.identity)
-        obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
+        if key.columns or self._unkeyed is Unkeyed.REFUSED:
+            obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
+        else:
+            obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves)
         if row.partitioned or identity is ReplicaIdentity.INDEX:
             # Of a partitioned table only the key of an old row can be relied on: each partition
             # has its own identity. An identity index is the primary key, or else an obstacle.
@@ -252,6 +277,27 @@ class Catalogue:
         relation = Relation(row.oid, name, built, keys, identity, generated)
         return Table(relation, row.partitioned, obstacle, remedy)
 
+    def _unkeyed_obstacle(
+        self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+    ) -> tuple[str, str]:
+        foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
+        if foreign:
+            return f'has the partition "{foreign[0]}", which is a foreign table', _EXCLUDE
+        if self._unkeyed is Unkeyed.ADDED:
+            return "", ""
+        if row.partitioned:
+            # Each partition has an identity of its own, also one that is attached tomorrow.
+            return (
+                "has no primary key and is partitioned: which old rows come is not sure",
+                "add a primary key, or capture no update and delete of it (--operations)",
+            )
+        if identity is not ReplicaIdentity.FULL:
+            return (
+                "has no primary key and not REPLICA IDENTITY FULL: its updates would fail",
+                "ALTER TABLE … REPLICA IDENTITY FULL, or capture no update and delete of it",
+            )
+        return "", ""
+
     def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
         with self._connection.cursor() as cursor:
             cursor.execute(query, arguments)  # type: ignore[arg-type]
@@ -259,6 +305,7 @@ class Catalogue:
 
 
 _RESTORE = "ALTER TABLE … REPLICA IDENTITY DEFAULT"
+_EXCLUDE = "exclude the table"
 
 
 def _obstacle(
@@ -267,11 +314,15 @@ def _obstacle(
     """Say why a table cannot be captured and what to do, or two empty strings."""
     other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
     problems = [
-        (not key.columns, "has no primary key", "add a primary key, or exclude the table"),
+        (
+            not key.columns,
+            "has no primary key",
+            "add a primary key, or exclude the table, or --allow-unkeyed",
+        ),
         (
             not set(key.columns) <= set(columns),
             "has a generated column in its primary key",
-            "exclude the table",
+            _EXCLUDE,
         ),
         # With a deferrable key rows may swap keys: the tombstone of one would hide the other.
         (
@@ -292,7 +343,7 @@ def _obstacle(
 
 def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
     if leaf.kind != "r":
-        return f'has the partition "{leaf.name}", which is a foreign table', "exclude the table"
+        return f'has the partition "{leaf.name}", which is a foreign table', _EXCLUDE
     other_index = leaf.identity is ReplicaIdentity.INDEX and not leaf.identity_is_key
     if leaf.identity is ReplicaIdentity.NOTHING or other_index:
         return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _RESTORE

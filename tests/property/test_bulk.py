@@ -61,7 +61,14 @@ class RecordedLog:
     def __init__(self) -> None:
         self.records: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
-    def produce(self, topic: str, key: bytes, value: bytes | None, headers: list[Any]) -> None:
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Any],
+        partition: int | None = None,
+    ) -> None:
         self.records[topic].append((key, value, headers))
 
     def produce_all(self, topic: str, keys: Any, values: Any, headers: Any) -> None:

@@ -6,6 +6,7 @@ Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--
 
 import argparse
 import os
+import secrets
 import signal
 import sys
 from collections import Counter
@@ -28,6 +29,11 @@ from tests.support.wait import wait_until
 def forget_to_skip():
     """After a crash, write again what is on the log already."""
     session.RecordWriter._on_log = lambda *_: False
+
+
+def unstable_places():
+    """Give a record without a key another partition each time it is sent."""
+    writer.partition_without_key = lambda _, partitions: secrets.randbelow(partitions)
 
 
 def forget_since():
@@ -107,6 +113,7 @@ DEFECTS = {
     for function in (
         deliver_each,
         forget_to_skip,
+        unstable_places,
         forget_since,
         forget_to_flush,
         acknowledge_early,

@@ -1,6 +1,7 @@
 """Changes to records: what is skipped, completed and buried."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -11,7 +12,7 @@ from changelog.contract.change import Delete, Insert, Truncate, Update
 from changelog.contract.errors import EncodeError
 from changelog.contract.headers import Op, decode_headers
 from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
+from changelog.contract.partition import partition_of, partition_without_key
 from changelog.contract.position import Position
 from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.types import ColumnType, Kind
@@ -27,6 +28,8 @@ RELATION = Relation(
     ),
     ("id",),
 )
+
+UNKEYED = replace(RELATION, key=())
 
 
 class FakeRegistry(Registry):
@@ -154,3 +157,35 @@ def test_a_value_without_an_exact_form_names_table_and_column():
     bench = Bench()
     with pytest.raises(EncodeError, match=r'"public.notes", column "id"'):
         bench.write(insert(b"not a number"))
+
+
+def test_without_a_key_a_transaction_lies_in_one_partition_and_is_skipped_up_to_its_last():
+    old, new = (b"1", b"a"), (b"1", b"b")
+    here = partition_without_key(Position(1, Lsn(100), 0), 4)
+    bench = Bench(written={"notes": {here: Position(1, Lsn(100), 2)}})
+    assert bench.write(Insert(UNKEYED, (), old), sequence=0) == 0
+    assert bench.write(Update(UNKEYED, (), (), new, old), sequence=2) == 1
+    assert bench.write(Delete(UNKEYED, (), new), sequence=4) == 1
+    assert bench.write(Truncate(UNKEYED), sequence=6) == 1
+    assert [(r[1], r[3].op, r[3].position.sequence, r[4]) for r in bench.log.records] == [
+        (None, Op.UPDATE, 3, here),
+        (None, Op.DELETE, 4, here),
+        (None, Op.TRUNCATE, 6, here),
+    ]
+    assert bench.log.records[-1][2] is None
+    assert bench.writer.since == {"notes": Position(1, Lsn(100), 6)}
+
+
+def test_a_truncate_of_a_table_without_a_key_is_said_once():
+    here = partition_without_key(Position(1, Lsn(100), 6), 4)
+    bench = Bench(written={"notes": {here: Position(1, Lsn(100), 6)}})
+    assert bench.write(Truncate(UNKEYED), sequence=6) == 0
+    assert bench.writer.since == {"notes": Position(1, Lsn(100), 6)}
+
+
+def test_without_a_key_chunks_and_transactions_are_spread_over_the_partitions():
+    streamed = {partition_without_key(Position(1, Lsn(n), 2 * n), 4) for n in range(100)}
+    copied = {partition_without_key(Position(1, Lsn(9), n << 32), 4) for n in range(100)}
+    assert streamed == copied == {0, 1, 2, 3}
+    within = {partition_without_key(Position(1, Lsn(9), (7 << 32) + n), 4) for n in range(100)}
+    assert len(within) == 1

@@ -1,0 +1,234 @@
+"""Tables without a primary key: `--allow-unkeyed`, on the real servers."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import httpx
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from changelog.contract.errors import VerdictError
+from changelog.contract.headers import decode_headers
+from changelog.contract.relation import TableName
+from changelog.contract.topic import frontier_topic
+from changelog.sink.client import admin_client
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.topics import describe
+from replay.replay import freeze
+from tests.support.capture_command import CaptureCommand
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+KILLED = -9
+ALLOW = "--allow-unkeyed"
+EVENTS = TableName("public", "events")
+
+
+class Capture(CaptureCommand):
+    """A capture of `events`, which has no key."""
+
+    @property
+    def topic(self):
+        return f"{self.prefix}.events"
+
+    def attempt(self, *, kill="", defect=""):
+        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
+        command += ["--until", "now"]
+        command += ["--kill", kill] if kill else []
+        command += ["--defect", defect] if defect else []
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == (KILLED if kill else 0), done.stderr
+
+    def records(self):
+        """Give partition, value and headers of each record that the frontier speaks for."""
+        frontier = self.frontier()
+        found = []
+        for message in self.reader.messages(self.topic, frontier.ends[self.topic]):
+            assert message.key() is None
+            headers = decode_headers(message.headers())
+            found.append((message.partition(), self.reader.decode(message.value()), headers))
+        return found
+
+    def bag(self):
+        """Add and take away rows in the order of positions, as any reader may."""
+        since = self.frontier().since.get(self.topic)
+        bag = Counter()
+        for _, value, headers in sorted(self.records(), key=lambda each: each[2].position):
+            if since is not None and headers.position < since:
+                continue
+            if headers.op.value == b"t":
+                assert value is None
+                bag.clear()
+                continue
+            bag[tuple(value.values())] += -1 if headers.op.value == b"d" else 1
+        return {row: count for row, count in bag.items() if count}
+
+    def check(self):
+        assert self.bag() == Counter(self.query("SELECT n, text FROM events"))
+        # Each record once, and forward within its partition.
+        last = {}
+        for partition, _, headers in self.records():
+            if headers.op.value != b"r":
+                assert headers.position > last.get(partition, headers.position._replace(epoch=0))
+                last[partition] = headers.position
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    settings = tmp_path / "changelog.toml"
+    settings.write_text(settings.read_text() + "allow_unkeyed = true\n")
+    made.sql(
+        "CREATE TABLE events (n integer, text text)",
+        "ALTER TABLE events REPLICA IDENTITY FULL",
+        "ALTER TABLE events ALTER text SET STORAGE EXTERNAL",
+        "INSERT INTO events SELECT n / 2, 'row ' || n / 2 FROM generate_series(1, 500) n",
+    )
+    yield made
+    made.kill()
+
+
+CHANGES = (
+    "INSERT INTO events SELECT n % 50, repeat('x', n) FROM generate_series(1, 400) n",
+    "UPDATE events SET text = text || '!' WHERE n % 3 = 0",
+    "INSERT INTO events VALUES (-1, repeat('long', 3000)), (NULL, NULL), (NULL, NULL)",
+    "UPDATE events SET n = -2 WHERE n = -1",
+    "DELETE FROM events WHERE n % 5 = 0",
+)
+
+
+def test_a_table_without_a_key_is_a_bag_of_rows_that_any_reader_can_fold(capture):
+    capture.sql("CREATE TABLE keyed (id integer PRIMARY KEY)", "INSERT INTO keyed VALUES (1)")
+    code, _, said = capture.run("--until", "now")
+    assert code == 0, said
+    assert 'table "public.events" has no primary key' in said
+    capture.check()
+    capture.sql(*CHANGES, "INSERT INTO keyed VALUES (2)")
+    capture.catch_up()
+    capture.check()
+    # The order within a transaction can be read, since all of it is in one partition.
+    places: dict[int, set[int]] = {}
+    for partition, _, headers in capture.records():
+        if headers.op.value != b"r":
+            places.setdefault(headers.position.commit_lsn, set()).add(partition)
+    assert {len(each) for each in places.values()} == {1}
+    assert len(set().union(*places.values())) > 1
+    assert capture.rows("keyed") == {(1,): {"id": 1}, (2,): {"id": 2}}
+    capture.sql("TRUNCATE events", "INSERT INTO events VALUES (1, 'after')")
+    capture.catch_up()
+    capture.check()
+
+
+def test_its_topic_is_never_compacted_and_says_that_it_is_not_the_table(capture):
+    capture.catch_up("-T", "retention.ms=86400000")
+    found = describe(capture.kafka, [capture.topic])[capture.topic].settings
+    assert found["cleanup.policy"] == "delete"
+    assert found["message.timestamp.type"] == "LogAppendTime"
+    assert found["retention.ms"] == "86400000"
+    assert capture.frontier().scope_of(capture.topic).keyed is False
+    (line,) = capture.command("verify", "--json")
+    (table,) = line["tables"]
+    assert (table["verified"], table["notes"][0]) == (None, "its table has no primary key")
+    with FrontierLog(capture.kafka, frontier_topic(capture.prefix)) as frontiers:
+        record = frontiers.last(capture.prefix)
+    assert record is not None
+    with pytest.raises(VerdictError, match=r"events\" cannot be rebuilt: its table has no primary"):
+        freeze(capture.kafka, record, [EVENTS]).verdict.require()
+
+
+@pytest.mark.parametrize("point", ["record produced:300", "transaction produced:3"])
+def test_after_a_crash_nothing_is_missing_and_nothing_is_there_twice(capture, point):
+    capture.attempt()
+    capture.sql(*CHANGES)
+    capture.attempt(kill=point, defect="deliver_each")
+    capture.sql("UPDATE events SET text = 'later' WHERE n = 7", "DELETE FROM events WHERE n = 8")
+    capture.attempt()
+    capture.check()
+
+
+def test_twin_a_place_that_is_not_stable_brings_rows_twice_or_loses_them(capture):
+    capture.attempt()
+    capture.sql(*CHANGES)
+    capture.attempt(kill="record produced:600", defect="deliver_each")
+    capture.attempt(defect="unstable_places")
+    with pytest.raises(AssertionError):
+        capture.check()
+
+
+def test_a_crash_in_the_snapshot_leaves_only_records_that_are_dead(capture):
+    capture.attempt(kill="snapshot copied:1")
+    capture.sql("DELETE FROM events WHERE n < 20")
+    capture.attempt()
+    capture.check()
+
+
+def test_a_snapshot_under_writes_has_each_row_once(capture):
+    started = capture.start()
+    numbers = iter(range(1000, 100_000))
+
+    def write_until_frontier():
+        assert started.poll() is None, capture.said()
+        number = next(numbers)
+        capture.sql(
+            f"INSERT INTO events VALUES ({number}, 'under way')",
+            f"UPDATE events SET text = 'changed' WHERE n IN (3, {number - 5})",
+            f"DELETE FROM events WHERE n = {number - 20}",
+        )
+        return capture.frontier()
+
+    wait_until(write_until_frontier, 60, "a first frontier")
+    capture.settle()
+    capture.stop()
+    capture.check()
+
+
+def test_without_the_old_row_it_is_refused_before_anything_is_made(capture):
+    capture.sql("ALTER TABLE events REPLICA IDENTITY DEFAULT")
+    code, _, said = capture.run("--until", "now")
+    assert code == 2
+    assert 'table "public.events" has no primary key and not REPLICA IDENTITY FULL' in said
+    assert "ALTER TABLE … REPLICA IDENTITY FULL" in said
+    assert capture.query("SELECT pubname FROM pg_publication") == []
+    assert describe(capture.kafka, [capture.topic]) == {}
+    # Without updates and deletes no old row is needed, and the users' statements go on.
+    capture.catch_up("--operations", "insert")
+    capture.sql("UPDATE events SET text = 'unseen'", "INSERT INTO events VALUES (7, 'seen')")
+    capture.catch_up("--operations", "insert")
+    assert capture.records()[-1][1] == {"n": 7, "text": "seen"}
+
+
+def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(capture, registry):
+    capture.catch_up()
+    capture.sql("DELETE FROM events", "ALTER TABLE events ADD PRIMARY KEY (n)")
+    for options in ((), ("--fix-topics",)):
+        code, _, said = capture.run("--until", "now", *options)
+        assert code == 2
+        assert f'topic "{capture.topic}" holds records without a key' in said
+        assert "delete these topics" in said
+    settings = describe(capture.kafka, [capture.topic])[capture.topic].settings
+    assert settings["cleanup.policy"] == "delete"
+    admin = admin_client(capture.kafka)
+    admin.delete_topics([capture.topic])[capture.topic].result()
+    wait_until(lambda: not describe(capture.kafka, [capture.topic]), 30, "the topic is gone")
+    for subject in httpx.get(f"{registry.url}/subjects").json():
+        if subject.startswith(f"{capture.topic}-"):
+            httpx.delete(f"{registry.url}/subjects/{subject}").raise_for_status()
+    dropped = [sys.executable, "-m", "changelog", "slot", "drop", "--yes", "--project"]
+    subprocess.run([*dropped, str(capture.folder)], check=True, capture_output=True, timeout=60)
+    capture.sql("INSERT INTO events VALUES (1, 'keyed')")
+    capture.catch_up()
+    assert capture.rows("events") == {(1,): {"n": 1, "text": "keyed"}}
+
+
+def test_a_topic_that_has_grown_is_refused(capture):
+    capture.catch_up()
+    admin = admin_client(capture.kafka)
+    admin.create_partitions([NewPartitions(capture.topic, 5)])[capture.topic].result()
+    wait_until(
+        lambda: describe(capture.kafka, [capture.topic])[capture.topic].partitions == 5, 30, "grown"
+    )
+    code, _, said = capture.run("--until", "now")
+    assert code == 2
+    assert f'topic "{capture.topic}" of a table without a key has 5 partitions and had 3' in said
