@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from changelog.contract.errors import VerdictError
 from changelog.contract.headers import decode_headers
+from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from changelog.contract.topic import frontier_topic
 from changelog.sink.client import admin_client
@@ -54,7 +55,7 @@ class Capture(CaptureCommand):
     def bag(self):
         """Add and take away rows in the order of positions, as any reader may."""
         since = self.frontier().since.get(self.topic)
-        bag = Counter()
+        bag: Counter[tuple[object, ...]] = Counter()
         for _, value, headers in sorted(self.records(), key=lambda each: each[2].position):
             if since is not None and headers.position < since:
                 continue
@@ -68,7 +69,7 @@ class Capture(CaptureCommand):
     def check(self):
         assert self.bag() == Counter(self.query("SELECT n, text FROM events"))
         # Each record once, and forward within its partition.
-        last = {}
+        last: dict[int, Position] = {}
         for partition, _, headers in self.records():
             if headers.op.value != b"r":
                 assert headers.position > last.get(partition, headers.position._replace(epoch=0))
