@@ -1,8 +1,10 @@
 """How fast capture is, beside its limits: `make bench-capture`.
 
 For each drain capture is stopped, the rows are changed, `pg_recvlogical` drains a copy of the slot
-to nowhere (the limit), and capture is started again. Rates count from the moment at which the slot
-is in use. The last line is one JSON object of medians.
+to nowhere (the limit), capture is started again, and the limit is measured once more: the quicker
+of the two counts. Ratios to the limit count from the moment at which the slot is in use, rates from
+the first message, as those of `pg_recvlogical` and of Debezium leave their start-up out. The last
+line is one JSON object of medians; `peak_mb` is the greatest of all runs.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Figures:
 
     def __init__(self) -> None:
         self._all: dict[str, list[float]] = defaultdict(list)
+        self.peak_mb = 0.0
 
     def add(self, name: str, value: float) -> None:
         """Keep one figure."""
@@ -44,18 +47,23 @@ class Figures:
 
     def drain(self, name: str, drained: Drained, limit_s: float | None = None) -> None:
         """Keep and show the figures of a drain."""
-        self.add(f"{name}_per_s", drained.per_s)
+        from_first = drained.rows / drained.from_first_s
+        self.add(f"{name}_per_s", from_first)
         self.add(f"{name}_from_start_per_s", drained.rows / drained.from_start_s)
         self.add(f"{name}_cpu_us_per_row", drained.cpu_us_per_row)
-        self.add("peak_mb", drained.peak_mb)
+        self.add(f"{name}_peak_mb", drained.peak_mb)
+        self.peak_mb = max(self.peak_mb, drained.peak_mb)
         beside = ""
         if limit_s is not None:
             self.add(f"{name}_limit_per_s", drained.rows / limit_s)
-            self.add(f"{name}_vs_limit", limit_s / drained.seconds)
-            beside = f", limit {drained.rows / limit_s:,.0f}/s: {limit_s / drained.seconds:.2f}"
+            self.add(f"{name}_vs_limit", limit_s / drained.from_active_s)
+            beside = (
+                f", limit {drained.rows / limit_s:,.0f}/s: {limit_s / drained.from_active_s:.2f}"
+            )
         say(
-            f"{name}: {drained.per_s:,.0f} rows/s{beside}, {drained.cpu_us_per_row:.1f} us CPU a "
-            f"row, peak {drained.peak_mb:.0f} MB"
+            f"{name}: {from_first:,.0f} rows/s, {drained.rows / drained.from_start_s:,.0f}/s with "
+            f"start-up{beside}, {drained.cpu_us_per_row:.1f} us CPU a row, "
+            f"peak {drained.peak_mb:.0f} MB"
         )
 
 
@@ -68,6 +76,7 @@ def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
     latency_s: Annotated[int, typer.Option(help="Seconds of the latency phase; 0: none.")] = 60,
+    long: Annotated[int, typer.Option(help="Rows of one very long transaction; 0: none.")] = 0,
 ) -> None:
     """Measure snapshot, streams and latency."""
     figures = Figures()
@@ -83,7 +92,9 @@ def main(
             orders.make(dsn, rows)
             _measure(line, figures, rows, latency_s)
             figures.add("noise", noise.share())
-    told = figures.medians()
+        if long:
+            _measure_long(Line(stack, Path(folder), "long", table=orders.NARROW), figures, long)
+    told = {**figures.medians(), "peak_mb": round(figures.peak_mb, 1)}
     cpu = told["stream_cpu_us_per_row"]
     about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     print(json.dumps({**told, "cpu_us_per_row": cpu, "rows": rows, "runs": runs, **about}))
@@ -94,22 +105,40 @@ def _measure(line: Line, figures: Figures, rows: int, latency_s: int) -> None:
     updated, single = int(orders.UPDATED * share), int(orders.SINGLE * share)
     deleted = int(orders.DELETED * share)
     figures.drain("snapshot", line.drained(rows, rows))
-    _settle(line)
+    line.settle()
     orders.update_in_one(line.dsn, updated)
-    limit = line.limit_s()
-    figures.drain("stream", line.drained(updated, updated), limit)
-    _settle(line)
+    _beside_limit(line, figures, "stream", updated, updated)
     orders.update_singly(
         line.dsn, bin_dir(16), line.work, rows=single, first=deleted + 1, last=rows
     )
-    limit = line.limit_s()
-    figures.drain("single", line.drained(single, single), limit)
-    _settle(line)
+    _beside_limit(line, figures, "single", single, single)
     orders.delete_in_one(line.dsn, 1, deleted)
-    limit = line.limit_s()
-    figures.drain("deletes", line.drained(deleted, deleted), limit)
+    _beside_limit(line, figures, "deletes", deleted, deleted)
     if latency_s:
+        line.start()
         _measure_latency(line, figures, rows, latency_s)
+    line.forget()
+
+
+def _beside_limit(line: Line, figures: Figures, name: str, rows: int, messages: int) -> None:
+    """Drain to nowhere, drain by capture, drain to nowhere: the quicker of the two counts."""
+    before, after = line.limit(), line.limit()
+    limit_s = before.seconds()
+    drained = line.drained(rows, messages)
+    line.settle()
+    figures.drain(name, drained, min(limit_s, after.seconds()))
+
+
+def _measure_long(line: Line, figures: Figures, rows: int) -> None:
+    """Drain one transaction of very many rows: memory must not follow their number."""
+    orders.make_narrow(line.dsn)
+    line.drained(1, 1)
+    line.settle()
+    orders.insert_in_one(line.dsn, rows)
+    drained = line.drained(rows, rows)
+    figures.drain("long", drained)
+    figures.add("long_rows", rows)
+    figures.add("long_growth_mb", drained.peak_mb - drained.early_mb)
     line.forget()
 
 
@@ -124,12 +153,6 @@ def _measure_latency(line: Line, figures: Figures, rows: int, seconds: int) -> N
     time.sleep(IDLE_S)
     figures.add("idle_cores", (cpu_s(pid) - before) / IDLE_S)
     say(f"idle: {(cpu_s(pid) - before) / IDLE_S:.4f} cores")
-
-
-def _settle(line: Line) -> None:
-    """Stop capture, so that what was drained is not decoded again."""
-    line.stop()
-    orders.execute(line.dsn, "CHECKPOINT")
 
 
 if __name__ == "__main__":

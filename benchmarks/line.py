@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 from psycopg2.extensions import parse_dsn
 
-from benchmarks.machine import cpu_s, forget_peak, peak_mb
+from benchmarks.machine import Memory, cpu_s
 from benchmarks.orders import execute
 from changelog.stack.postgres import bin_dir
 from changelog.stack.stack import Stack
@@ -27,22 +27,54 @@ POSTGRES = {
     "autovacuum": "off",
 }
 DEADLINE_S = 900.0
+_NAP_S = 0.2
 
 
 @dataclass
 class Drained:
-    """How long something took, from the moment at which the slot was in use, and what it cost."""
+    """How long something took, and what it cost.
+
+    Attributes:
+        rows: rows that were changed or copied.
+        from_start_s: seconds since capture was started as a process.
+        from_active_s: seconds since its slot was in use.
+        from_first_s: seconds between the first message and the last.
+        cpu_us_per_row: CPU time of capture and its workers, start-up included.
+        peak_mb: their greatest memory, pages that they share counted once.
+        early_mb: the same of the first tenth of the messages.
+    """
 
     rows: int
-    seconds: float
     from_start_s: float
+    from_active_s: float
+    from_first_s: float
     cpu_us_per_row: float
     peak_mb: float
+    early_mb: float
 
-    @property
-    def per_s(self) -> float:
-        """Give rows per second."""
-        return self.rows / self.seconds
+
+@dataclass(frozen=True)
+class Limit:
+    """A slot that pg_recvlogical drains to nowhere: what the WAL sender can give at most."""
+
+    dsn: str
+    slot: str
+    publication: str
+    end: str
+
+    def seconds(self) -> float:
+        """Drain it, drop it, and give the time from start to end."""
+        at = parse_dsn(self.dsn)
+        words = [str(bin_dir(16) / "pg_recvlogical"), "-h", at["host"], "-p", at["port"]]
+        words += ["-U", at["user"], "-d", at["dbname"], "-S", self.slot, "--start", "-P"]
+        words += ["pgoutput", "-o", "proto_version=1", "-F", "0"]
+        words += ["-o", f"publication_names={self.publication}"]
+        words += ["--endpos", self.end, "--no-loop", "-f", "/dev/null"]
+        began = time.monotonic()
+        subprocess.run(words, check=True, timeout=DEADLINE_S)
+        seconds = time.monotonic() - began
+        execute(self.dsn, f"SELECT pg_drop_replication_slot('{self.slot}')")
+        return seconds
 
 
 @dataclass
@@ -54,26 +86,28 @@ class Line:
         work: a folder for settings and logs.
         slot: name of the slot, and prefix of the topics.
         settings: more lines of `[capture]`.
+        table: what is captured.
     """
 
     stack: Stack
     work: Path
     slot: str
     settings: str = ""
+    table: str = "orders"
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Write the project."""
         endpoints = self.stack.endpoints()
         self.dsn, self.brokers = endpoints.postgres, endpoints.brokers
-        self.topic = f"{self.slot}.orders"
+        self.topic = f"{self.slot}.{self.table}"
         self.project = self.work / self.slot
         self.project.mkdir(parents=True)
         (self.project / "changelog.toml").write_text(
             f'postgres.dsn = "{self.dsn}"\nkafka.brokers = "{self.brokers}"\n'
             f'registry.url = "{endpoints.schema_registry}"\n'
             f'[capture]\nslot = "{self.slot}"\ntopic_prefix = "{self.slot}"\n'
-            f'tables = ["public.orders"]\npartitions = 1\n{self.settings}\n',
+            f'tables = ["public.{self.table}"]\npartitions = 1\n{self.settings}\n',
             encoding="utf-8",
         )
 
@@ -104,36 +138,59 @@ class Line:
     def drained(self, rows: int, messages: int) -> Drained:
         """Start capture and wait until so many messages have been added to the topic."""
         with _end_of(self.brokers, self.topic) as end:
-            goal = end() + messages
+            before = end()
             began = time.monotonic()
-            pid = self.start()
-            forget_peak(pid)
-            self._wait(lambda: self._is_active() or end() >= goal)
+            memory = Memory(self.start())
+            self._wait(lambda: memory.look() or self._is_active() or end() > before)
             active = time.monotonic()
-            self._wait(lambda: end() >= goal)
+            self._wait(lambda: memory.look() or end() > before)
+            first = time.monotonic()
+            self._wait(lambda: memory.look() or end() >= before + messages // 10)
+            early_mb = memory.peak_mb
+            self._wait(lambda: memory.look() or end() >= before + messages)
             done = time.monotonic()
-            spent = cpu_s(pid)
-            return Drained(rows, done - active, done - began, spent / rows * 1e6, peak_mb(pid))
+            spent = cpu_s(memory.pid)
+            return Drained(
+                rows=rows,
+                from_start_s=done - began,
+                from_active_s=done - active,
+                from_first_s=done - first,
+                cpu_us_per_row=spent / rows * 1e6,
+                peak_mb=memory.peak_mb,
+                early_mb=early_mb,
+            )
 
-    def limit_s(self) -> float:
-        """Give the seconds in which pg_recvlogical drains what the slot has, to nowhere."""
-        copy = f"{self.slot}_copy"
+    def settle(self) -> None:
+        """Wait until the slot needs no WAL of what was drained, then stop capture.
+
+        Else the next start would decode it once more. PostgreSQL moves `restart_lsn` to a record
+        of the running transactions, and forgets those that come while it waits for an earlier
+        one to be confirmed: so they are written again and again.
+        """
+        ((lsn,),) = execute(self.dsn, "CHECKPOINT", "SELECT pg_current_wal_insert_lsn()")
+        query = (
+            f"SELECT restart_lsn >= '{lsn}' FROM pg_replication_slots "
+            f"WHERE slot_name = '{self.slot}'"
+        )
+
+        def settled() -> bool:
+            execute(self.dsn, "SELECT pg_log_standby_snapshot()")
+            time.sleep(_NAP_S)
+            return execute(self.dsn, query) == [(True,)]
+
+        self._wait(settled)
+        self.stop()
+
+    def limit(self) -> Limit:
+        """Copy the slot where it stands, to be drained by another program."""
+        copy = f"{self.slot}_copy_{time.monotonic_ns()}"
         ((end,),) = execute(
             self.dsn,
             f"SELECT pg_copy_logical_replication_slot('{self.slot}', '{copy}')",
+            "CHECKPOINT",
             "SELECT pg_current_wal_flush_lsn()",
         )
-        at = parse_dsn(self.dsn)
-        words = [str(bin_dir(16) / "pg_recvlogical"), "-h", at["host"], "-p", at["port"]]
-        words += ["-U", at["user"], "-d", at["dbname"], "-S", copy, "--start", "-P", "pgoutput"]
-        words += ["-o", "proto_version=1", "-o", f"publication_names={self.slot}", "-F", "0"]
-        words += ["--endpos", str(end), "--no-loop", "-f", "/dev/null"]
-        try:
-            began = time.monotonic()
-            subprocess.run(words, check=True, timeout=DEADLINE_S)
-            return time.monotonic() - began
-        finally:
-            execute(self.dsn, f"SELECT pg_drop_replication_slot('{copy}')")
+        return Limit(self.dsn, copy, self.slot, str(end))
 
     def _is_active(self) -> bool:
         rows = execute(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+_LOOK_S = 0.05
+
 
 def cpu_s(pid: int) -> float:
     """Give the CPU seconds of a process, of its children, and of those that it has reaped."""
@@ -24,23 +26,35 @@ def cpu_s(pid: int) -> float:
     return 0.0
 
 
-def peak_mb(pid: int) -> float:
-    """Give the peak resident memory of a process and of the children that live now, summed."""
-    total = 0.0
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
-            with suppress(OSError):
-                status = Path(f"/proc/{each.pid}/status").read_text(encoding="ascii")
-                if found := re.search(r"VmHWM:\s+(\d+)", status):
-                    total += int(found[1]) / 1024
-    return total
+class Memory:
+    """The greatest memory of a process and its children, as far as it was looked at."""
+
+    def __init__(self, pid: int) -> None:
+        """Start to look."""
+        self.pid = pid
+        self.peak_mb = 0.0
+        self._next = 0.0
+
+    def look(self) -> bool:
+        """Look, not more often than every 50 ms; always false, for use in a condition.
+
+        A page that several of them share counts once (PSS of proc(5), `smaps_rollup`).
+        """
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LOOK_S
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(self.pid)
+                all_of_them = [process, *process.children(recursive=True)]
+                self.peak_mb = max(self.peak_mb, sum(_pss_mb(each.pid) for each in all_of_them))
+        return False
 
 
-def forget_peak(pid: int) -> None:
-    """Start the peak of a process anew."""
+def _pss_mb(pid: int) -> float:
     with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        if found := re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE):
+            return int(found[1]) / 1024
+    return 0.0
 
 
 class Noise:

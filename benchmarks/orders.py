@@ -13,6 +13,7 @@ ROWS = 1_000_000
 UPDATED = 500_000
 SINGLE = 200_000
 DELETED = 50_000
+NARROW = "narrow"
 
 _COLUMNS = """
     id bigint NOT NULL, customer_id bigint, status text, amount numeric(12, 2),
@@ -63,6 +64,26 @@ def make(dsn: str, rows: int) -> None:
         _SEED % rows,
         "ALTER TABLE orders ADD PRIMARY KEY (id)",
         "VACUUM (FREEZE, ANALYZE) orders",
+        "CHECKPOINT",
+    )
+
+
+def make_narrow(dsn: str) -> None:
+    """Make the table of a very long transaction, of one row."""
+    execute(
+        dsn,
+        f"DROP TABLE IF EXISTS {NARROW}",
+        f"CREATE TABLE {NARROW} (id bigint PRIMARY KEY, number bigint, text text)",
+        f"INSERT INTO {NARROW} VALUES (0, 0, '')",
+    )
+
+
+def insert_in_one(dsn: str, rows: int) -> None:
+    """Insert rows into the narrow table, in one transaction."""
+    execute(
+        dsn,
+        f"INSERT INTO {NARROW} SELECT n, n * 7919, 'row ' || n "
+        f"FROM generate_series(1::bigint, {rows}) n",
         "CHECKPOINT",
     )
 

@@ -23,7 +23,6 @@ from changelog.source.pgoutput import decode
 from changelog.source.stream import ReplicationStream
 
 POLL_S = 0.2
-FEW_MESSAGES = 400
 NUDGE_S = 2.0
 """Silence after which a stream that has an end to reach asks the server for a sign of life."""
 
@@ -91,8 +90,6 @@ class StreamLoop:
             if behind < len(payloads):
                 self._advance(idle=False)  # a frontier has no place inside the rest
                 self._write(payloads[behind:])
-            if 0 < len(payloads) < FEW_MESSAGES:
-                self._producer.hurry()  # the server has no more: nothing is worth waiting for
             self._producer.poll()
             self._advance(idle=not payloads)
             if until is not None:

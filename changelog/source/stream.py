@@ -22,6 +22,7 @@ from changelog.source.slot import slot_error
 _DATA, _KEEPALIVE = ord("w"), ord("k")
 _BUSY = 100  # messages at once that tell of more to come
 _NAPS, _NAP_S = 4, 0.002
+_PACE_S = 0.003
 _DATA_HEADER = 25  # letter, start and end of the WAL, clock
 _KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
 _STATUS_LAYOUT = struct.Struct(">cQQQqB")
@@ -77,6 +78,7 @@ class ReplicationStream:
             raise slot_error(error, f'cannot read the slot "{slot}"') from error
         self._copy = CopyBoth(self._connection)
         self._last_status = 0.0
+        self._paced_until = 0.0
         self.send_status(force=True)
 
     def _start(self, slot: str, publication: str, start_lsn: Lsn) -> None:
@@ -107,6 +109,7 @@ class ReplicationStream:
             ProtocolError: a message is neither data nor keepalive.
         """
         self.send_status()
+        self._pace()
         raw = self._copy.read(limit)
         if not raw:
             due = self._last_status + self._status_interval - time.monotonic()
@@ -114,7 +117,15 @@ class ReplicationStream:
             raw = self._copy.read(limit)
         if len(raw) >= _BUSY:
             self._gather(raw, limit)
-        return self._payloads(raw)
+        payloads = self._payloads(raw)
+        self._paced_until = time.monotonic() + _PACE_S if payloads else 0.0
+        return payloads
+
+    def _pace(self) -> None:
+        """Wake up for many small transactions, not for each: a round costs more than its rows."""
+        left = self._paced_until - time.monotonic()
+        if left > 0:
+            time.sleep(left)
 
     def _gather(self, raw: list[bytes], limit: int) -> None:
         """Let a busy server fill the socket: one large batch costs less than many small ones."""
