@@ -44,6 +44,7 @@ from changelog.options import (
     DebugOption,
     JsonOption,
     MaskOption,
+    MessagesOption,
     OperationsOption,
     PostgresOption,
     PrefixOption,
@@ -139,6 +140,7 @@ def capture(
     mask: MaskOption = None,
     where: WhereOption = None,
     allow_unkeyed: AllowUnkeyedOption = None,
+    messages: MessagesOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -183,6 +185,7 @@ def capture(
                 mask=mask,
                 where=where,
                 allow_unkeyed=allow_unkeyed,
+                messages=messages,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),

@@ -84,6 +84,7 @@ class _Capture(_Section):
     mask_key: str = ""
     where: dict[str, str] = {}
     allow_unkeyed: bool = False
+    messages: list[str] = []
 
 
 class _Spark(_Section):
@@ -141,6 +142,7 @@ class CaptureSettings:
         mask_key: the key of the hashes; a secret.
         where: an SQL condition for the rows of the tables of a pattern.
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
+        messages: patterns of the prefixes of logical messages to capture; none by default.
     """
 
     slot: str = "changelog"
@@ -164,6 +166,7 @@ class CaptureSettings:
     mask_key: str = field(default="", repr=False)
     where: Mapping[str, str] = field(default_factory=dict)
     allow_unkeyed: bool = False
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +284,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             mask_key=capture.mask_key or os.environ.get(MASK_KEY, ""),
             where=capture.where,
             allow_unkeyed=capture.allow_unkeyed,
+            messages=tuple(capture.messages),
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,

@@ -92,6 +92,14 @@ AllowUnkeyedOption = Annotated[
     ),
 ]
 
+MessagesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--messages",
+        help="Messages of pg_logical_emit_message to the topic _messages: prefixes, * for any.",
+    ),
+]
+
 
 def capture_overrides(
     *,
@@ -106,6 +114,7 @@ def capture_overrides(
     mask: list[str] | None,
     where: list[str] | None,
     allow_unkeyed: bool | None,
+    messages: list[str] | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -126,6 +135,7 @@ def capture_overrides(
         "capture.mask": parse_properties(mask, "--mask"),
         "capture.where": parse_properties(where, "--where"),
         "capture.allow_unkeyed": allow_unkeyed,
+        "capture.messages": split(messages),
     }
 
 

@@ -77,7 +77,7 @@ class Cutter:
         self._producer.flush()
         self._check()
         base = self._base
-        ends = self._log.ends(list(base.tables))
+        ends = self._log.ends(list(base.topic_ids))
         check_not_grown(self._partitions, ends)
         frontier = Frontier(
             slot=base.slot,

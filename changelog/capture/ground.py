@@ -26,7 +26,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import OPERATIONS, WHOLE, Scope
-from changelog.contract.topic import frontier_topic, topic_names
+from changelog.contract.topic import TopicSettings, frontier_topic, messages_topic, topic_names
 from changelog.sink.bury import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
@@ -66,6 +66,7 @@ class Ground:
         frontiers: the frontier topic.
         cluster_id: the Kafka cluster's identifier.
         descriptions: each table's topic as the broker has it.
+        logs: the topics that hold no table, such as the messages', as the broker has them.
         catalogue: the source's catalogue.
         rules: what of the tables is captured.
         scopes: what is captured of each table that is not captured whole.
@@ -81,6 +82,7 @@ class Ground:
     frontiers: FrontierLog
     cluster_id: str
     descriptions: dict[str, TopicDescription]
+    logs: dict[str, TopicDescription]
     catalogue: Catalogue
     rules: Rules
     scopes: dict[TableName, Scope]
@@ -94,13 +96,15 @@ class Ground:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Give Kafka's id of each table's topic."""
-        return {topic: found.topic_id for topic, found in self.descriptions.items()}
+        """Give Kafka's id of each topic that is written."""
+        found = {**self.descriptions, **self.logs}
+        return {topic: each.topic_id for topic, each in found.items()}
 
     @property
     def partitions(self) -> dict[str, int]:
-        """Give the number of partitions of each table's topic."""
-        return {topic: found.partitions for topic, found in self.descriptions.items()}
+        """Give the number of partitions of each topic that is written."""
+        found = {**self.descriptions, **self.logs}
+        return {topic: each.partitions for topic, each in found.items()}
 
     def scope_of(self, table: TableName) -> Scope:
         """Give what is captured of a table."""
@@ -203,7 +207,11 @@ class Ground:
             )
         for topic, known in frontier.topic_ids.items():
             found = self.topic_ids.get(topic)
-            if found is not None and found != known:
+            if found is None or found == known:
+                continue
+            if topic in self.logs:
+                log.warning('topic "%s" was made anew: what it held is lost', topic)
+            else:
                 raise LogError(
                     f'topic "{topic}" was made anew: what it held is lost',
                     hint="drop the slot with `changelog slot drop`; the next start takes a "
@@ -273,6 +281,15 @@ def survey(settings: Project) -> Iterator[Ground]:
             },
             unkeyed={names[name] for name, each in relations.items() if not each.key},
         )
+        logs = [messages_topic(capture.topic_prefix)] if capture.messages else []
+        # One partition: what comes later in the WAL comes later on the topic.
+        found_logs = ensure_topics(
+            settings.kafka,
+            dict.fromkeys(logs, 1),
+            replication=capture.replication_factor,
+            settings=TopicSettings(compacted=False),
+            extra=dict.fromkeys(logs, capture.topic_properties),
+        )
         tables.check_registry()
         yield Ground(
             settings=settings,
@@ -283,6 +300,7 @@ def survey(settings: Project) -> Iterator[Ground]:
             frontiers=frontiers,
             cluster_id=cluster,
             descriptions={name: descriptions[name] for name in names.values()},
+            logs=found_logs,
             catalogue=catalogue,
             rules=rules,
             scopes=narrowed(scopes),

@@ -60,6 +60,7 @@ class CaptureReport:
             stream; sent again ones are not counted twice.
         bytes: size of the keys and values written for them, before compression.
         records: records written by the stream, tombstones included.
+        messages: records of logical messages.
         transactions: transactions streamed.
         frontiers: frontiers written.
         restarts: times that capture began again after a server was away.
@@ -74,6 +75,7 @@ class CaptureReport:
     rows: Counter[TableOp] = field(default_factory=Counter)
     bytes: Counter[TableOp] = field(default_factory=Counter)
     records: int = 0
+    messages: int = 0
     transactions: int = 0
     frontiers: int = 0
     restarts: int = 0
@@ -138,6 +140,7 @@ class CaptureReport:
             "snapshot_rows": {str(t): n for t, n in sorted(self.snapshot_rows.items())},
             "changes": {str(t): n for t, n in sorted(self.changes.items())},
             "records": self.records,
+            "messages": self.messages,
             "transactions": self.transactions,
             "frontiers": self.frontiers,
             "restarts": self.restarts,

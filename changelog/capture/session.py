@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ground import Ground, survey
+from changelog.capture.messages import MessageWriter
 from changelog.capture.seed import Seed, Surroundings, reach_nothing, take_snapshot
 from changelog.capture.start import Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
@@ -22,19 +23,19 @@ from changelog.config import Project
 from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.topic import messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import last_positions
 from changelog.source.assemble import Assembler
 from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
-from changelog.source.message import emit
+from changelog.source.message import OWN_PREFIX, emit
 from changelog.source.slot import SlotStatus, check_slot, drop_slot, inspect_slot, keep_slot
 from changelog.source.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
 
-MESSAGE_PREFIX = "changelog"
 STOP_S = 10.0
 
 
@@ -78,7 +79,8 @@ class CaptureSession:
             self._settings.kafka,
             ground.frontiers,
             record.frontier if record else None,
-            list(ground.topics.values()),
+            [*ground.topics.values(), *ground.logs],
+            ground.logs,
         )
         begin = decide(
             slot_name=self._capture.slot,
@@ -205,6 +207,14 @@ class CaptureSession:
                     epoch=seed.epoch,
                     reach=None if reach is reach_nothing else reach,
                 ),
+                messages=MessageWriter(
+                    log=producer,
+                    topic=messages_topic(self._capture.topic_prefix),
+                    prefixes=self._capture.messages,
+                    epoch=seed.epoch,
+                    partitions=ground.partitions,
+                    written=seed.written,
+                ),
                 producer=producer,
                 progress=progress,
                 cutter=self._cutter(ground, producer, seed),
@@ -249,4 +259,4 @@ def _facts(status: SlotStatus | None) -> SlotFacts | None:
 
 def _nudge(connection: Connection) -> None:
     """Write a message into the WAL, so that an idle server has something to send."""
-    emit(connection, MESSAGE_PREFIX, b"", transactional=True)
+    emit(connection, OWN_PREFIX, b"", transactional=True)

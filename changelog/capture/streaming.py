@@ -13,6 +13,7 @@ from itertools import groupby
 
 from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
+from changelog.capture.messages import MessageWriter
 from changelog.capture.report import CaptureReport, op_of
 from changelog.capture.writer import RecordWriter
 from changelog.contract.lsn import Lsn
@@ -37,6 +38,7 @@ class StreamLoop:
         assembler: Assembler,
         writer: RecordWriter,
         bulk: BulkWriter,
+        messages: MessageWriter,
         producer: LogProducer,
         progress: Progress,
         cutter: Cutter,
@@ -52,6 +54,7 @@ class StreamLoop:
             assembler: messages to events.
             writer: changes to records, one by one.
             bulk: changes to records, many at once.
+            messages: the application's messages to records.
             producer: where the records go.
             progress: decides about frontiers and acknowledgement.
             cutter: writes a frontier.
@@ -64,6 +67,7 @@ class StreamLoop:
         self._assembler = assembler
         self._writer = writer
         self._bulk = bulk
+        self._messages = messages
         self._producer = producer
         self._progress = progress
         self._cutter = cutter
@@ -152,7 +156,16 @@ class StreamLoop:
                 self._reach("transaction produced")
                 self._advance(idle=False)
             case Emitted():
-                pass
+                self._emitted(event)
+
+    def _emitted(self, message: Emitted) -> None:
+        written = self._messages.write(message, self._began)
+        self._report.messages += written
+        if written:
+            self._reach("message produced")
+        if not message.transactional:
+            # It stands in the WAL by itself: all that commits before it was sent before it.
+            self._progress.idle_until(message.lsn)
 
     def _advance(self, *, idle: bool) -> None:
         """Write a frontier when the interval is over and there is news to tell."""

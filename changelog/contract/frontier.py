@@ -32,8 +32,9 @@ class Frontier:
         timeline: its timeline.
         cluster_id: identifier of the Kafka cluster.
         tables: the table of each topic.
-        topic_ids: Kafka's id of each topic; a topic made anew has another.
-        ends: per topic the end offset of each partition: the first one not read.
+        topic_ids: Kafka's id of each topic, also of those that hold no table: the messages.
+            A topic made anew has another.
+        ends: per topic in `topic_ids` the end offset of each partition: the first one not read.
         since: per topic the position before which its records are dead (a fresh snapshot,
             a truncated table); a topic without an entry has none.
         scopes: what of its table a topic holds; a topic without an entry holds the whole.

@@ -1,4 +1,7 @@
-"""Headers of every record, tombstones too: `position`, `op`, `ts`."""
+"""Headers of every record, tombstones too: `position`, `op`, `ts`.
+
+The record of a message has `transactional` too: `t` or `f`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from changelog.contract.position import Position
 POSITION = "position"
 OP = "op"
 TS = "ts"
+TRANSACTIONAL = "transactional"
 
 _TS_LAYOUT = struct.Struct(">q")
 
@@ -21,13 +25,14 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 
 
 class Op(Enum):
-    """What happened to the row; one ASCII letter on the record."""
+    """What happened to the row; one ASCII letter on the record. A message is of no row."""
 
     READ = b"r"
     CREATE = b"c"
     UPDATE = b"u"
     DELETE = b"d"
     TRUNCATE = b"t"
+    MESSAGE = b"m"
 
 
 class RecordHeaders(NamedTuple):

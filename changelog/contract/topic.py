@@ -37,6 +37,11 @@ def frontier_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
 
 
+def messages_topic(prefix: str = "") -> str:
+    """Give the topic of the messages of `pg_logical_emit_message`."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
+
+
 def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName, str]:
     """Give each table its topic.
 
@@ -44,10 +49,13 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
     alone, so such a pair collides too.
 
     Raises:
-        ConfigurationError: two tables would share a topic, or one the frontier's; names both.
+        ConfigurationError: two tables would share a topic, or one that is no table's; names both.
     """
     names: dict[TableName, str] = {}
-    owners: dict[str, str] = {frontier_topic(prefix).replace(".", "_"): "the frontier"}
+    owners = {
+        frontier_topic(prefix).replace(".", "_"): "the frontier",
+        messages_topic(prefix).replace(".", "_"): "the messages",
+    }
     for table in sorted(tables):
         name = topic_name(table, prefix)
         folded = name.replace(".", "_")
@@ -63,14 +71,15 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a table's topic must have, for the log to stay replayable for ever if it can.
+    """What a topic must have; of a table, for the log to stay replayable for ever if it can.
 
     Attributes:
         min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of
             its key; a frontier is exact for as long.
         delete_retention_ms: how long a tombstone stays after its first cleaning.
         compacted: whether the newest record of each key is kept for ever. The topic of a table
-            without a key cannot be: the brokers refuse records without a key on it.
+            without a key cannot be: the brokers refuse records without a key on it. Nor is that
+            of the messages, which stand for themselves.
     """
 
     min_compaction_lag_ms: int = DEFAULT_MIN_COMPACTION_LAG_MS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from changelog.contract.connection import KafkaConnection
@@ -10,7 +10,7 @@ from changelog.contract.errors import LogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.scan import OffsetRange, headers_of, scan
+from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,12 @@ def last_positions(
     frontiers: FrontierLog,
     frontier: Frontier | None,
     topics: Sequence[str],
+    expiring: Collection[str] = (),
 ) -> Written:
     """Read the headers of every record behind the frontier's ends, or of all without one.
+
+    Records of the `expiring` topics may have been removed by the brokers' retention: what of
+    them is left is read.
 
     A topic that the frontier does not know, or knew under another id, is read from its start.
 
@@ -43,6 +47,7 @@ def last_positions(
         UnavailableLogError: the broker does not answer.
     """
     ranges = _behind(frontiers, frontier, topics)
+    ranges = left_of(kafka, ranges, expiring)
     positions: dict[str, dict[int, Position]] = {}
     for record in scan(kafka, ranges):
         position = headers_of(record).position

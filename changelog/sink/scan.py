@@ -8,22 +8,31 @@ broker's word that a partition ends here, has reached its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
+from confluent_kafka.admin import OffsetSpec
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.headers import RecordHeaders, decode_headers
-from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client
+from changelog.sink.client import (
+    REQUEST_S,
+    admin_client,
+    answered,
+    is_passing,
+    log_error,
+    make_client,
+)
 
 _BATCH = 2000
 _POLL_S = 0.05
@@ -38,6 +47,38 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+def left_of(
+    kafka: KafkaConnection, ranges: Sequence[OffsetRange], topics: Collection[str]
+) -> list[OffsetRange]:
+    """Give ranges without the records that retention has removed from some topics.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+        LogError: it refuses.
+    """
+    earliest = {
+        TopicPartition(each.topic, each.partition): OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        for each in ranges
+        if each.topic in topics and 0 < each.start < each.end
+    }
+    if not earliest:
+        return list(ranges)
+    admin = admin_client(kafka)  # held: its requests end with it
+    asked = admin.list_offsets(
+        earliest, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
+    )
+    starts = {
+        (place.topic, place.partition): answered(
+            answer, f'cannot read the start of topic "{place.topic}"'
+        ).offset
+        for place, answer in asked.items()
+    }
+    return [
+        each._replace(start=max(each.start, starts.get((each.topic, each.partition), 0)))
+        for each in ranges
+    ]
 
 
 def scan(

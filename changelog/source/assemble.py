@@ -1,7 +1,7 @@
 """Messages to changes, with the relation cache.
 
-Sequence rule: in a transaction a counter starts at 0 and grows by 2 with each row or truncate
-message, whether its table is wanted or not. An update that moves its key writes its tombstone at
+Sequence rule: in a transaction a counter starts at 0 and grows by 2 with each row, truncate or
+logical message, whether it is wanted or not. An update that moves its key writes its tombstone at
 `sequence` and its row at `sequence + 1`. The numbers so depend on the transaction alone and come
 out the same when PostgreSQL sends it again. Pure.
 """
@@ -64,12 +64,21 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A message of `pg_logical_emit_message`."""
+    """A message of `pg_logical_emit_message`.
+
+    Attributes:
+        prefix: as it was given.
+        content: as it was given.
+        transactional: whether it is part of the open transaction.
+        lsn: end of its WAL record.
+        sequence: its number in its transaction; 0 for one that is in none.
+    """
 
     prefix: str
     content: bytes
     transactional: bool
     lsn: Lsn
+    sequence: int
 
 
 Event = Began | Changed | Committed | Emitted
@@ -113,7 +122,7 @@ class Assembler:
 
     @property
     def sequence(self) -> int:
-        """Give the number of the next row of the open transaction."""
+        """Give the number of the next change of the open transaction."""
         return self._sequence
 
     def relation(self, oid: int) -> Relation | None:
@@ -151,7 +160,8 @@ class Assembler:
                 relation = self._resolve(message)
                 self._known[message.oid] = self._checked(message, relation)
             case LogicalMessage(prefix=prefix, content=content, transactional=inside, lsn=lsn):
-                events = (Emitted(prefix, content, inside, lsn),)
+                sequence = self._next() if inside else 0
+                events = (Emitted(prefix, content, inside, lsn, sequence),)
             case TypeMessage() | OriginMessage():
                 pass
             case _:
@@ -212,7 +222,7 @@ class Assembler:
 
     def _next(self) -> int:
         if self._open is None:
-            raise ProtocolError("a row comes outside of a transaction")
+            raise ProtocolError("a change comes outside of a transaction")
         sequence = self._sequence
         self._sequence = sequence + SEQUENCE_STEP
         return sequence

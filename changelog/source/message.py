@@ -7,6 +7,9 @@ import psycopg2
 from changelog.contract.lsn import Lsn
 from changelog.source.connect import Connection, source_errors
 
+OWN_PREFIX = "changelog"
+"""Of the messages that capture writes to itself; no user's."""
+
 _EMIT = "SELECT pg_logical_emit_message(%s, %s, %s::bytea)"
 
 
@@ -21,3 +24,8 @@ def emit(connection: Connection, prefix: str, content: bytes, *, transactional: 
         cursor.execute(_EMIT, (transactional, prefix, psycopg2.Binary(content)))
         (text,) = cursor.fetchone() or ("",)
     return Lsn.parse(text)
+
+
+def is_own(prefix: str) -> bool:
+    """Tell whether a message is one that this program writes to itself."""
+    return prefix == OWN_PREFIX or prefix.startswith(f"{OWN_PREFIX}.")

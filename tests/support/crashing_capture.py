@@ -15,10 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import bulk, cut, seed, session, writer
+from changelog.capture import bulk, cut, messages, seed, session, writer
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
+from changelog.contract.position import Position
 from changelog.edge import set_up_logging, stop_on_signals
 from changelog.sink.producer import LogProducer
 from changelog.source.connect import connect
@@ -99,6 +100,26 @@ def null_for_toast():
     writer.RecordWriter._completed = completed
 
 
+def place_with_the_last_commit():
+    """Give a message outside of a transaction the position of the commit before it."""
+    deliver_each()
+
+    def position(self, message, began):
+        return Position(self._epoch, began.commit_lsn, message.sequence)
+
+    messages.MessageWriter._position = position
+
+
+def forget_to_skip_messages():
+    """After a crash, write the messages again that are on the log already."""
+    original = messages.MessageWriter.__init__
+
+    def forgetful(self, **named):
+        original(self, **{**named, "written": {}})
+
+    messages.MessageWriter.__init__ = forgetful
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -117,6 +138,8 @@ DEFECTS = {
         forget_to_flush,
         acknowledge_early,
         null_for_toast,
+        place_with_the_last_commit,
+        forget_to_skip_messages,
     )
 }
 

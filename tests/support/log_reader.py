@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import httpx
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 from fastavro import parse_schema, schemaless_reader
 
 from changelog.contract.headers import decode_headers
@@ -66,6 +67,13 @@ class LogReader:
                     yield from self._before(message, open_until)
         finally:
             consumer.close()
+
+    def delete_before(self, topic, partition, offset):
+        """Remove the records before an offset, as retention does."""
+        place = TopicPartition(topic, partition, offset)
+        admin = AdminClient(self._kafka.client_config())
+        for future in admin.delete_records([place]).values():
+            future.result()
 
     @staticmethod
     def _before(message, open_until):

@@ -160,19 +160,27 @@ def test_the_sequence_counts_every_row_message_and_starts_anew_with_each_transac
     assert first.sequence == 0
 
 
-def test_messages_types_and_origins_do_not_count():
+def test_types_and_origins_do_not_count_and_messages_do():
     made = assembler()
     assert made.add(TypeMessage(1, "s", "t")) == ()
     assert made.add(OriginMessage(Lsn(1), "o")) == ()
-    emitted = made.add(LogicalMessage(True, Lsn(5), "p", b"c"))
-    assert emitted == (Emitted("p", b"c", True, Lsn(5)),)
+    emitted = [made.add(LogicalMessage(True, Lsn(5), "p", text)) for text in (b"c", b"d")]
+    assert emitted == [
+        (Emitted("p", b"c", True, Lsn(5), 0),),
+        (Emitted("p", b"d", True, Lsn(5), 2),),
+    ]
     (change,) = made.add(InsertMessage(OID, (b"1", b"2", b"3")))
-    assert change.sequence == 0
+    assert change.sequence == 4
 
 
-def test_a_message_outside_of_a_transaction_is_passed_on():
+def test_a_message_outside_of_a_transaction_is_passed_on_without_a_number():
     emitted = Assembler(resolve).add(LogicalMessage(False, Lsn(5), "p", b"c"))
-    assert emitted == (Emitted("p", b"c", False, Lsn(5)),)
+    assert emitted == (Emitted("p", b"c", False, Lsn(5), 0),)
+
+
+def test_a_message_of_a_transaction_needs_one():
+    with pytest.raises(ProtocolError, match="outside of a transaction"):
+        Assembler(resolve).add(LogicalMessage(True, Lsn(5), "p", b"c"))
 
 
 def test_a_new_relation_message_replaces_the_relation():
