@@ -4,6 +4,10 @@ A record counts as on the log when `flush` has returned since. librdkafka report
 a callback; a bare `flush() == 0` or the success of a later record says nothing about an earlier
 one. So the first failure of any record is kept, and every later call raises it: the caller makes a
 new producer and starts over from the last frontier.
+
+With a transactional id (KIP-98) its records become visible to `read_committed` consumers only by
+`commit`, all of them or none, and a producer that was thought dead cannot write any more once
+another one of the same id has begun.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -30,7 +35,10 @@ RECORD_BYTES = 32 * 1024 * 1024
 
 FULL_S = 0.005
 CLOSE_S = 2.0
+WRITE_S = 60.0
 SAY_AFTER_S = 10.0
+TRANSACTION_S = 60
+"""After this time without a commit the broker aborts a transaction; Kafka's default."""
 
 
 class LogProducer:
@@ -41,6 +49,7 @@ class LogProducer:
             the wait.
         records: how many were queued.
         bytes: the size of their keys and values.
+        is_transactional: whether they stand only once they are committed.
     """
 
     def __init__(
@@ -49,6 +58,7 @@ class LogProducer:
         options: Mapping[str, Any] | None = None,
         *,
         on_wait: Callable[[], None] = nothing,
+        transactional_id: str = "",
     ) -> None:
         """Connect in the background.
 
@@ -56,6 +66,7 @@ class LogProducer:
             kafka: the brokers.
             options: further librdkafka settings; those that the log needs cannot be changed.
             on_wait: see the attribute.
+            transactional_id: for `take_over` and `commit`; without one, records stand at once.
 
         Raises:
             ConfigurationError: librdkafka does not know a setting.
@@ -65,6 +76,14 @@ class LogProducer:
         self.bytes = 0
         self._failure: LogError | None = None
         self._said_at = 0.0
+        self.is_transactional = bool(transactional_id)
+        self._opened_at: float | None = None
+        own = {}
+        if transactional_id:
+            own = {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TRANSACTION_S * 1000,
+            }
         self._producer = make_client(
             Producer,
             {
@@ -82,6 +101,7 @@ class LogProducer:
                 "acks": "all",
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
+                **own,
                 "delivery.report.only.error": True,
                 "on_delivery": self._delivered,
                 "error_cb": self._told,
@@ -121,6 +141,7 @@ class LogProducer:
             LogError: an earlier record, or this one, is refused.
         """
         self._raise_failure()
+        self._begin()
         # librdkafka's own mark for "let the partitioner choose".
         place = PARTITION_UA if partition is None else partition
         started = 0.0
@@ -151,6 +172,7 @@ class LogProducer:
             LogError: an earlier record, or one of these, is refused.
         """
         self._raise_failure()
+        self._begin()
         add = self._producer.produce
         for key, value, head in zip(keys, values, headers, strict=True):
             try:
@@ -200,7 +222,7 @@ class LogProducer:
             UnavailableLogError: not done within `deadline_s`; without one, it waits for ever.
         """
         started = time.monotonic()
-        while self._producer.flush(WAIT_S):
+        while self._flushing():
             self._raise_failure()
             self.on_wait()
             self._say_waiting(started)
@@ -210,6 +232,70 @@ class LogProducer:
                     hint="are the brokers running?",
                 )
         self._raise_failure()
+
+    def _flushing(self) -> bool:
+        """Wait a moment for the queue; tell whether something is left in it."""
+        try:
+            return self._producer.flush(WAIT_S) > 0
+        except KafkaException as error:  # the same fatal error that is told by callback
+            self._fail(error.args[0], "the producer lost its session")
+            return False
+
+    def take_over(self) -> None:
+        """Let no other producer of the same transactional id write any more.
+
+        What it had not committed is aborted. Does nothing without a transactional id.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer within a minute.
+            LogError: they refuse.
+        """
+        if self.is_transactional:
+            self._transact(self._producer.init_transactions, "cannot begin to write", WRITE_S)
+
+    @property
+    def open_s(self) -> float:
+        """Give for how many seconds a transaction has been open; 0 without one."""
+        return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
+
+    def commit(self) -> None:
+        """Wait until every record stands; those of a transaction stand together.
+
+        Raises:
+            LogError: a record was refused since the producer was made.
+            UnavailableLogError: the transaction could not be committed; nothing of it stands.
+        """
+        self.flush()
+        if self._opened_at is not None:
+            self._transact(self._producer.commit_transaction, "cannot commit to the log", None)
+            self._opened_at = None
+
+    def _begin(self) -> None:
+        if self.is_transactional and self._opened_at is None:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                raise log_error(error, "cannot write to the log") from error
+            self._opened_at = time.monotonic()
+
+    def _transact(self, call: Callable[[float], None], what: str, deadline_s: float | None) -> None:
+        """Call until it is done: librdkafka goes on where a call was timed out."""
+        started = time.monotonic()
+        while True:
+            try:
+                call(WAIT_S)
+            except KafkaException as error:
+                cause = error.args[0]
+                late = deadline_s is not None and time.monotonic() - started > deadline_s
+                if cause.txn_requires_abort() or cause.fatal():
+                    # Aborted, or fenced by another: who begins anew reads what stands.
+                    raise UnavailableLogError(f"{what}: {cause.str()}") from error
+                if late or not cause.retriable():
+                    raise log_error(error, what) from error
+                self.on_wait()
+                self._say_waiting(started)
+            else:
+                return
 
     @property
     def queued(self) -> int:
@@ -233,4 +319,7 @@ class LogProducer:
         What a broker that stands still holds in its socket may arrive yet.
         """
         self._producer.purge()
+        if self._opened_at is not None:
+            with suppress(KafkaException):  # the broker does it by itself after a while
+                self._producer.abort_transaction(CLOSE_S)
         self._producer.flush(CLOSE_S)

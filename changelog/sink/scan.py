@@ -82,13 +82,18 @@ def left_of(
 
 
 def scan(
-    kafka: KafkaConnection, ranges: Sequence[OffsetRange], *, stall_s: float = STALL_S
+    kafka: KafkaConnection,
+    ranges: Sequence[OffsetRange],
+    *,
+    stall_s: float = STALL_S,
+    committed: bool = False,
 ) -> Iterator[Message]:
     """Give the records of all ranges, each partition's in the order of offsets.
 
     A range that starts at 0 starts at the first record there is; every other start must still be
     on the log, and a log that ends before `end` is waited for, then refused: neither is passed
-    over in silence.
+    over in silence. With `committed`, records of transactions that were aborted are left out, and
+    an open one is waited for.
 
     Raises:
         UnavailableLogError: no progress within `stall_s`.
@@ -105,7 +110,7 @@ def scan(
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
         },
