@@ -319,7 +319,7 @@ class LogProducer:
         What a broker that stands still holds in its socket may arrive yet.
         """
         self._producer.purge()
-        if self._opened_at is not None:
-            with suppress(KafkaException):  # the broker does it by itself after a while
+        with suppress(KafkaException):  # a producer that is lost says so once more
+            if self._opened_at is not None:  # else the broker does it after a while
                 self._producer.abort_transaction(CLOSE_S)
-        self._producer.flush(CLOSE_S)
+            self._producer.flush(CLOSE_S)

@@ -40,7 +40,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.resume import last_positions
-from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.scan import OffsetRange, headers_of, scan
 from changelog.sink.topics import FRONTIER_SETTINGS, cluster_id, describe, ensure_topics
 from tests.support.builders import BIGINT, TEXT, decimal_type, make_relation
 from tests.support.wait import wait_until
@@ -245,6 +245,79 @@ class TestProducer:
             assert producer.queued == 0
         finally:
             stack.server("kafka").resume()
+
+
+class TestTransactions:
+    @pytest.fixture
+    def make(self, kafka, prefix):
+        made = []
+
+        def make():
+            made.append(LogProducer(kafka, transactional_id=prefix))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.close()
+
+    @staticmethod
+    def committed(kafka, topic):
+        ends = ends_of(kafka, topic)
+        ranges = [OffsetRange(topic, n, 0, end) for n, end in enumerate(ends)]
+        return [record.key() for record in scan(kafka, ranges, committed=True)]
+
+    def test_records_stand_together_when_they_are_committed(self, kafka, make, make_topic):
+        topic, producer = make_topic(), make()
+        producer.take_over()
+        assert producer.open_s == 0
+        for number in range(10):
+            put(producer, topic, b"%d" % number, number)
+        producer.flush()
+        assert producer.open_s > 0
+        assert len(everything(kafka, topic)) == 10
+        producer.commit()
+        assert (producer.open_s, len(self.committed(kafka, topic))) == (0, 10)
+        producer.commit()  # of nothing
+
+    def test_what_was_not_committed_is_taken_back_by_the_next_one(self, kafka, make, make_topic):
+        topic, first, second = make_topic(), make(), make()
+        first.take_over()
+        put(first, topic, b"lost", 1)
+        first.flush()
+        second.take_over()
+        put(second, topic, b"kept", 2)
+        second.commit()
+        assert self.committed(kafka, topic) == [b"kept"]
+        assert sorted(record.key() for record in everything(kafka, topic)) == [b"kept", b"lost"]
+
+    def test_one_that_was_thought_dead_cannot_write_any_more(self, kafka, make, make_topic):
+        topic, first, second = make_topic(), make(), make()
+        first.take_over()
+        put(first, topic, b"before", 1)
+        first.commit()
+        put(first, topic, b"queued", 2)  # as by a process that stands still, and wakes up later
+        second.take_over()
+        put(second, topic, b"newer", 3)
+        second.commit()
+        with pytest.raises(UnavailableLogError, match=r"lost its session|cannot commit"):
+            first.commit()
+        with pytest.raises(LogError):
+            put(first, topic, b"again", 4)
+        assert sorted(self.committed(kafka, topic)) == [b"before", b"newer"]
+
+    def test_twin_without_an_id_it_writes_behind_the_new_one(self, kafka, make_topic):
+        topic = make_topic(partitions=1)
+        patient = {"linger.ms": 600_000}
+        first, second = LogProducer(kafka, patient), LogProducer(kafka)
+        put(first, topic, b"key", 2)
+        second.take_over()
+        put(second, topic, b"key", 3)
+        second.commit()
+        first.commit()
+        found = [headers_of(record).position for record in everything(kafka, topic)]
+        assert [position.commit_lsn for position in found] == [3, 2]
+        first.close()
+        second.close()
 
 
 class Forgetful(LogProducer):
