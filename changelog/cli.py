@@ -46,6 +46,7 @@ from changelog.options import (
     MaskOption,
     MessagesOption,
     OperationsOption,
+    OutputOption,
     PostgresOption,
     PrefixOption,
     ProducerOption,
@@ -141,6 +142,7 @@ def capture(
     where: WhereOption = None,
     allow_unkeyed: AllowUnkeyedOption = None,
     messages: MessagesOption = None,
+    output_format: OutputOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -186,6 +188,7 @@ def capture(
                 where=where,
                 allow_unkeyed=allow_unkeyed,
                 messages=messages,
+                output_format=output_format,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),

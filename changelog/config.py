@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, StackError
+from changelog.contract.form import PLAIN, Form, Output
 from changelog.contract.properties import check_producer_properties, check_topic_properties
 from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
@@ -85,6 +86,7 @@ class _Capture(_Section):
     where: dict[str, str] = {}
     allow_unkeyed: bool = False
     messages: list[str] = []
+    output_format: Output = Output.AVRO
 
 
 class _Spark(_Section):
@@ -143,6 +145,7 @@ class CaptureSettings:
         where: an SQL condition for the rows of the tables of a pattern.
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
         messages: patterns of the prefixes of logical messages to capture; none by default.
+        form: of the records on the tables' topics.
     """
 
     slot: str = "changelog"
@@ -167,6 +170,7 @@ class CaptureSettings:
     where: Mapping[str, str] = field(default_factory=dict)
     allow_unkeyed: bool = False
     messages: tuple[str, ...] = ()
+    form: Form = PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +245,8 @@ def load_project(
             f"{FILE_NAME}: {where}: {first['msg'].lower()}",
             hint="`changelog init` writes a file with every setting explained",
         ) from None
+    if settings.capture.output_format is Output.JSON:
+        needs = {*needs} - {REGISTRY}  # documents have no schema id
     return _project(root, settings, _Endpoints(root, needs))
 
 
@@ -285,6 +291,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             where=capture.where,
             allow_unkeyed=capture.allow_unkeyed,
             messages=tuple(capture.messages),
+            form=Form(capture.output_format),
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,

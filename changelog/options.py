@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from changelog.contract.form import Output
 from changelog.contract.properties import parse_properties
 
 ProjectOption = Annotated[
@@ -100,6 +101,11 @@ MessagesOption = Annotated[
     ),
 ]
 
+OutputOption = Annotated[
+    Output | None,
+    typer.Option("--output-format", help="Keys and values as Avro, or as JSON documents."),
+]
+
 
 def capture_overrides(
     *,
@@ -115,6 +121,7 @@ def capture_overrides(
     where: list[str] | None,
     allow_unkeyed: bool | None,
     messages: list[str] | None,
+    output_format: Output | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -136,6 +143,7 @@ def capture_overrides(
         "capture.where": parse_properties(where, "--where"),
         "capture.allow_unkeyed": allow_unkeyed,
         "capture.messages": split(messages),
+        "capture.output_format": output_format,
     }
 
 

@@ -151,7 +151,8 @@ def _reasons(record: FrontierRecord, topic: str, state: TopicState | None) -> It
         yield f"{name} does not exist any more"
         return
     scope = record.frontier.scope_of(topic)
-    yield from (f"{name} cannot be rebuilt: {why}" for why in scope.obstacles())
+    obstacles = (*scope.obstacles(), *scope.unreadable())
+    yield from (f"{name} cannot be rebuilt: {why}" for why in obstacles)
     yield from (f"{name}: {problem}" for problem in _identity_problems(record, state))
     yield from (f"{name}: {problem}" for problem in _setting_problems(state))
     yield from (f"{name}: {problem}" for problem in _offset_problems(record, state))

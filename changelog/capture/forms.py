@@ -38,7 +38,7 @@ def check_forms(
         is_same = topic in there and there[topic].topic_id == frontier.topic_ids.get(topic)
         if not is_same or frontier.tables.get(topic) != table:
             continue
-        before, now = frontier.scope_of(topic).form, scopes[table].form
+        before, now = frontier.scope_of(topic).sort, scopes[table].sort
         if before != now:
             found.append(f'topic "{topic}" holds {before}, table "{table}" would give {now}')
         elif not scopes[table].keyed:

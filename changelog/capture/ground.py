@@ -21,16 +21,24 @@ from changelog.contract.errors import (
     SlotError,
     SourceError,
 )
+from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import OPERATIONS, WHOLE, Scope
-from changelog.contract.topic import TopicSettings, frontier_topic, messages_topic, topic_names
+from changelog.contract.topic import (
+    TopicSettings,
+    frontier_topic,
+    messages_topic,
+    schema_topic,
+    topic_names,
+)
 from changelog.sink.bury import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
+from changelog.sink.schema_topic import SchemaTopic
 from changelog.sink.topics import (
     FRONTIER_SETTINGS,
     TopicDescription,
@@ -253,8 +261,8 @@ def survey(settings: Project) -> Iterator[Ground]:
     topic = frontier_topic(capture.topic_prefix)
     with (
         closing(connect(settings.postgres)) as connection,
-        closing(Registry(settings.registry)) as registry,
         FrontierLog(settings.kafka, topic) as frontiers,
+        closing(_schemas(settings, frontiers)) as schemas,
     ):
         check_ready(connection)
         system = identify(settings.postgres)
@@ -268,16 +276,19 @@ def survey(settings: Project) -> Iterator[Ground]:
         last = frontiers.last(capture.slot)
         if last is not None:
             check_forms(last.frontier, names, scopes, describe(settings.kafka, names.values()))
-        tables = CapturedTables(registry, names, catalogue.backfilled, rules.shape)
+        tables = CapturedTables(schemas, names, catalogue.backfilled, rules.shape)
+        own = [topic]
+        if isinstance(schemas, SchemaTopic):
+            own.append(schema_topic(capture.topic_prefix))
         descriptions = ensure_topics(
             settings.kafka,
-            {**dict.fromkeys(names.values(), capture.partitions), topic: 1},
+            {**dict.fromkeys(names.values(), capture.partitions), **dict.fromkeys(own, 1)},
             replication=capture.replication_factor,
             settings=capture.topics,
             fix=capture.fix_topics,
             extra={
                 **dict.fromkeys(names.values(), capture.topic_properties),
-                topic: {**capture.topic_properties, **FRONTIER_SETTINGS},
+                **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
             },
             unkeyed={names[name] for name, each in relations.items() if not each.key},
         )
@@ -305,6 +316,14 @@ def survey(settings: Project) -> Iterator[Ground]:
             rules=rules,
             scopes=narrowed(scopes),
         )
+
+
+def _schemas(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
+    """Give where the schemas are kept: documents have no schema id, so they need no registry."""
+    if settings.capture.form.output is Output.AVRO:
+        return Registry(settings.registry)
+    topic = schema_topic(settings.capture.topic_prefix)
+    return SchemaTopic(settings.kafka, topic, frontiers)
 
 
 def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation]:

@@ -18,7 +18,11 @@ _FINGERPRINT = 16
 
 
 class Rules:
-    """Knows the scope of each table, and the shape of its rows."""
+    """Knows the scope of each table, and the shape of its rows.
+
+    Attributes:
+        form: of all records.
+    """
 
     def __init__(self, capture: CaptureSettings) -> None:
         """Read the settings.
@@ -28,6 +32,7 @@ class Rules:
         """
         self._operations = _operations(capture.operations)
         self._allow_unkeyed = capture.allow_unkeyed
+        self.form = capture.form
         self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
         self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
         self._rows = [(TablePattern.parse(text), where) for text, where in capture.where.items()]
@@ -70,6 +75,7 @@ class Rules:
             mask_key=self._fingerprint() if any(how == HASH for _, how in masked) else "",
             rows=self.where(relation.name),
             keyed=bool(relation.key),
+            form=self.form,
         )
 
     def where(self, table: TableName) -> str:
@@ -82,7 +88,7 @@ class Rules:
         scope = self.scope(relation)
         places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
-        return Shape(relation, tuple(places), tuple(masks))
+        return Shape(relation, tuple(places), tuple(masks), self.form)
 
     def _mask(self, how: str | None) -> Masking | None:
         if how is None:

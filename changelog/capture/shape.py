@@ -14,10 +14,13 @@ import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from changelog.batch.fields import Fields
 from changelog.batch.rows import BatchCodec, fields_of
 from changelog.contract.codec import RowCodec, SchemaIds
+from changelog.contract.document import DocumentCodec
+from changelog.contract.form import PLAIN, Form, Output
 from changelog.contract.relation import Column, KeyRow, Relation, Row
 from changelog.contract.relation import Field as Value
 from changelog.contract.types import ColumnType, Kind
@@ -57,11 +60,13 @@ class Shape:
         relation: as the rows come.
         places: which of its columns are written, in their order.
         masks: how each of those is masked; None is as it stands.
+        form: of the records.
     """
 
     relation: Relation
     places: tuple[int, ...]
     masks: tuple[Masking | None, ...]
+    form: Form = PLAIN
 
     @property
     def is_whole(self) -> bool:
@@ -85,7 +90,7 @@ class Shape:
         of = self.relation
         columns = tuple(of.columns[place] for place in self.places)
         needed = Relation(of.oid, of.name, columns, of.key, of.identity)
-        return Shape(needed, tuple(range(len(columns))), self.masks)
+        return Shape(needed, tuple(range(len(columns))), self.masks, self.form)
 
     def row(self, row: Row) -> Row:
         """Give a row as it is written."""
@@ -129,6 +134,28 @@ def whole(relation: Relation) -> Shape:
     return Shape(relation, tuple(range(count)), (None,) * count)
 
 
+class Rows(Protocol):
+    """Encodes single rows of one relation version."""
+
+    relation: Relation
+
+    def encode_key(self, key: KeyRow) -> bytes:
+        """Encode a primary key; raises EncodeError."""
+
+    def encode_value(self, row: Row) -> bytes:
+        """Encode a whole row; raises EncodeError."""
+
+
+class Batches(Protocol):
+    """Encodes many rows of one relation version, given by their columns."""
+
+    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode the primary keys; raises EncodeError."""
+
+    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode whole rows; raises EncodeError."""
+
+
 ShapeOf = Callable[[Relation], Shape]
 """Gives how the rows of a relation version are written."""
 
@@ -169,13 +196,56 @@ class ShapedBatchCodec(BatchCodec):
         return super().encode_values(self._shape.fields(columns))
 
 
-def row_codec(shape: Shape, ids: SchemaIds) -> RowCodec:
+class ShapedDocumentCodec(DocumentCodec):
+    """Encodes rows as they come to the JSON documents that their shape makes of them."""
+
+    def __init__(self, shape: Shape) -> None:
+        """Prepare for one version of a table."""
+        super().__init__(shape.logged)
+        self.relation = shape.relation
+        self._shape = shape
+
+    def encode_key(self, key: KeyRow) -> bytes:
+        """Encode a primary key; see `DocumentCodec`."""
+        return super().encode_key(self._shape.key(key))
+
+    def encode_value(self, row: Row) -> bytes:
+        """Encode a row; see `DocumentCodec`."""
+        return super().encode_value(self._shape.row(row))
+
+
+class RowByRow:
+    """Encodes many rows by the codec of single ones."""
+
+    def __init__(self, codec: Rows) -> None:
+        """Prepare for one version of a table."""
+        self._codec = codec
+        self._key_indexes = codec.relation.key_indexes
+
+    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode the primary keys of rows; a table without one has empty bytes here."""
+        if not self._key_indexes:
+            return [b""] * len(columns[0])
+        keys = zip(*(columns[index].texts() for index in self._key_indexes), strict=True)
+        return [self._codec.encode_key(key) for key in keys]
+
+    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode rows."""
+        rows = zip(*(each.texts() for each in columns), strict=True)
+        return [self._codec.encode_value(row) for row in rows]
+
+
+def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
     """Give the codec of single rows."""
+    if shape.form.output is Output.JSON:
+        return ShapedDocumentCodec(shape)
     if shape.is_whole:
         return RowCodec(shape.relation, key_schema_id=ids.key, value_schema_id=ids.value)
     return ShapedRowCodec(shape, ids)
 
 
-def batch_codec(shape: Shape, ids: SchemaIds) -> BatchCodec:
+def batch_codec(shape: Shape, ids: SchemaIds) -> Batches:
     """Give the codec of many rows."""
+    if shape.form.output is Output.JSON:
+        return RowByRow(row_codec(shape, ids))
     return BatchCodec(shape.relation, ids) if shape.is_whole else ShapedBatchCodec(shape, ids)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from changelog.batch.rows import BatchCodec
-from changelog.capture.shape import ShapeOf, batch_codec, row_codec, whole
-from changelog.contract.codec import RowCodec, SchemaIds
+from changelog.capture.shape import Batches, Rows, ShapeOf, batch_codec, row_codec, whole
+from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
+from changelog.contract.form import Output
 from changelog.contract.relation import Relation, TableName
-from changelog.contract.schema import key_schema, read_schema, value_schema
-from changelog.sink.registry import Registry
+from changelog.contract.schema import LoggedSchema, key_schema, read_schema, value_schema
+from changelog.contract.types import ColumnType, Kind
 
 log = logging.getLogger("changelog.capture")
 
@@ -20,8 +21,24 @@ log = logging.getLogger("changelog.capture")
 @dataclass(frozen=True, slots=True)
 class _Codecs:
     relation: Relation  # as the rows come
-    rows: RowCodec
-    batches: BatchCodec
+    rows: Rows
+    batches: Batches
+
+
+class Schemas(Protocol):
+    """Where the schemas of the topics are kept: the registry, or the schema topic."""
+
+    def register_key(self, topic: str, schema: str) -> int:
+        """Give the id of a topic's key schema, which stays for the topic's life."""
+
+    def register_value(self, topic: str, schema: str) -> int:
+        """Give the id of a topic's value schema, registering it when it is new."""
+
+    def latest_value(self, topic: str) -> str | None:
+        """Give the newest value schema of a topic, None when it has none."""
+
+    def has_value(self, topic: str, schema: str) -> bool:
+        """Tell whether some version of a topic's value schema is this one."""
 
 
 class CapturedTables:
@@ -29,7 +46,7 @@ class CapturedTables:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: Schemas,
         topics: Mapping[TableName, str],
         backfilled: Callable[[Relation, Sequence[str]], list[str]],
         shape: ShapeOf = whole,
@@ -75,21 +92,22 @@ class CapturedTables:
             UnavailableLogError: the registry does not answer.
         """
         topic = self.topic(relation)
-        relation = self.shape(relation).logged
+        shape = self.shape(relation)
+        relation = shape.logged
         self._say_unmapped(relation)
         if not fresh:
-            self._check_version(relation, topic)
+            self._check_version(relation, topic, shape.form.output)
         has_key = bool(relation.key)
         return SchemaIds(
             key=self._registry.register_key(topic, key_schema(relation)) if has_key else 0,
             value=self._registry.register_value(topic, value_schema(relation)),
         )
 
-    def codec(self, relation: Relation) -> RowCodec:
+    def codec(self, relation: Relation) -> Rows:
         """Give the codec of a relation version; the first call registers its schemas."""
         return self._codecs_of(relation).rows
 
-    def batch_codec(self, relation: Relation) -> BatchCodec:
+    def batch_codec(self, relation: Relation) -> Batches:
         """Give the codec of many rows of a relation version; else as `codec`."""
         return self._codecs_of(relation).batches
 
@@ -107,7 +125,7 @@ class CapturedTables:
             self._codecs[id(relation)] = found
         return found
 
-    def _check_version(self, relation: Relation, topic: str) -> None:
+    def _check_version(self, relation: Relation, topic: str, output: Output) -> None:
         """Refuse a change of the table that gives old rows values which the stream leaves out.
 
         A new column reads as null from older records. That is right unless it has a default, or
@@ -123,12 +141,16 @@ class CapturedTables:
         added, gone = sorted(new - old), sorted(old - new)
         filled = self._backfilled(relation, added) if added else []
         computed = sorted({*added} & {*logged.generated})
+        # Of Avro the registry says whether older records read right.
+        other = _retyped(logged, relation) if output is Output.JSON else []
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:
             what = f"columns {computed} were generated, and older rows have their values too"
         elif filled:
             what = f"columns {filled} were added with a default, which older rows have too"
+        elif other:
+            what = f"columns {other} have another type, and older rows the form of the old one"
         else:
             return
         raise SchemaConflictError(
@@ -147,3 +169,23 @@ class CapturedTables:
                     column.name,
                     column.type.name,
                 )
+
+
+def _retyped(logged: LoggedSchema, relation: Relation) -> list[str]:
+    """Give the columns whose values may be written in another way than before."""
+    before = {column.column: column.type for column in logged.columns}
+    return sorted(
+        column.name
+        for column in relation.columns
+        if column.name in before and not _reads_alike(before[column.name], column.type)
+    )
+
+
+_TEXTS = ("text", "character varying")
+_INTEGERS = {Kind.INT, Kind.LONG}
+
+
+def _reads_alike(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether every value of the old type is written the same way under the new one."""
+    texts = old.name.startswith(_TEXTS) and new.name.startswith(_TEXTS)
+    return old.name == new.name or texts or {old.kind, new.kind} <= _INTEGERS

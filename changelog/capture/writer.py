@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from changelog.capture.shape import Rows
 from changelog.capture.tables import CapturedTables
 from changelog.contract.change import Change, RowChange, Tombstone, Truncate, Upsert, records_of
-from changelog.contract.codec import RowCodec
 from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of, partition_without_key
@@ -149,7 +149,7 @@ class RecordWriter:
         last = self._written.get(topic, {}).get(place)
         return last is not None and position <= last
 
-    def _value(self, codec: RowCodec, record: Upsert | Tombstone) -> bytes | None:
+    def _value(self, codec: Rows, record: Upsert | Tombstone) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
         row = record.row

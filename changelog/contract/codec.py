@@ -89,7 +89,7 @@ class RowCodec:
     def _encoded(self, column: Column, encode: Encoder, field: Field | Unchanged) -> bytes:
         if not isinstance(field, bytes):
             what = "null in the primary key" if field is None else "a TOAST value not fetched"
-            raise EncodeError(f'table "{self.relation.name}", column "{column.name}": {what}')
+            raise refused(self.relation, column, what)
         try:
             return encode(field)
         except (ValueError, IndexError, ArithmeticError, EncodeError) as error:
@@ -98,6 +98,14 @@ class RowCodec:
                 f"a value has no exact Avro form: {error}",
                 hint="exclude the table or the column, or correct the value at the source",
             ) from error
+
+
+def refused(relation: Relation, column: Column, what: str) -> EncodeError:
+    """Say what is wrong with a value of a column."""
+    return EncodeError(
+        f'table "{relation.name}", column "{column.name}" ({column.type.name}): {what}',
+        hint="exclude the table or the column, or correct the value at the source",
+    )
 
 
 def key_of(relation_key_indexes: Sequence[int], row: Row) -> KeyRow:

@@ -7,6 +7,8 @@ table. Two kinds of narrowing differ:
   and rebuilds to just that.
 - Operations left out, or no key: the topic holds what was published, and does not rebuild to
   anything that the table has ever been. Replay refuses it.
+
+It also says in which form the records are, where that is not the one that replay reads.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from changelog.contract.form import PLAIN, Envelope, Form, Output
 from changelog.contract.pattern import covers
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
@@ -37,6 +40,7 @@ class Scope:
             hashes could not be compared.
         rows: the SQL condition that a row has to meet, or an empty text.
         keyed: whether the table has a primary key.
+        form: of the records; replay and verification read one alone.
     """
 
     operations: tuple[str, ...] = OPERATIONS
@@ -45,6 +49,7 @@ class Scope:
     mask_key: str = ""
     rows: str = ""
     keyed: bool = True
+    form: Form = PLAIN
 
     def drops(self, column: str) -> bool:
         """Tell whether a column is left out."""
@@ -55,9 +60,9 @@ class Scope:
         return next((how for pattern, how in self.masked if covers(pattern, column)), None)
 
     @property
-    def form(self) -> str:
+    def sort(self) -> str:
         """Say what sort of records the topic holds, which cannot change while it lives."""
-        return "keyed records" if self.keyed else "records without a key"
+        return f"{self.form}, {'keyed' if self.keyed else 'without a key'}"
 
     def obstacles(self) -> tuple[str, ...]:
         """Say why no state of the table follows from the topic; empty when one does."""
@@ -68,6 +73,12 @@ class Scope:
         if not self.keyed:
             found.append("its table has no primary key")
         return tuple(found)
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Say why replay and verification cannot read the topic; empty when they can."""
+        if self.form == PLAIN:
+            return ()
+        return (f"it holds {self.form}, and only {PLAIN} are read",)
 
     def notes(self) -> tuple[str, ...]:
         """Say what of the table is not on the topic as it is in the table."""
@@ -98,6 +109,10 @@ class Scope:
             found["rows"] = self.rows
         if not self.keyed:
             found["keyed"] = False
+        if self.form.output is not whole.form.output:
+            found["output"] = self.form.output.value
+        if self.form.envelope is not whole.form.envelope:
+            found["envelope"] = self.form.envelope.value
         return found
 
     @classmethod
@@ -109,6 +124,7 @@ class Scope:
                 could tell.
         """
         known = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
+        known |= {"output", "envelope"}
         if set(raw) - known:
             raise ValueError(f"a scope with {sorted(set(raw) - known)}")
         return cls(
@@ -118,6 +134,10 @@ class Scope:
             mask_key=raw.get("mask_key", ""),
             rows=raw.get("rows", ""),
             keyed=raw.get("keyed", True),
+            form=Form(
+                Output(raw.get("output", PLAIN.output)),
+                Envelope(raw.get("envelope", PLAIN.envelope)),
+            ),
         )
 
 

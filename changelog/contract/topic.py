@@ -32,6 +32,11 @@ def topic_name(table: TableName, prefix: str = "") -> str:
     return name if name not in {".", ".."} else "_" * len(name)
 
 
+def schema_topic(prefix: str = "") -> str:
+    """Give the topic of the schemas, which is there where no registry is."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
+
+
 def frontier_topic(prefix: str = "") -> str:
     """Give the topic of the frontiers."""
     return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
@@ -55,6 +60,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
     owners = {
         frontier_topic(prefix).replace(".", "_"): "the frontier",
         messages_topic(prefix).replace(".", "_"): "the messages",
+        schema_topic(prefix).replace(".", "_"): "the schemas",
     }
     for table in sorted(tables):
         name = topic_name(table, prefix)

@@ -21,6 +21,7 @@ from changelog.contract.errors import LogError, NoFrontierError, SlotError, View
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
+from changelog.contract.scope import Scope
 from changelog.contract.topic import frontier_topic
 from views.verify.canonical import writer
 from views.verify.compare import Comparison
@@ -220,8 +221,8 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     started = time.monotonic()
     topic = frontier.topic_of(table) or ""
     scope = frontier.scope_of(topic)
-    if scope.obstacles():
-        return _not_verified(table, *scope.obstacles(), "so the topic is not the table")
+    if problems := _problems(scope):
+        return _not_verified(table, *problems)
     where = row_filter(snapshot, request.publication, table) if scope.rows else ""
     if scope.rows and not where:
         return _not_verified(table, "the publication does not filter its rows any more")
@@ -263,6 +264,13 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
             **({"not_compared": list(scope.notes())} if scope.notes() else {}),
         },
     )
+
+
+def _problems(scope: Scope) -> tuple[str, ...]:
+    """Say why a topic cannot be compared with its table; empty when it can."""
+    if scope.obstacles():
+        return (*scope.obstacles(), "so the topic is not the table")
+    return scope.unreadable()
 
 
 def _not_verified(table: TableName, *notes: str) -> VerifyReport:

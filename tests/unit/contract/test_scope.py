@@ -7,10 +7,12 @@ import json
 import pytest
 
 from changelog.contract.errors import CorruptRecordError
+from changelog.contract.form import Envelope, Form, Output
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.scope import WHOLE, Scope
 
+JSON_NESTED = Form(Output.JSON, Envelope.NESTED)
 NARROW = Scope(
     operations=("insert", "update"),
     dropped=("ssn", "secret*"),
@@ -27,6 +29,20 @@ def test_a_frontier_carries_the_scopes_and_says_nothing_of_whole_tables():
     assert read == frontier
     assert read.scope_of("orders") == NARROW
     assert read.scope_of("others") == WHOLE
+
+
+def test_a_frontier_carries_the_form_and_no_reader_takes_it_for_another():
+    scope = Scope(form=JSON_NESTED)
+    frontier = Frontier(slot="s", epoch=1, lsn=Lsn(1), ts_us=0, scopes={"orders": scope})
+    assert Frontier.from_json(frontier.to_json()).scope_of("orders") == scope
+    assert scope.unreadable() == (
+        "it holds JSON in the nested envelope, and only Avro rows are read",
+    )
+    assert scope.obstacles() == WHOLE.unreadable() == ()
+    raw = json.loads(frontier.to_json())
+    raw["scopes"]["orders"]["envelope"] = "onion"
+    with pytest.raises(CorruptRecordError, match="onion"):
+        Frontier.from_json(json.dumps(raw))
 
 
 def test_a_frontier_of_before_scopes_is_of_whole_tables():

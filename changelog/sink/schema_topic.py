@@ -1,0 +1,112 @@
+"""The columns of the tables, where no registry holds them: a topic beside the frontiers.
+
+JSON documents bear no schema id. What their columns are, since when, and which columns make the
+key is written here, in the same words as a registry would get them (`changelog.contract.schema`):
+capture compares with it when a table changes, and readers of the documents learn the types.
+
+Key of a record: subject and fingerprint of the schema; value: the schema. The newest record of a
+subject is its newest version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import SchemaConflictError
+from changelog.sink.frontier import WRITE_S, FrontierLog
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import described, same_schema
+from changelog.sink.scan import OffsetRange, scan
+
+_KEY, _VALUE = "key", "value"
+
+
+class SchemaTopic:
+    """Keeps the schemas of topics; does what `Registry` does."""
+
+    def __init__(self, kafka: KafkaConnection, topic: str, frontiers: FrontierLog) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            kafka: the brokers.
+            topic: of the schemas, one partition; it is there when a schema is asked for.
+            frontiers: asks for offsets; its `on_wait` is called while the broker is slow.
+        """
+        self._kafka = kafka
+        self._topic = topic
+        self._frontiers = frontiers
+        self._known: dict[str, list[str]] | None = None
+
+    def close(self) -> None:
+        """Keep nothing open."""
+
+    def register_key(self, topic: str, schema: str) -> int:
+        """Note a topic's key schema; the first one stays for the topic's life. Gives 0.
+
+        Raises:
+            SchemaConflictError: the topic has another key schema.
+            UnavailableLogError: the broker does not answer.
+        """
+        known = self._versions(topic, _KEY)
+        if not known:
+            self._write(topic, _KEY, schema)
+        elif not same_schema(known[0], schema):
+            raise SchemaConflictError(
+                f'topic "{topic}": the primary key is now {described(schema)}, '
+                f"the topic's keys are {described(known[0])}",
+                hint="capture the table under another --topic-prefix and --slot",
+            )
+        return 0
+
+    def register_value(self, topic: str, schema: str) -> int:
+        """Note a topic's value schema when it is new. Gives 0: no record bears a number.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+        """
+        if not self.has_value(topic, schema):
+            self._write(topic, _VALUE, schema)
+        return 0
+
+    def latest_value(self, topic: str) -> str | None:
+        """Give the newest value schema of a topic, None when it has none.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+        """
+        return next(reversed(self._versions(topic, _VALUE)), None)
+
+    def has_value(self, topic: str, schema: str) -> bool:
+        """Tell whether some version of a topic's value schema is this one.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+        """
+        return any(same_schema(each, schema) for each in self._versions(topic, _VALUE))
+
+    def _versions(self, topic: str, what: str) -> list[str]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known.setdefault(f"{topic}-{what}", [])
+
+    def _read(self) -> dict[str, list[str]]:
+        ((end,),) = self._frontiers.ends([self._topic]).values()
+        known: dict[str, list[str]] = {}
+        for record in scan(self._kafka, [OffsetRange(self._topic, 0, 0, end)]):
+            subject, _, _ = (record.key() or b"").decode("utf-8").rpartition("#")
+            known.setdefault(subject, []).append((record.value() or b"").decode("utf-8"))
+        return known
+
+    def _write(self, topic: str, what: str, schema: str) -> None:
+        """Write a schema, acknowledged before any record that it describes is made."""
+        versions, subject = self._versions(topic, what), f"{topic}-{what}"
+        raw = schema.encode("utf-8")
+        key = f"{subject}#{hashlib.sha256(raw).hexdigest()[:16]}".encode()
+        producer = LogProducer(self._kafka, {"linger.ms": 0}, on_wait=self._frontiers.on_wait)
+        try:
+            producer.produce(self._topic, key, raw, [])
+            producer.flush(WRITE_S)
+        finally:
+            producer.close()
+        versions.append(schema)
