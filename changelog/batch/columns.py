@@ -18,7 +18,7 @@ from changelog.batch.numbers import (
     with_branch,
 )
 from changelog.batch.pool import Numbers, Pool
-from changelog.contract.text import NULL_BRANCH, Encoder, days_of, encoder, micros_of
+from changelog.contract.text import Encoder, days_of, encoder, micros_of, null_branch
 from changelog.contract.types import ColumnType, Kind
 
 MAX_FAST_PRECISION = 18
@@ -46,11 +46,13 @@ class ColumnEncoder:
             the length only.
     """
 
-    def __init__(self, kind: ColumnType, *, nullable: bool) -> None:
+    def __init__(self, kind: ColumnType, *, nullable: bool, null_second: bool = False) -> None:
         self._nullable = nullable
-        self._slow: Encoder = encoder(kind, nullable=nullable)
-        self.is_text = kind.kind in {Kind.STRING, Kind.UUID}
-        self._table = _table_of(kind)
+        self._slow: Encoder = encoder(kind, nullable=nullable, null_second=null_second)
+        self._null = null_branch(null_second=null_second)
+        self.is_text = kind.kind in {Kind.STRING, Kind.UUID} and not null_second
+        # A column with a default is rare, and goes row by row.
+        self._table = None if null_second else _table_of(kind)
         # Only a decimal's union has a branch of its own kind although no null is possible.
         self._branch = 1 if nullable else 0 if kind.kind is Kind.DECIMAL else None
 
@@ -74,8 +76,8 @@ class ColumnEncoder:
         return pool.add_all(self._one_by_one(fields))
 
     def _one_by_one(self, fields: Fields) -> list[bytes]:
-        encode = self._slow
-        return [NULL_BRANCH if text is None else encode(text) for text in fields.texts()]
+        encode, null = self._slow, self._null
+        return [null if text is None else encode(text) for text in fields.texts()]
 
 
 def _table_of(kind: ColumnType) -> Callable[[Fields], Table] | None:

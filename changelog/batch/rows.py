@@ -59,7 +59,11 @@ class _RecordEncoder:
         self._head = head
         self._indexes = list(indexes)
         self._encoders = {
-            index: ColumnEncoder(relation.columns[index].type, nullable=index in nullable)
+            index: ColumnEncoder(
+                relation.columns[index].type,
+                nullable=index in nullable,
+                null_second=index in nullable and relation.columns[index].has_default,
+            )
             for index in self._indexes
         }
         # Where fields are taken as they stand, it is in the order of the buffer.

@@ -276,7 +276,7 @@ def survey(settings: Project) -> Iterator[Ground]:
         last = frontiers.last(capture.slot)
         if last is not None:
             check_forms(last.frontier, names, scopes, describe(settings.kafka, names.values()))
-        tables = CapturedTables(schemas, names, catalogue.backfilled, rules.shape)
+        tables = CapturedTables(schemas, names, catalogue.older_values, rules.shape)
         own = [topic]
         if isinstance(schemas, SchemaTopic):
             own.append(schema_topic(capture.topic_prefix))

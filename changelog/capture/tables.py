@@ -11,11 +11,16 @@ from changelog.capture.shape import Batches, Rows, ShapeOf, batch_codec, row_cod
 from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.form import Output
-from changelog.contract.relation import Relation, TableName
+from changelog.contract.missing import avro_default
+from changelog.contract.relation import Field, Relation, TableName
 from changelog.contract.schema import LoggedSchema, key_schema, read_schema, value_schema
 from changelog.contract.types import ColumnType, Kind
+from changelog.source.catalogue import Unknown
 
 log = logging.getLogger("changelog.capture")
+
+OlderValues = Callable[[Relation, Sequence[str]], Mapping[str, Field | Unknown]]
+"""Gives what rows of a table that are older than some new columns have in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class CapturedTables:
         self,
         registry: Schemas,
         topics: Mapping[TableName, str],
-        backfilled: Callable[[Relation, Sequence[str]], list[str]],
+        older_values: OlderValues,
         shape: ShapeOf = whole,
     ) -> None:
         """Know the topics; nothing is registered yet.
@@ -56,12 +61,12 @@ class CapturedTables:
         Args:
             registry: of the schemas.
             topics: of each table.
-            backfilled: which of some new columns may have a value in older rows.
+            older_values: what older rows have in some new columns.
             shape: how the rows of a relation are written.
         """
         self.shape = shape
         self._registry = registry
-        self._backfilled = backfilled
+        self._older_values = older_values
         self.topics = dict(topics)
         self._codecs: dict[int, _Codecs] = {}
         self._said: set[tuple[TableName, str]] = set()
@@ -91,12 +96,12 @@ class CapturedTables:
                 rows that are on the log already would read wrong under the new version.
             UnavailableLogError: the registry does not answer.
         """
+        return self._registered(relation if fresh else self._with_defaults(relation))
+
+    def _registered(self, relation: Relation) -> SchemaIds:
         topic = self.topic(relation)
-        shape = self.shape(relation)
-        relation = shape.logged
+        relation = self.shape(relation).logged
         self._say_unmapped(relation)
-        if not fresh:
-            self._check_version(relation, topic, shape.form.output)
         has_key = bool(relation.key)
         return SchemaIds(
             key=self._registry.register_key(topic, key_schema(relation)) if has_key else 0,
@@ -115,8 +120,9 @@ class CapturedTables:
         # By identity: a row's relation is the one object that the stream last described.
         found = self._codecs.get(id(relation))
         if found is None or found.relation is not relation:
-            ids = self.schema_ids(relation, fresh=False)
-            shape = self.shape(relation)
+            version = self._with_defaults(relation)
+            ids = self._registered(version)
+            shape = self.shape(version)
             found = _Codecs(
                 relation,
                 row_codec(shape, ids),
@@ -125,38 +131,68 @@ class CapturedTables:
             self._codecs[id(relation)] = found
         return found
 
-    def _check_version(self, relation: Relation, topic: str, output: Output) -> None:
-        """Refuse a change of the table that gives old rows values which the stream leaves out.
+    def _with_defaults(self, relation: Relation) -> Relation:
+        """Give a version of a table with what older records stand for in its new columns.
 
-        A new column reads as null from older records. That is right unless it has a default, or
-        is an old column under a new name; PostgreSQL tells the stream of neither.
+        A column that was added with a constant has that as its default from then on. Other changes
+        that give old rows values which the stream leaves out are refused. PostgreSQL tells the
+        stream neither of those nor of the constant.
         """
-        schema = value_schema(relation)
+        topic = self.topic(relation)
         before = self._registry.latest_value(topic)
-        if before is None or self._registry.has_value(topic, schema):
-            return
+        if before is None:
+            return relation
         logged = read_schema(before)
+        relation = relation.with_defaults({c.column: c.default for c in logged.columns})
+        written = self.shape(relation).logged
+        if self._registry.has_value(topic, value_schema(written)):
+            return relation
         old = {column.column for column in logged.columns}
-        new = {column.name for column in relation.columns}
+        new = {column.name for column in written.columns}
         added, gone = sorted(new - old), sorted(old - new)
-        filled = self._backfilled(relation, added) if added else []
+        values = self._older_values(relation, added) if added else {}
+        defaults = self._defaults(relation, values)
+        unknown = [name for name in added if values.get(name) is not None and not defaults[name]]
         computed = sorted({*added} & {*logged.generated})
         # Of Avro the registry says whether older records read right.
-        other = _retyped(logged, relation) if output is Output.JSON else []
+        is_json = self.shape(relation).form.output is Output.JSON
+        other = _retyped(logged, written) if is_json else []
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:
             what = f"columns {computed} were generated, and older rows have their values too"
-        elif filled:
-            what = f"columns {filled} were added with a default, which older rows have too"
+        elif unknown:
+            what = f"columns {unknown} were added with a default, which older rows have too"
         elif other:
             what = f"columns {other} have another type, and older rows the form of the old one"
         else:
-            return
+            return relation.with_defaults(defaults)
         raise SchemaConflictError(
-            f'table "{relation.name}": {what}; the log has no word of it',
+            f'table "{relation.name}", subject "{topic}-value": {what}; the log has no word of it',
             hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
         )
+
+    def _defaults(
+        self, relation: Relation, values: Mapping[str, Field | Unknown]
+    ) -> dict[str, str | None]:
+        """Give the defaults of new columns, None where a value has no such form.
+
+        A JSON document has no reader that fills in what it lacks.
+        """
+        shape = self.shape(relation)
+        if shape.form.output is Output.JSON:
+            return dict.fromkeys(values)
+        plain = {
+            relation.columns[place].name: relation.columns[place].type
+            for place, mask in zip(shape.places, shape.masks, strict=True)
+            if mask is None
+        }
+        return {
+            name: avro_default(plain[name], value)
+            if name in plain and isinstance(value, bytes)
+            else None
+            for name, value in values.items()
+        }
 
     def _say_unmapped(self, relation: Relation) -> None:
         for column in relation.columns:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from changelog.contract.errors import CorruptRecordError, EncodeError
 from changelog.contract.relation import Column, Field, KeyRow, Relation, Row, Unchanged
-from changelog.contract.text import NULL_BRANCH, Encoder, encoder
+from changelog.contract.text import Encoder, encoder, null_branch
 
 _FRAME = struct.Struct(">BI")
 FRAME_BYTES = _FRAME.size
@@ -54,8 +54,12 @@ class RowCodec:
         self._value_frame = frame(value_schema_id)
         self._key_columns = relation.key_columns
         self._key_encoders = [encoder(c.type, nullable=False) for c in self._key_columns]
-        self._value_encoders: list[tuple[Column, Encoder, bool]] = [
-            (column, encoder(column.type, nullable=nullable), nullable)
+        self._value_encoders: list[tuple[Column, Encoder, bytes | None]] = [
+            (
+                column,
+                encoder(column.type, nullable=nullable, null_second=column.has_default),
+                null_branch(null_second=column.has_default) if nullable else None,
+            )
             for column in relation.columns
             for nullable in [column.name not in relation.key]
         ]
@@ -79,9 +83,9 @@ class RowCodec:
                 fetched; names table and column.
         """
         parts = [self._value_frame]
-        for (column, encode, nullable), field in zip(self._value_encoders, row, strict=True):
-            if field is None and nullable:
-                parts.append(NULL_BRANCH)
+        for (column, encode, null), field in zip(self._value_encoders, row, strict=True):
+            if field is None and null is not None:
+                parts.append(null)
             else:
                 parts.append(self._encoded(column, encode, field))
         return b"".join(parts)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -50,10 +50,23 @@ class ReplicaIdentity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's name, unquoted, and its type."""
+    """A column of a table.
+
+    Attributes:
+        name: unquoted.
+        type: as PostgreSQL has it, and its Avro shape.
+        default: what records without the column stand for, as the JSON of an Avro default; None
+            is null. See `changelog.contract.missing`.
+    """
 
     name: str
     type: ColumnType
+    default: str | None = None
+
+    @property
+    def has_default(self) -> bool:
+        """Tell whether records without the column stand for another value than null."""
+        return self.default is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +101,11 @@ class Relation:
     def key_columns(self) -> tuple[Column, ...]:
         """Give the key's columns, in the key's order."""
         return tuple(self.columns[index] for index in self.key_indexes)
+
+    def with_defaults(self, defaults: Mapping[str, str | None]) -> Relation:
+        """Give the relation with the defaults of some columns; itself when nothing changes."""
+        columns = tuple(
+            replace(column, default=defaults.get(column.name, column.default))
+            for column in self.columns
+        )
+        return self if columns == self.columns else replace(self, columns=columns)

@@ -69,20 +69,21 @@ def _plain(kind: ColumnType) -> Any:  # noqa: ANN401 - an Avro schema is JSON
     return _SIMPLE[kind.kind]
 
 
-def branches(kind: ColumnType, *, nullable: bool) -> list[Any]:
-    """Give the union of a column: null first, then the type, then the escape."""
-    return [
-        *(["null"] if nullable else []),
-        _plain(kind),
-        *(["string"] if kind.has_escape else []),
-    ]
+def branches(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> list[Any]:
+    """Give the union of a column: null first, then the type, then the escape.
+
+    A default belongs to the first branch, so of a column with one the type comes before null.
+    """
+    null = ["null"] if nullable else []
+    both = [_plain(kind), *null] if null_second else [*null, _plain(kind)]
+    return [*both, *(["string"] if kind.has_escape else [])]
 
 
 def _field(name: str, column: Column, *, nullable: bool) -> dict[str, Any]:
-    union = branches(column.type, nullable=nullable)
+    union = branches(column.type, nullable=nullable, null_second=column.has_default)
     field: dict[str, Any] = {"name": name, "type": union if len(union) > 1 else union[0]}
     if nullable:
-        field["default"] = None
+        field["default"] = None if column.default is None else json.loads(column.default)
     return {**field, "column": column.name, "pg_type": column.type.name}
 
 
@@ -128,12 +129,14 @@ class LoggedColumn:
         column: its name in PostgreSQL.
         type: its type; `type.has_escape` tells that the union has a text branch.
         nullable: whether null is a branch.
+        default: what records without it stand for, as `Column.default`.
     """
 
     field: str
     column: str
     type: ColumnType
     nullable: bool
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,9 @@ def _read_field(raw: dict[str, Any]) -> LoggedColumn:
     union = raw["type"] if isinstance(raw["type"], list) else [raw["type"]]
     plain, *_ = [branch for branch in union if branch != "null"]
     read = _read_plain(plain, raw["pg_type"])
-    return LoggedColumn(raw["name"], raw["column"], read, "null" in union)
+    default = raw.get("default")
+    text = None if default is None else json.dumps(default)
+    return LoggedColumn(raw["name"], raw["column"], read, "null" in union, text)
 
 
 def read_schema(text: str) -> LoggedSchema:

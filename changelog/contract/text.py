@@ -54,7 +54,7 @@ _FLOAT_HALFWAY_BITS = 0x1000_0000  # the 29 bits of a double that a float lacks,
 _FLOAT_LOST_BITS = 0x1FFF_FFFF
 _FLOAT_SMALLEST_HALF = 2.0**-150
 _BOOLEANS = {b"t": b"\x01", b"f": b"\x00"}
-_SPECIAL_NUMBERS = {b"NaN", b"Infinity", b"-Infinity"}
+SPECIAL_NUMBERS = {b"NaN", b"Infinity", b"-Infinity"}
 
 
 def encode_long(value: int) -> bytes:
@@ -94,7 +94,7 @@ def _double(text: bytes) -> bytes:
     return _DOUBLE.pack(float(text))
 
 
-def _float(text: bytes) -> bytes:
+def float_bytes(text: bytes) -> bytes:
     """Round a decimal to the nearest float, once.
 
     `float` rounds to a double first. Where that double falls just between two floats, the second
@@ -178,17 +178,23 @@ def _timestamp(text: bytes) -> bytes:
     return encode_long(micros_of(text))
 
 
-def _decimal(scale: int) -> Encoder:
-    def encode(text: bytes) -> bytes:
-        sign, digits, exponent = Decimal(text.decode("ascii")).as_tuple()
-        if not isinstance(exponent, int) or -exponent > scale:
-            raise EncodeError(f"numeric {text.decode()} does not fit scale {scale}")
-        unscaled: int = int("".join(map(str, digits))) * 10 ** (scale + exponent)
-        unscaled = -unscaled if sign else unscaled
-        length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
-        return encode_long(length) + unscaled.to_bytes(length, "big", signed=True)
+def decimal_bytes(text: bytes, scale: int) -> bytes:
+    """Give a finite numeric as Avro's decimal: the unscaled number in two's complement, shortest.
 
-    return encode
+    Raises:
+        EncodeError: it has more digits behind the point than `scale`.
+    """
+    sign, digits, exponent = Decimal(text.decode("ascii")).as_tuple()
+    if not isinstance(exponent, int) or -exponent > scale:
+        raise EncodeError(f"numeric {text.decode()} does not fit scale {scale}")
+    unscaled: int = int("".join(map(str, digits))) * 10 ** (scale + exponent)
+    unscaled = -unscaled if sign else unscaled
+    length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return unscaled.to_bytes(length, "big", signed=True)
+
+
+def _decimal(scale: int) -> Encoder:
+    return lambda text: encode_bytes(decimal_bytes(text, scale))
 
 
 def parse_array(text: bytes, delimiter: bytes = b",") -> list[bytes | None] | None:
@@ -241,7 +247,7 @@ _SIMPLE: dict[Kind, Encoder] = {
     Kind.BOOLEAN: _boolean,
     Kind.INT: _integer,
     Kind.LONG: _integer,
-    Kind.FLOAT: _float,
+    Kind.FLOAT: float_bytes,
     Kind.DOUBLE: _double,
     Kind.STRING: encode_bytes,
     Kind.BYTES: _bytea,
@@ -252,18 +258,25 @@ _SIMPLE: dict[Kind, Encoder] = {
 }
 
 
-def encoder(kind: ColumnType, *, nullable: bool) -> Encoder:
+def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> Encoder:
     """Give the function that turns a column's text into its Avro bytes, union branch included.
 
-    The function does not take null: the caller writes `NULL_BRANCH`. It raises EncodeError for
+    The function does not take null: the caller writes `null_branch`. It raises EncodeError for
     a value without an exact Avro form.
+
+    Args:
+        kind: the column's type.
+        nullable: whether null is a branch.
+        null_second: whether it is the second one, as in a column with a default.
     """
     first, second = (b"\x02", b"\x04") if nullable else (b"\x00", b"\x02")
+    if null_second:
+        first, second = b"\x00", b"\x04"
     if kind.kind is Kind.DECIMAL:
         decimal = _decimal(kind.scale)
 
         def encode_decimal(text: bytes) -> bytes:
-            if text in _SPECIAL_NUMBERS:
+            if text in SPECIAL_NUMBERS:
                 return second + encode_bytes(text)
             return first + decimal(text)
 
@@ -287,3 +300,8 @@ def encoder(kind: ColumnType, *, nullable: bool) -> Encoder:
 
 NULL_BRANCH = b"\x00"
 """The first branch of a nullable union."""
+
+
+def null_branch(*, null_second: bool) -> bytes:
+    """Give a null of a nullable union."""
+    return b"\x02" if null_second else NULL_BRANCH

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from changelog.contract.errors import UncapturableTableError
-from changelog.contract.relation import Column, Relation, ReplicaIdentity, TableName
+from changelog.contract.relation import Column, Field, Relation, ReplicaIdentity, TableName
+from changelog.contract.text import parse_array
 from changelog.source.connect import Connection, source_errors
 from changelog.source.filter import TableFilter
 from changelog.source.pgoutput import RelationMessage
@@ -50,12 +51,23 @@ SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
 """
 
 
-_BACKFILLED = """
-SELECT attname FROM pg_attribute
- WHERE attrelid = %(oid)s AND attname = ANY(%(names)s) AND NOT attisdropped
-   AND (atthasmissing OR atthasdef OR attidentity <> '')
- ORDER BY attnum
+# Rows of a partitioned table are in its leaves, and each has its own catalogue entries.
+_OLDER = """
+SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.typdelim::text
+  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+ WHERE a.attrelid IN (SELECT %(oid)s::oid UNION
+                      SELECT relid FROM pg_partition_tree(%(oid)s::oid) WHERE isleaf)
+   AND a.attname = ANY(%(names)s) AND NOT a.attisdropped
 """
+
+
+class Unknown(Enum):
+    """Marks a value that the catalogue cannot tell."""
+
+    VALUE = "unknown"
+
+
+UNKNOWN = Unknown.VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +227,19 @@ class Catalogue:
         self._streamed[message.oid] = (message, relation)
         return relation
 
-    def backfilled(self, relation: Relation, columns: Iterable[str]) -> list[str]:
-        """Give those of some new columns that may have a value in rows older than they are.
+    def older_values(
+        self, relation: Relation, columns: Iterable[str]
+    ) -> dict[str, Field | Unknown]:
+        """Give what rows that are older than some new columns have in them.
 
-        ADD COLUMN with a default gives old rows a value without a word in the stream: from
-        `attmissingval` when it is constant, by a rewrite of the table otherwise. A default that
-        was set later looks the same, so it is given too.
+        ADD COLUMN with a default gives old rows a value without a word in the stream. A constant
+        is in `attmissingval`, until the table is rewritten. Any other default is computed for
+        each row by a rewrite of the table; one that was set later, and gives old rows nothing,
+        looks the same. Such a column, and one that is gone again, is unknown.
         """
         with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
-            rows = self._fetch(_BACKFILLED, {"oid": relation.oid, "names": list(columns)})
-        return [name for (name,) in rows]
+            rows = self._fetch(_OLDER, {"oid": relation.oid, "names": list(columns)})
+        return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
     def uncaptured(self, wanted: TableFilter, tables: Iterable[Table]) -> tuple[str, ...]:
         """Say what else is in the database and not captured; see `uncaptured`."""
@@ -302,6 +317,22 @@ class Catalogue:
         with self._connection.cursor() as cursor:
             cursor.execute(query, arguments)  # type: ignore[arg-type]
             return cursor.fetchall()
+
+
+def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unknown:
+    """Judge a column by its constant, whether it has a default, and its type's delimiter.
+
+    There is one of each in the table and in each of its partitions.
+    """
+    constants = {(text, delimiter) for text, _, delimiter in found if text is not None}
+    if len(constants) == 1:
+        # PostgreSQL keeps it as an array of one element.
+        ((text, delimiter),) = constants
+        items = parse_array(text.encode("utf-8"), delimiter.encode("utf-8"))
+        return items[0] if items else UNKNOWN
+    if constants or not found or any(has_default for _, has_default, _ in found):
+        return UNKNOWN
+    return None
 
 
 _RESTORE = "ALTER TABLE … REPLICA IDENTITY DEFAULT"

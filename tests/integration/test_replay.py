@@ -24,6 +24,7 @@ from changelog.contract.errors import (
 )
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.lsn import Lsn
+from changelog.contract.missing import avro_default
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from changelog.contract.text import (
@@ -133,6 +134,29 @@ def test_old_rows_have_a_null_in_a_column_that_was_added(bench):
     rows = {tuple(row) for row in frame.collect()}
     assert frame.columns == ["id", "name", "Added, later"]
     assert rows == {(1, "old", None), (2, "new", "x")}
+
+
+def test_old_rows_have_the_constant_of_a_column_that_was_added_with_one(bench):
+    log = bench.log()
+    log.put((b"1", b"old"))
+    values = {
+        "int": (INTEGER, b"5"),
+        "text": (TEXT, b"x"),
+        "bytes": (column_type("bytea", "bytea"), b"\\x00ff80"),
+        "price": (decimal_type(10, 2), b"-1.50"),
+        "day": (column_type("date", "date"), b"2024-02-29"),
+        "single": (column_type("float4", "real"), b"0.1"),
+    }
+    kinds = {"id": INTEGER, "name": TEXT, **{name: kind for name, (kind, _) in values.items()}}
+    defaults = {name: avro_default(kind, text) for name, (kind, text) in values.items()}
+    log.evolve(make_relation(kinds).with_defaults(defaults))
+    log.put((b"2", b"new", *(text for _, text in values.values())))
+    log.put((b"3", b"null", *[None] * len(values)))
+    frame = bench.open(log.freeze()).states[THINGS].frame
+    rows = {row["id"]: list(row)[2:] for row in frame.collect()}
+    assert rows[1] == rows[2]
+    assert rows[1][:2] == [5, "x"]
+    assert rows[3] == [None] * len(values)
 
 
 def test_a_dropped_column_is_gone_from_old_rows(bench):

@@ -112,13 +112,17 @@ def tables(draw: st.DrawFn) -> tuple[list[ColumnType], list[list[bytes | None]]]
     return [key[0], *(kind for kind, _ in others)], encoded
 
 
-@given(tables())
-@example(([INTEGER, TEXT], [[b"1", None], [b"2", b""], [b"3", b"x" * 300]]))
+@given(tables(), st.lists(st.booleans(), min_size=6, max_size=6))
+@example(([INTEGER, TEXT], [[b"1", None], [b"2", b""], [b"3", b"x" * 300]]), [False] * 6)
+@example(([INTEGER, TEXT], [[b"1", None], [b"2", b""], [b"3", b"x" * 300]]), [True] * 6)
 def test_a_batch_has_the_bytes_of_its_rows(
-    table: tuple[list[ColumnType], list[list[bytes | None]]],
+    table: tuple[list[ColumnType], list[list[bytes | None]]], with_default: list[bool]
 ) -> None:
     kinds, rows = table
     relation = make_relation({f"c{place}": kind for place, kind in enumerate(kinds)}, key=("c0",))
+    # What the default is counts for nothing here, only that there is one.
+    defaults = {f"c{place}": "0" for place, has in enumerate(with_default, 1) if has}
+    relation = relation.with_defaults(defaults)
     law, batch = make_codec(relation), BatchCodec(relation, IDS)
     columns = fields_of(rows, len(kinds))
     assert batch.encode_keys(columns) == [

@@ -83,7 +83,7 @@ class Line:
         self.log = RecordedLog()
         self.held: list[Lsn] = []
         topics = {relation.name: relation.name.table for relation in TABLES.values()}
-        tables = CapturedTables(FakeRegistry(), topics, lambda *_: [])
+        tables = CapturedTables(FakeRegistry(), topics, lambda *_: {})
         self.assembler = Assembler(lambda message: TABLES.get(message.oid))
         self.writer = RecordWriter(
             log=cast(Any, self.log),

@@ -22,6 +22,7 @@ from changelog.config import load_project
 from changelog.contract.position import Position
 from changelog.edge import set_up_logging, stop_on_signals
 from changelog.sink.producer import LogProducer
+from changelog.source.catalogue import Catalogue
 from changelog.source.connect import connect
 from changelog.source.slot import inspect_slot
 from tests.support.wait import wait_until
@@ -120,6 +121,11 @@ def forget_to_skip_messages():
     messages.MessageWriter.__init__ = forgetful
 
 
+def forget_constants():
+    """Take older rows to have nothing in a column that was added with a constant."""
+    Catalogue.older_values = lambda *_: {}
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -140,6 +146,7 @@ DEFECTS = {
         null_for_toast,
         place_with_the_last_commit,
         forget_to_skip_messages,
+        forget_constants,
     )
 }
 

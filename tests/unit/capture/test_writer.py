@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []
-        self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"}, lambda *_: [])
+        self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"}, lambda *_: {})
         self.writer = RecordWriter(
             log=self.log,
             tables=self.tables,
