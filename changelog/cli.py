@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from changelog.capture.report import CaptureReport
+from changelog.capture.resnapshot import ask_resnapshot, follow
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.capture.status import (
     MAX_FRONTIER_AGE_S,
@@ -219,6 +220,44 @@ def _metrics(
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
     with metrics.serve_metrics(served, port=port, address=address):
         yield
+
+
+@app.command()
+def resnapshot(
+    tables: Annotated[
+        list[str], typer.Argument(help="Captured tables: schema.table, * for any text.")
+    ],
+    project: ProjectOption = Path(),
+    postgres: PostgresOption = None,
+    broker: BrokerOption = None,
+    slot: SlotOption = None,
+    topic_prefix: PrefixOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until a frontier speaks of the fresh copies.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Have capture copy tables anew while it goes on, or at its next start.
+
+    Readers see the old rows until all are copied; rows of before that are dead then, for good.
+    """
+    settings = load_project(
+        project,
+        overrides=line_overrides(
+            postgres=postgres, broker=broker, slot=slot, topic_prefix=topic_prefix
+        ),
+        needs=[SOURCE, BROKERS],
+    )
+    asked = ask_resnapshot(settings, tables)
+    tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
+    if not asked.active:
+        tell("no capture reads the slot now: the copy begins when one does")
+    done = wait and follow(settings, asked, console=bar_console(), stop=stop_on_signals())
+    if as_json:
+        print_json({**asked.to_json(), "done": done})
+    if wait and not done:
+        raise typer.Exit(1)
 
 
 @app.command()

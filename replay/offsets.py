@@ -27,6 +27,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
+from changelog.contract.backfill import is_frontier_key
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import (
     ConfigurationError,
@@ -249,8 +250,9 @@ def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Mess
                 return newest
             if error is not None:
                 raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
-            key = (message.key() or b"").decode("utf-8", "replace")
-            newest[key] = message
+            raw = message.key() or b""
+            if is_frontier_key(raw):
+                newest[raw.decode("utf-8", "replace")] = message
             if (message.offset() or 0) + 1 >= end:
                 return newest
 

@@ -16,11 +16,12 @@ LINE_EVERY_S = 5.0
 
 
 class RowBar:
-    """Counts rows towards an estimate."""
+    """Counts rows towards an estimate; those that were `done` before count, but not as speed."""
 
-    def __init__(self, console: Console, what: str, estimate: int) -> None:
+    def __init__(self, console: Console, what: str, estimate: int, *, done: int = 0) -> None:
         self._what = what
         self._estimate = estimate
+        self._done = done
         self._rows = 0
         self._started = self._said = time.monotonic()
         self._task: TaskID | None = None
@@ -38,6 +39,8 @@ class RowBar:
         self._progress.start()
         total = self._estimate or None
         self._task = self._progress.add_task(self._what, total=total, rate=0)
+        if self._done:
+            self._progress.update(self._task, completed=self._done)
         return self
 
     def add(self, rows: int) -> None:
@@ -46,10 +49,18 @@ class RowBar:
         now = time.monotonic()
         rate = self._rows / max(now - self._started, 0.001)
         if self._task is not None:
-            self._progress.update(self._task, completed=self._rows, rate=rate)
+            self._progress.update(self._task, completed=self._done + self._rows, rate=rate)
         if self._progress.disable and now - self._said > LINE_EVERY_S:
             self._said = now
-            log.info("%s: %d of about %d rows, %d/s", self._what, self._rows, self._estimate, rate)
+            rows, left = self._done + self._rows, self._estimate - self._done - self._rows
+            log.info(
+                "%s: %d of about %d rows, %d/s, %d s left",
+                self._what,
+                rows,
+                self._estimate,
+                rate,
+                max(0, left) / max(rate, 1),
+            )
 
     def __exit__(
         self,

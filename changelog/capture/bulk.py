@@ -68,6 +68,7 @@ class Taken:
         end_lsn: of the last that ended, or None.
         last: the last transaction that began, in this run or before it.
         is_open: whether that one has not ended yet.
+        xids: numbers of the transactions that began.
     """
 
     records: int
@@ -77,6 +78,7 @@ class Taken:
     end_lsn: Lsn | None
     last: Begin
     is_open: bool
+    xids: Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,10 @@ class BulkWriter:
             raise NotInBulkError from error
         changes: Counter[TableOp] = Counter()
         sizes: Counter[TableOp] = Counter()
+        recent = self._writer.recent
+        if recent.noting:
+            for records in found:
+                recent.touch_all(run.all_xids, records.topic, records.keys)
         for records in found:
             self._write(records)
             changes.update({(records.relation.name, op): n for op, n in records.changes.items()})
@@ -162,6 +168,7 @@ class BulkWriter:
             end_lsn=run.end_lsn,
             last=run.last,
             is_open=run.is_open,
+            xids=run.all_xids[-run.begun :] if run.begun else run.all_xids[:0],
         )
 
     def _write(self, records: _Records) -> None:
@@ -272,6 +279,8 @@ class _Run:
         lsn: commit LSN of each row's transaction.
         sequence: number of each row in its transaction.
         times: header of the commit time, by number of transaction.
+        all_xids: numbers of the transactions, that which was open before included.
+        begun: how many of them began here.
         commits, end_lsn, last, is_open: see `Taken`.
         next_sequence: number of the next row of the open transaction.
     """
@@ -318,9 +327,12 @@ class _Run:
             Lsn(int(frames.u64(frames.start[ends[-1:]] + _COMMIT_END_AT)[0])) if len(ends) else None
         )
         self.last = first
+        self.begun = len(begins)
+        self.all_xids: Places = frames.u32(frames.start[begins] + _BEGIN_XID_AT)
         if len(begins):
-            (xid,) = frames.u32(frames.start[begins[-1:]] + _BEGIN_XID_AT).tolist()
-            self.last = Begin(Lsn(int(lsns[-1])), times_us[-1], xid)
+            self.last = Begin(Lsn(int(lsns[-1])), times_us[-1], int(self.all_xids[-1]))
+        if before is not None:
+            self.all_xids = np.concatenate([np.array([before.xid]), self.all_xids])
 
     def _sequences(self, transactions: int, base: int) -> Places:
         rank = np.arange(len(self.transaction), dtype=np.int64)

@@ -21,7 +21,13 @@ RENEW_S = 60.0
 
 
 class Cutter:
-    """Writes the frontiers of one epoch."""
+    """Writes the frontiers of one epoch.
+
+    Attributes:
+        waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
+        absent: topics that are not whole yet; no frontier speaks of them.
+        whole: per topic the LSN of the last rows that were copied to it.
+    """
 
     def __init__(
         self,
@@ -41,6 +47,9 @@ class Cutter:
             check: raises when the source no longer sends everything.
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
         """
+        self.waiting = False
+        self.absent: set[str] = set()
+        self.whole = dict(base.whole)
         self._base = base
         self._check = check
         self._partitions = dict(partitions or {})
@@ -51,10 +60,14 @@ class Cutter:
 
     def worthwhile(self, progress: Progress) -> bool:
         """Tell whether a frontier may be written now and would say something new."""
-        due = progress.frontier_due()
+        due = None if self.waiting else progress.frontier_due()
         if due is None:
             return False
         return due != self._last or time.monotonic() >= self._renew_at
+
+    def renew(self) -> None:
+        """Let the next frontier be worthwhile, though its LSN has not moved."""
+        self._last = None
 
     def cut(
         self,
@@ -77,7 +90,9 @@ class Cutter:
         self._producer.flush()
         self._check()
         base = self._base
-        ends = self._log.ends(list(base.topic_ids))
+        tables = {topic: name for topic, name in base.tables.items() if topic not in self.absent}
+        topic_ids = {t: known for t, known in base.topic_ids.items() if t not in self.absent}
+        ends = self._log.ends(list(topic_ids))
         check_not_grown(self._partitions, ends)
         frontier = Frontier(
             slot=base.slot,
@@ -87,11 +102,12 @@ class Cutter:
             system_id=base.system_id,
             timeline=base.timeline,
             cluster_id=base.cluster_id,
-            tables=base.tables,
-            topic_ids=base.topic_ids,
+            tables=tables,
+            topic_ids=topic_ids,
             ends=ends,
-            since=dict(since),
-            scopes=base.scopes,
+            since={topic: at for topic, at in since.items() if topic in tables},
+            scopes={topic: scope for topic, scope in base.scopes.items() if topic in tables},
+            whole={topic: at for topic, at in self.whole.items() if topic in tables},
         )
         self._log.write(frontier)
         self._last = lsn

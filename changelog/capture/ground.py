@@ -7,7 +7,7 @@ so that a refusal leaves nothing behind. `publish` comes after the decision how 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
+from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
@@ -35,6 +36,7 @@ from changelog.contract.topic import (
     topic_names,
 )
 from changelog.sink.bury import dead_keys
+from changelog.sink.client import nothing
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
@@ -47,7 +49,7 @@ from changelog.sink.topics import (
     ensure_topics,
 )
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
-from changelog.source.connect import Connection, connect, source_errors
+from changelog.source.connect import Connection, connect
 from changelog.source.filter import TableFilter
 from changelog.source.publication import (
     Wanted,
@@ -146,22 +148,28 @@ class Ground:
             )
         return found
 
-    def publish(self, frontier: Frontier | None) -> frozenset[TableName]:
+    def publish(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None = None
+    ) -> frozenset[TableName]:
         """Make the publication have exactly the captured tables, or check that it has them.
 
         Returns:
             Tables whose rows were filtered in another way up to now.
 
         Args:
-            frontier: from which the stream goes on, or None before a fresh snapshot.
+            frontier: from which the stream goes on, or None before the first.
+            backfill: the backfills that go on, or None.
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
             SourceError: the publication cannot be made or used.
         """
         name = self.settings.capture.publication
-        if frontier is not None:
-            captured = set(frontier.tables.values()) & set(self.relations)
+        copied = backfill.tables.values() if backfill is not None else ()
+        begun = {table.table for table in copied if table.since is not None}
+        streamed = {*(frontier.tables.values() if frontier is not None else ()), *begun}
+        if streamed:
+            captured = streamed & set(self.relations)
             gone = captured - published_tables(self.connection, name)
             if gone:
                 raise SlotError(
@@ -171,12 +179,13 @@ class Ground:
                     "drop`, and the next start takes a fresh snapshot",
                 )
         scopes = [] if frontier is None else list(frontier.scopes.values())
+        scopes += [table.scope for table in copied if table.since is not None]
         # Operations are the same for all tables, since they are the publication's.
         before = next((scope.operations for scope in scopes), OPERATIONS)
         wanted = Wanted(
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
-            before=None if frontier is None else before,
+            before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
         make = make_publication if self.settings.capture.create_publication else use_publication
@@ -227,27 +236,19 @@ class Ground:
                 )
 
     def dead_keys(
-        self, producer: LogProducer, topic: str, since: Position
+        self,
+        producer: LogProducer,
+        topic: str,
+        since: Position,
+        *,
+        on_wait: Callable[[], None] = nothing,
     ) -> Iterator[tuple[int, bytes]]:
         """Give partition and key of the rows that live only before `since`."""
         if topic in self.unkeyed:
             return iter(())
         producer.flush()
         ends = self.frontiers.ends([topic])[topic]
-        return iter(dead_keys(self.settings.kafka, topic, since, ends))
-
-    def estimated_rows(self, relations: Sequence[Relation]) -> int:
-        """Give about how many rows some tables have, by PostgreSQL's statistics."""
-        what = "cannot read the statistics"
-        with source_errors(self.connection, what), self.connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c "
-                "WHERE c.oid = ANY (%(oids)s) OR c.oid IN (SELECT t.relid FROM "
-                "unnest(%(oids)s::oid[]) AS r(oid), pg_partition_tree(r.oid) AS t WHERE t.isleaf)",
-                {"oids": [relation.oid for relation in relations]},
-            )
-            (rows,) = cursor.fetchone() or (0,)
-        return int(rows)
+        return iter(dead_keys(self.settings.kafka, topic, since, ends, on_wait=on_wait))
 
 
 @contextmanager

@@ -10,33 +10,53 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 
+from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.messages import MessageWriter
-from changelog.capture.seed import Seed, Surroundings, reach_nothing, take_snapshot
-from changelog.capture.start import Fresh, Resume, SlotFacts, decide
+from changelog.capture.seed import Seed, Surroundings, reach_nothing
+from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
+from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
+from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.topic import messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
-from changelog.sink.resume import last_positions
+from changelog.sink.resume import Written, last_positions
 from changelog.source.assemble import Assembler
 from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
 from changelog.source.message import OWN_PREFIX, emit
-from changelog.source.slot import SlotStatus, check_slot, drop_slot, inspect_slot, keep_slot
+from changelog.source.slot import SlotStatus, check_slot, create_slot, drop_slot, inspect_slot
 from changelog.source.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
 
 STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a life begins.
+
+    Attributes:
+        seed: from where it streams.
+        tasks: the tables that have to be copied.
+        start_lsn: where the slot began, as far as that is known.
+    """
+
+    seed: Seed
+    tasks: list[TableTask]
+    start_lsn: Lsn
 
 
 class CaptureSession:
@@ -67,24 +87,28 @@ class CaptureSession:
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings))
             self.connected = True
-            seed = self._begin(ground, producer)
-            if seed is not None and not self._around.stop():
-                self._stream(ground, producer, seed, until)
+            self._stream(ground, producer, self._begin(ground), until)
 
-    def _begin(self, ground: Ground, producer: LogProducer) -> Seed | None:
-        """Bring the log to a first exact cut of this life; None when stopped before that."""
-        record = ground.frontiers.last(self._capture.slot)
-        status = inspect_slot(ground.connection, self._capture.slot)
+    def _begin(self, ground: Ground) -> Beginning:
+        """Decide how to begin, and make what is missing."""
+        slot = self._capture.slot
+        record = ground.frontiers.last(slot)
+        frontier = record.frontier if record is not None else None
+        backfill = ground.frontiers.backfill(slot)
+        status = inspect_slot(ground.connection, slot)
+        topics = ground.topics.values()
         written = last_positions(
             self._settings.kafka,
             ground.frontiers,
-            record.frontier if record else None,
-            [*ground.topics.values(), *ground.logs],
-            ground.logs,
+            frontier,
+            [*topics, *ground.logs],
+            expiring=ground.logs,
+            backfill=backfill,
         )
         begin = decide(
-            slot_name=self._capture.slot,
-            frontier=record.frontier if record else None,
+            slot_name=slot,
+            frontier=frontier,
+            backfill=backfill,
             slot=_facts(status),
             system_id=ground.system.system_id,
             timeline=ground.system.timeline,
@@ -94,57 +118,81 @@ class CaptureSession:
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
-                ground.publish(None)
-                if drop:
-                    drop_slot(ground.connection, self._capture.slot)
-                return self._fresh(ground, producer, epoch)
-            case Resume(frontier=frontier, added=added):
-                assert status is not None  # noqa: S101 - decide resumes only with a slot
-                check_slot(status)
-                ground.check_topics(frontier)
-                anew = {*added, *ground.rescoped(frontier), *ground.publish(frontier)}
-                lsn = str(frontier.lsn)
-                log.info("resuming at the frontier %s", lsn, extra={"lsn": lsn})
+                start = self._make_slot(ground, epoch, drop=drop)
+                tasks = table_tasks(ground, set(ground.topics), None, None)
+                return Beginning(Seed(epoch=epoch, lsn=start), tasks, start)
+            case Continue(record=first):
+                return self._continued(ground, first, status, written)
+            case Resume():
                 if record is not None:
                     self._around.report.frontier_found(record)
-                seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
-                if written.positions:
-                    # Values fetched before the crash may come from any moment up to now.
-                    seed.hold_until = ground.current_lsn()
-                if not anew:
-                    return seed
-                return take_snapshot(
-                    ground,
-                    producer,
-                    [ground.relations[table] for table in sorted(anew)],
-                    seed,
-                    self._around,
-                )
+                return self._resumed(ground, begin, backfill, status, written)
 
-    def _fresh(self, ground: Ground, producer: LogProducer, epoch: int) -> Seed | None:
-        return take_snapshot(
-            ground,
-            producer,
-            list(ground.relations.values()),
-            Seed(epoch=epoch, lsn=Lsn(0)),
-            self._around,
-            before_close=lambda seed, slot: self._keep(ground, producer, seed, slot),
+    def _continued(
+        self,
+        ground: Ground,
+        first: BackfillRecord,
+        status: SlotStatus | None,
+        written: Written,
+    ) -> Beginning:
+        """Go on with the first copy of the tables."""
+        assert status is not None  # noqa: S101 - decide continues only with a slot
+        check_slot(status)
+        refiltered = ground.publish(None, first)
+        start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
+        log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
+        seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
+        self._hold(ground, seed)
+        tasks = table_tasks(ground, set(ground.topics), None, first, refiltered)
+        return Beginning(seed, tasks, start)
+
+    def _resumed(
+        self,
+        ground: Ground,
+        begin: Resume,
+        backfill: BackfillRecord | None,
+        status: SlotStatus | None,
+        written: Written,
+    ) -> Beginning:
+        """Go on at the last frontier."""
+        assert status is not None  # noqa: S101 - decide resumes only with a slot
+        check_slot(status)
+        frontier = begin.frontier
+        ground.check_topics(frontier)
+        going = backfill if backfill and backfill.epoch == frontier.epoch else None
+        refiltered = ground.publish(frontier, going)
+        anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
+        log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
+        seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        self._hold(ground, seed)
+        tasks = table_tasks(ground, anew, frontier, going, refiltered)
+        return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+
+    @staticmethod
+    def _hold(ground: Ground, seed: Seed) -> None:
+        if seed.written:
+            # Values fetched before the crash may come from any moment up to now.
+            seed.hold_until = ground.current_lsn()
+
+    def _make_slot(self, ground: Ground, epoch: int, *, drop: bool) -> Lsn:
+        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
+        slot, reach = self._capture.slot, self._around.reach
+        ground.publish(None)
+        intent = BackfillRecord(
+            slot=slot,
+            epoch=epoch,
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
         )
-
-    def _keep(self, ground: Ground, producer: LogProducer, seed: Seed, slot: str) -> None:
-        """Write the first frontier, then make the snapshot's slot permanent.
-
-        In this order a crash leaves no slot that the log does not explain: without the permanent
-        slot the next start takes a fresh snapshot, with or without this frontier.
-        """
-        seed.lsn = seed.hold_until
-        cutter = self._cutter(ground, producer, seed)
-        seed.ts_us = time.time_ns() // 1000
-        cutter.cut(seed.lsn, since=seed.since, ts_us=seed.ts_us)
-        self._around.report.frontier_written(seed.lsn, seed.ts_us)
-        self._around.reach("snapshot frontier written")
-        keep_slot(ground.connection, slot, self._capture.slot)
-        self._around.reach("slot kept")
+        ground.frontiers.write_backfill(intent)
+        reach("slot intended")
+        if drop:
+            drop_slot(ground.connection, slot)
+        with create_slot(self._settings.postgres, slot) as made:
+            start = made.consistent_point
+        reach("slot made")
+        ground.frontiers.write_backfill(replace(intent, start_lsn=start))
+        return start
 
     def _cutter(self, ground: Ground, producer: LogProducer, seed: Seed) -> Cutter:
         base = Frontier(
@@ -158,6 +206,7 @@ class CaptureSession:
             tables={topic: table for table, topic in ground.topics.items()},
             topic_ids=ground.topic_ids,
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
+            whole=seed.whole,
         )
         return Cutter(
             base=base,
@@ -167,17 +216,23 @@ class CaptureSession:
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
         )
 
-    def _stream(self, ground: Ground, producer: LogProducer, seed: Seed, until: Lsn | None) -> None:
+    def _stream(
+        self, ground: Ground, producer: LogProducer, beginning: Beginning, until: Lsn | None
+    ) -> None:
+        seed = beginning.seed
         progress = Progress(seed.lsn)
         progress.hold_until(seed.hold_until)
-        settings = self._settings
-        with ReplicationStream(
-            settings.postgres,
-            slot=self._capture.slot,
-            publication=self._capture.publication,
-            start_lsn=seed.lsn,
-            status_interval=self._capture.status_interval_ms / 1000,
-        ) as stream:
+        settings, reach = self._settings, self._around.reach
+        with ExitStack() as stack:
+            stream = stack.enter_context(
+                ReplicationStream(
+                    settings.postgres,
+                    slot=self._capture.slot,
+                    publication=self._capture.publication,
+                    start_lsn=seed.lsn,
+                    status_interval=self._capture.status_interval_ms / 1000,
+                )
+            )
             waiting = _Waiting(stream.send_status, self._around.stop)
             producer.on_wait = ground.frontiers.on_wait = waiting
             writer = RecordWriter(
@@ -190,11 +245,25 @@ class CaptureSession:
                 fetch=lambda relation, key, names: fetch_columns(
                     ground.connection, relation, key, names
                 ),
-                dead_keys=lambda topic, since: ground.dead_keys(producer, topic, since),
+                dead_keys=partial(ground.dead_keys, producer, on_wait=waiting),
                 hold_until=progress.hold_until,
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
-            reach = self._around.reach
+            cutter = self._cutter(ground, producer, seed)
+            backfill = stack.enter_context(
+                Backfill(
+                    ground=ground,
+                    seed=seed,
+                    tasks=beginning.tasks,
+                    start_lsn=beginning.start_lsn,
+                    producer=producer,
+                    writer=writer,
+                    progress=progress,
+                    cutter=cutter,
+                    around=self._around,
+                    keep_alive=waiting,
+                )
+            )
             loop = StreamLoop(
                 stream=stream,
                 assembler=assembler,
@@ -217,11 +286,12 @@ class CaptureSession:
                 ),
                 producer=producer,
                 progress=progress,
-                cutter=self._cutter(ground, producer, seed),
+                cutter=cutter,
                 report=self._around.report,
                 interval_s=self._capture.frontier_interval_ms / 1000,
                 nudge=lambda: _nudge(ground.connection),
                 reach=reach,
+                backfill=backfill,
             )
             log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)

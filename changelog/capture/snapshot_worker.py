@@ -1,6 +1,7 @@
-"""A snapshot worker: chunks to copy on standard input, their row counts on standard output.
+"""A snapshot worker: segments and chunks on standard input, what became of them on its output.
 
 Ends with its parent: at the end of its input, and by the kernel's hand when the parent is killed.
+A worker left behind would go on writing rows of a snapshot that is no longer the one.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import pickle
 import signal
 import sys
 
-from changelog.capture.snapshot import copy_chunk
+from changelog.capture.snapshot import Copied, Copier, CopyJob, Segment, Servers
 from changelog.contract.errors import ChangelogError
 
 _PR_SET_PDEATHSIG = 1
+
+Request = Servers | Segment | CopyJob | None
+"""The servers come first; None ends a segment."""
+
+Reply = Copied | ChangelogError | None
 
 
 def main() -> None:
@@ -25,18 +31,34 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
             return
-    results = sys.stdout.buffer
+    copier: Copier | None = None
     while True:
         try:
-            context, job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
         except EOFError:
             return
+        if isinstance(request, Servers):
+            copier = Copier(request)
+            continue
+        assert copier is not None  # noqa: S101 - the servers come first
         try:
-            result: int | ChangelogError = copy_chunk(context, job)
+            reply = _answered(copier, request)
         except ChangelogError as error:
-            result = error
-        pickle.dump(result, results)
-        results.flush()
+            copier.end()
+            reply = error
+        pickle.dump(reply, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def _answered(copier: Copier, request: Segment | CopyJob | None) -> Reply:
+    match request:
+        case Segment():
+            copier.begin(request)
+        case CopyJob():
+            return copier.copy(request)
+        case None:
+            copier.end()
+    return None
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 
+from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
 from changelog.capture.messages import MessageWriter
@@ -20,6 +21,7 @@ from changelog.contract.lsn import Lsn
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.message import OWN_PREFIX
 from changelog.source.pgoutput import decode
 from changelog.source.stream import ReplicationStream
 
@@ -46,6 +48,7 @@ class StreamLoop:
         interval_s: float,
         nudge: Callable[[], None],
         reach: Callable[[str], None],
+        backfill: Backfill,
     ) -> None:
         """Join the parts of one life.
 
@@ -62,7 +65,9 @@ class StreamLoop:
             interval_s: least time between two frontiers.
             nudge: makes the server write a message into its WAL.
             reach: told the name of each point at which a crash is tested.
+            backfill: copies tables between segments of the stream.
         """
+        self._backfill = backfill
         self._stream = stream
         self._assembler = assembler
         self._writer = writer
@@ -96,8 +101,10 @@ class StreamLoop:
                 self._write(payloads[behind:])
             self._producer.poll()
             self._advance(idle=not payloads)
+            if self._progress.between_transactions:
+                self._backfill.step()
             if until is not None:
-                if self._progress.settle() >= until:
+                if self._progress.settle() >= until and not self._backfill.pending:
                     return
                 self._nudge_when_silent(heard=bool(payloads))
         self._cut()
@@ -128,6 +135,7 @@ class StreamLoop:
             self._progress.committed(taken.end_lsn)
         if taken.is_open:
             self._progress.began()
+        self._backfill.ran(taken.xids)
         self._report.records += taken.records
         self._report.rows.update(taken.changes)
         self._report.bytes.update(taken.sizes)
@@ -150,6 +158,7 @@ class StreamLoop:
             case Began():
                 self._began = event
                 self._progress.began()
+                self._backfill.began(event.xid)
             case Committed(end_lsn=end_lsn):
                 self._progress.committed(end_lsn)
                 self._report.transactions += 1
@@ -159,6 +168,9 @@ class StreamLoop:
                 self._emitted(event)
 
     def _emitted(self, message: Emitted) -> None:
+        if message.prefix == OWN_PREFIX:
+            self._backfill.heard(message, self._began.commit_lsn)
+            return
         written = self._messages.write(message, self._began)
         self._report.messages += written
         if written:
@@ -184,6 +196,7 @@ class StreamLoop:
         self._reach("frontier written")
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())
+        self._backfill.frontier_written()
         self._report.frontier_written(lsn, self._began.ts_us)
         self._reach("acknowledged")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from changelog.capture.shape import Batches, Rows, ShapeOf, batch_codec, row_codec, whole
+from changelog.capture.shape import Batches, Rows, Shape, ShapeOf, batch_codec, row_codec, whole
 from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.form import Output
@@ -97,6 +97,14 @@ class CapturedTables:
             UnavailableLogError: the registry does not answer.
         """
         return self._registered(relation if fresh else self._with_defaults(relation))
+
+    def copied(self, relation: Relation, *, fresh: bool) -> tuple[Shape, SchemaIds]:
+        """Give how the rows of a table are copied: columns that are not written are not read.
+
+        Arguments and errors as for `schema_ids`.
+        """
+        version = relation if fresh else self._with_defaults(relation)
+        return self.shape(version).only_needed(), self._registered(version)
 
     def _registered(self, relation: Relation) -> SchemaIds:
         topic = self.topic(relation)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from changelog.capture.fence import Recent
 from changelog.capture.shape import Rows
 from changelog.capture.tables import CapturedTables
 from changelog.contract.change import Change, RowChange, Tombstone, Truncate, Upsert, records_of
@@ -42,7 +43,14 @@ DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
 
 
 class RecordWriter:
-    """Writes the records of one epoch."""
+    """Writes the records of one epoch.
+
+    Attributes:
+        since: per topic the first position that is alive; no record before it is written.
+        recent: is told of the keys that are touched, as long as it wants to know.
+        settling: topics without keys that are about to be copied in a snapshot which has been
+            taken: what it sees is not written, since the copy brings it.
+    """
 
     def __init__(
         self,
@@ -81,6 +89,8 @@ class RecordWriter:
         self._fetch = fetch
         self._dead_keys = dead_keys
         self._hold_until = hold_until
+        self.recent = Recent()
+        self.settling: frozenset[str] = frozenset()
 
     def write(self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int) -> int:
         """Write the records of one change; gives how many were not on the log yet.
@@ -94,12 +104,16 @@ class RecordWriter:
         floor = self.since.get(topic)
         if floor is not None and position < floor:
             return 0
+        if topic in self.settling and self.recent.sees_current:
+            return 0
         if isinstance(change, Truncate):
             return self._truncate(change.relation, topic, position, ts_us)
         codec = self._tables.codec(change.relation)
         count = 0
         for record in records_of(change):
             key = codec.encode_key(record.key) if record.key else None
+            if self.recent.noting and key is not None:
+                self.recent.touch(topic, key)
             if not self._on_log(topic, key, position):
                 value = self._value(codec, record)
                 if value is not None or isinstance(record, Tombstone):

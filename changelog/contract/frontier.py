@@ -38,6 +38,9 @@ class Frontier:
         since: per topic the position before which its records are dead (a fresh snapshot,
             a truncated table); a topic without an entry has none.
         scopes: what of its table a topic holds; a topic without an entry holds the whole.
+        whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
+            state from before that can be had from the topic, though records are alive since
+            `since`.
     """
 
     slot: str
@@ -52,6 +55,7 @@ class Frontier:
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     since: Mapping[str, Position] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
+    whole: Mapping[str, Lsn] = field(default_factory=dict)
 
     def scope_of(self, topic: str) -> Scope:
         """Give what of its table a topic holds."""
@@ -77,6 +81,7 @@ class Frontier:
                 "ends": {topic: list(ends) for topic, ends in self.ends.items()},
                 "since": {topic: str(position) for topic, position in self.since.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
+                "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -106,6 +111,7 @@ class Frontier:
                 scopes={
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
                 },
+                whole={topic: Lsn.parse(lsn) for topic, lsn in raw.get("whole", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error

@@ -7,15 +7,17 @@ the keys are split in two halves by their hash; the second half waits for a pass
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.position import POSITION_BYTES, Position
+from changelog.sink.client import nothing
 from changelog.sink.scan import OffsetRange, headers_of, scan
 
 MAX_KEYS = 2_000_000
 """Keys held at once: about 200 bytes each beside the key itself."""
 
+_WAIT_EVERY = 10_000
 _ALIVE, _DEAD = b"1", b"0"
 
 
@@ -26,11 +28,12 @@ def dead_keys(
     ends: Sequence[int],
     *,
     max_keys: int = MAX_KEYS,
+    on_wait: Callable[[], None] = nothing,
 ) -> Iterator[tuple[int, bytes]]:
     """Give partition and key whose last record by position is before `since` and has a value.
 
     A partition is read whole before its first key is given, so the caller may write tombstones
-    to it meanwhile.
+    to it meanwhile. `on_wait` is called again and again: a topic may be long.
 
     Raises:
         CorruptRecordError: a record has not the headers of the log; names its place.
@@ -42,7 +45,10 @@ def dead_keys(
         while waiting:
             share, shares = waiting.pop()
             last: dict[bytes, bytes] = {}
-            for record in scan(kafka, [OffsetRange(topic, partition, 0, end)]):
+            records = scan(kafka, [OffsetRange(topic, partition, 0, end)])
+            for count, record in enumerate(records):
+                if not count % _WAIT_EVERY:
+                    on_wait()
                 key = record.key() or b""
                 if shares > 1 and zlib.crc32(key) % shares != share:
                     continue

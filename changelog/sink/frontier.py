@@ -1,4 +1,7 @@
-"""The frontier topic: written by capture alone, last record per slot wins."""
+"""The frontier topic: written by capture alone, last record per slot wins.
+
+Beside each slot's frontier stands, under a key of its own, how far its backfills are.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from changelog.contract.backfill import BackfillRecord, backfill_key
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
@@ -66,13 +70,33 @@ class FrontierLog:
     def last(self, slot: str) -> FrontierRecord | None:
         """Give the newest frontier of a slot; None when there is none, or it was removed.
 
-        Read backwards in growing windows: the newest one mostly stands near the end.
-
         Raises:
             CorruptRecordError: the newest record of the slot is not a frontier; names its place.
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
+        newest = self._newest(slot.encode("utf-8"))
+        return None if newest is None else self._decoded(newest, slot)
+
+    def backfill(self, slot: str) -> BackfillRecord | None:
+        """Give how far the backfills of a slot are; None when there are none.
+
+        Raises:
+            CorruptRecordError: the newest record is not that; names its place.
+            UnavailableLogError: the broker does not answer.
+            LogError: the topic has several partitions.
+        """
+        newest = self._newest(backfill_key(slot))
+        value = None if newest is None else newest.value()
+        if newest is None or value is None:
+            return None
+        try:
+            return BackfillRecord.from_json(value)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+
+    def _newest(self, key: bytes) -> Message | None:
+        """Read backwards in growing windows: the newest one mostly stands near the end."""
         found = self._ends([self._topic]).get(self._topic)
         if found is None:
             return None
@@ -81,7 +105,7 @@ class FrontierLog:
                 f'topic "{self._topic}" has {len(found.ends)} partitions, a frontier topic has one',
                 hint="delete the topic, or choose another --topic-prefix",
             )
-        key, end, window = slot.encode("utf-8"), found.ends[0], _WINDOW
+        end, window = found.ends[0], _WINDOW
         while end > 0:
             start = max(0, end - window)
             newest: Message | None = None
@@ -89,16 +113,18 @@ class FrontierLog:
                 if record.key() == key:
                     newest = record
             if newest is not None:
-                return self._decoded(newest, slot)
+                return newest
             end, window = start, window * _GROWTH
         return None
+
+    def _place(self, record: Message) -> str:
+        return f'topic "{self._topic}", partition 0, offset {record.offset()}'
 
     def _decoded(self, record: Message, slot: str) -> FrontierRecord | None:
         value = record.value()
         if value is None:
             return None
-        offset = record.offset() or 0
-        where = f'topic "{self._topic}", partition 0, offset {offset}'
+        offset, where = record.offset() or 0, self._place(record)
         try:
             frontier = Frontier.from_json(value)
         except CorruptRecordError as error:
@@ -116,12 +142,23 @@ class FrontierLog:
                 arrive behind a newer one. Whether it has arrived is not known.
             LogError: the broker refuses it.
         """
+        self._write(frontier.slot.encode("utf-8"), frontier.to_json())
+
+    def write_backfill(self, record: BackfillRecord) -> None:
+        """Append how far the backfills are and wait for the broker's acknowledgement.
+
+        Raises:
+            UnavailableLogError: as for `write`.
+            LogError: the broker refuses it.
+        """
+        self._write(backfill_key(record.slot), record.to_json())
+
+    def _write(self, key: bytes, text: str) -> None:
         if self._producer is None:
             self._producer = LogProducer(self._kafka, {"linger.ms": 0})
         self._producer.on_wait = self.on_wait
-        key = frontier.slot.encode("utf-8")
         try:
-            self._producer.produce(self._topic, key, frontier.to_json().encode("utf-8"), [])
+            self._producer.produce(self._topic, key, text.encode("utf-8"), [])
             self._producer.flush(WRITE_S)
         except BaseException:
             self.close()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from changelog.contract.backfill import BackfillRecord
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError
 from changelog.contract.frontier import Frontier
+from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
+
+MAX_SEQUENCE = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +31,66 @@ class Written:
     last_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A place up to which the content of a topic is known.
+
+    Attributes:
+        topic_id: Kafka's id of the topic that it was.
+        ends: per partition the end offset there.
+        position: all streamed records up to it lie before `ends`; None when nothing is known
+            beyond what the frontier says.
+    """
+
+    topic_id: str
+    ends: tuple[int, ...]
+    position: Position | None = None
+
+
+def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> dict[str, Known]:
+    """Give up to where topics are known, by the frontier and by the backfills that go on."""
+    found = {}
+    if frontier is not None:
+        found = {
+            topic: Known(frontier.topic_ids[topic], ends)
+            for topic, ends in frontier.ends.items()
+            if topic in frontier.topic_ids
+        }
+    newer = backfill is not None and (frontier is None or backfill.epoch >= frontier.epoch)
+    if backfill is not None and newer:
+        last = Position(backfill.epoch, Lsn(max(0, backfill.lsn - 1)), MAX_SEQUENCE)
+        for topic, table in backfill.tables.items():
+            is_new = frontier is None or backfill.epoch > frontier.epoch or topic not in found
+            if table.ends and is_new:
+                found[topic] = Known(table.topic_id, table.ends, last)
+    return found
+
+
 def last_positions(
     kafka: KafkaConnection,
     frontiers: FrontierLog,
     frontier: Frontier | None,
     topics: Sequence[str],
+    *,
     expiring: Collection[str] = (),
+    backfill: BackfillRecord | None = None,
 ) -> Written:
     """Read the headers of every record behind the frontier's ends, or of all without one.
 
     Records of the `expiring` topics may have been removed by the brokers' retention: what of
     them is left is read.
 
-    A topic that the frontier does not know, or knew under another id, is read from its start.
+    A topic that is not whole yet is read from where the progress of its backfill was written; one
+    that neither knows, or knew under another id, from its start.
 
     Raises:
         CorruptRecordError: a record has not the headers of the log; names its place.
         LogError: a topic ends before the frontier does: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
-    ranges = _behind(frontiers, frontier, topics)
+    known = known_places(frontier, backfill)
+    ranges, positions = _behind(frontiers, known, topics)
     ranges = left_of(kafka, ranges, expiring)
-    positions: dict[str, dict[int, Position]] = {}
     for record in scan(kafka, ranges):
         position = headers_of(record).position
         by_partition = positions.setdefault(record.topic() or "", {})
@@ -56,26 +98,30 @@ def last_positions(
         if partition not in by_partition or position > by_partition[partition]:
             by_partition[partition] = position
     epochs = [each.epoch for found in positions.values() for each in found.values()]
-    known = frontier.epoch if frontier is not None else 0
-    return Written(positions, max([known, *epochs]))
+    epochs += [each.epoch for each in (frontier, backfill) if each is not None]
+    return Written(positions, max(epochs, default=0))
 
 
 def _behind(
-    frontiers: FrontierLog, frontier: Frontier | None, topics: Sequence[str]
-) -> list[OffsetRange]:
+    frontiers: FrontierLog, known: Mapping[str, Known], topics: Sequence[str]
+) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:
     ranges = []
+    positions: dict[str, dict[int, Position]] = {}
     for topic, ends in frontiers.ends(topics).items():
-        known: Sequence[int] = ()
-        if frontier is not None and frontier.topic_ids.get(topic) == frontiers.topic_id(topic):
-            known = frontier.ends.get(topic, ())
-        starts = [*known, *[0] * (len(ends) - len(known))]
+        place = known.get(topic)
+        before: Sequence[int] = ()
+        if place is not None and place.topic_id == frontiers.topic_id(topic):
+            before = place.ends
+            if place.position is not None:
+                positions[topic] = dict.fromkeys(range(len(before)), place.position)
+        starts = [*before, *[0] * (len(ends) - len(before))]
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
             if end < start:
                 raise LogError(
                     f'topic "{topic}", partition {partition} ends at {end}, '
-                    f"the last frontier at {start}: the broker lost records",
+                    f"and ended at {start} before: the broker lost records",
                     hint="delete the topic and drop the slot with `changelog slot drop`; the "
                     "next start takes a fresh snapshot",
                 )
             ranges.append(OffsetRange(topic, partition, start, end))
-    return ranges
+    return ranges, positions

@@ -158,6 +158,12 @@ class Catalogue:
         with source_errors(self._connection, "cannot read the catalogue"):
             return self._read(None)
 
+    def table(self, oid: int) -> Table | None:
+        """Look a table up as it is now; None when it is gone, or no longer one of `tables`."""
+        with source_errors(self._connection, "cannot read the catalogue"):
+            found = self._read(oid)
+        return found[0] if found else None
+
     def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
         """Give the function by which an assembler finds the relations of these tables.
 

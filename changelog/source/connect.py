@@ -107,6 +107,8 @@ def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Conn
 def _session_options() -> list[str]:
     # A space inside a value would end it.
     values = {name: value.replace(" ", "\\ ") for name, value in SESSION_SETTINGS.items()}
+    # What we commit ourselves are marks in the WAL: a standby that is away must not stop us.
+    values["synchronous_commit"] = "local"
     return [f"-c {name}={value}" for name, value in values.items()]
 
 

@@ -37,8 +37,9 @@ class CopyTarget:
     are split or joined are put right all the same.
     """
 
-    def __init__(self, on_lines: OnLines, batch_rows: int) -> None:
+    def __init__(self, on_lines: OnLines, batch_rows: int, batch_bytes: int = BATCH_BYTES) -> None:
         self.rows = 0
+        self._batch_bytes = batch_bytes
         self._on_lines = on_lines
         self._batch_rows = batch_rows
         self._batch: list[bytes] = []
@@ -54,7 +55,7 @@ class CopyTarget:
         else:
             self._batch.append(received[:-1])
         self._bytes += size
-        if len(self._batch) >= self._batch_rows or self._bytes >= BATCH_BYTES:
+        if len(self._batch) >= self._batch_rows or self._bytes >= self._batch_bytes:
             self._hand_on()
         return size
 

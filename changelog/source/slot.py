@@ -116,12 +116,10 @@ class ExportedSnapshot:
         self.close()
 
 
-def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnapshot:
+def create_slot(dsn: str, slot: str) -> ExportedSnapshot:
     """Create a slot and export the snapshot of its consistent point.
 
     Make the publication first. Waits until the transactions that are open now have ended.
-    A temporary slot goes away when the snapshot is closed or this process dies; `keep_slot` makes
-    a permanent one of it before that.
 
     Raises:
         ConfigurationError: PostgreSQL does not allow the name.
@@ -133,32 +131,16 @@ def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnap
             hint="up to 63 lower-case letters, digits and underscores",
         )
     connection = connect_replication(dsn)
-    command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL pgoutput EXPORT_SNAPSHOT")
-    life = sql.SQL("TEMPORARY" if temporary else "")
+    command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT")
     try:
         cursor = connection.cursor()
-        cursor.execute(command.format(sql.Identifier(slot), life))
+        cursor.execute(command.format(sql.Identifier(slot)))
         row = cursor.fetchone()
     except psycopg2.Error as error:
         connection.close()
         raise slot_error(error, f'cannot create the slot "{slot}"') from error
     assert row is not None  # noqa: S101 - the command always gives one row
     return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
-
-
-def keep_slot(connection: Connection, temporary: str, slot: str) -> None:
-    """Copy a temporary slot to a permanent one at the same consistent point.
-
-    Raises:
-        SlotError: the permanent one exists already, or there are no free ones.
-    """
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_copy_logical_replication_slot(%s, %s, false)", (temporary, slot)
-            )
-    except psycopg2.Error as error:
-        raise slot_error(error, f'cannot create the slot "{slot}"') from error
 
 
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
@@ -201,16 +183,16 @@ def check_slot(status: SlotStatus) -> None:
             f'{what} belongs to the database "{status.database}"',
             hint="connect to that database, or use another slot name",
         )
+    if status.active:
+        raise SlotBusyError(
+            f"{what} is read by the server process {status.active_pid}",
+            hint="end the other capture, or give this one its own slot",
+        )
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
         raise SlotError(
             f"{what} is lost: PostgreSQL no longer has the WAL that it needs",
             hint="drop the slot; a new one needs a fresh snapshot. max_slot_wal_keep_size limits "
             "what is kept",
-        )
-    if status.active:
-        raise SlotBusyError(
-            f"{what} is read by the server process {status.active_pid}",
-            hint="end the other capture, or give this one its own slot",
         )
 
 

@@ -81,3 +81,12 @@ def current_lsn(connection: Connection) -> Lsn:
         cursor.execute("SELECT pg_current_wal_insert_lsn()")
         (text,) = cursor.fetchone() or ("",)
     return Lsn.parse(text)
+
+
+def current_snapshot(connection: Connection) -> str:
+    """Give what a snapshot taken now sees, as `pg_current_snapshot()` says it."""
+    what = "cannot take a snapshot"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_snapshot()::text")
+        (text,) = cursor.fetchone() or ("",)
+    return str(text)

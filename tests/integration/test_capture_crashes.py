@@ -1,59 +1,17 @@
 """kill -9 of capture at named points, each with a twin that seeds the defect and must be seen."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CrashingCapture
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
-KILLED = -9
 ROWS = 3000
-TIMEOUT_S = 120
-
-
-class Capture(CaptureCommand):
-    """A capture that can be killed at a named point and given a defect."""
-
-    def attempt(self, *, kill="", defect="", until="now"):
-        """Run the crashing capture to its end; gives exit code and standard error."""
-        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
-        command += ["--until", until]
-        command += ["--kill", kill] if kill else []
-        command += ["--defect", defect] if defect else []
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
-        )
-        return done.returncode, done.stderr
-
-    def crash(self, kill, *, defect=""):
-        code, said = self.attempt(kill=kill, defect=defect)
-        assert code == KILLED, f"capture was not killed at {kill}: {code}\n{said}"
-
-    def finish(self, *, defect=""):
-        code, said = self.attempt(defect=defect)
-        assert code == 0, said
-
-    def log(self, table="notes"):
-        return self.reader.read(self.frontier(), f"{self.prefix}.{table}")
-
-    def check(self):
-        """The fold of the log equals the table, and no streamed position went back."""
-        log = self.log()
-        rows = {(number,): text for number, text in self.query("SELECT id, text FROM notes")}
-        assert {key: value["text"] for key, value in log.rows.items()} == rows
-        assert log.regressions == []
-
-    def sees_defect(self):
-        with pytest.raises(AssertionError):
-            self.check()
 
 
 @pytest.fixture
 def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
     made.sql(
         "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
         f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
@@ -78,7 +36,18 @@ def test_snapshot_and_stream_give_the_table(capture):
     capture.check()
 
 
-@pytest.mark.parametrize("point", ["snapshot begun", "snapshot chunk copied", "snapshot copied"])
+POINTS = (
+    "slot intended",
+    "slot made",
+    "fence taken",
+    "chunk copied",
+    "segment written",
+    "progress written",
+    "table whole",
+)
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_a_kill_in_the_snapshot_leaves_no_deleted_row(capture, point):
     capture.crash(f"{point}:1")
     capture.sql("DELETE FROM notes WHERE id <= 10")
@@ -87,19 +56,19 @@ def test_a_kill_in_the_snapshot_leaves_no_deleted_row(capture, point):
     live = {key for key, _ in capture.log().rows.items()}
     dead = {tuple(k.values()) for _, _, k, v, _ in capture.log().records if v is None}
     assert not live & dead
-    if point != "snapshot begun":
+    if POINTS.index(point) >= POINTS.index("chunk copied"):
         # Readers that do not know `since` find tombstones.
         assert {(number,) for number in range(1, 11)} <= dead
 
 
 def test_twin_a_snapshot_that_forgets_since_revives_deleted_rows(capture):
-    capture.crash("snapshot copied:1")
+    capture.crash("segment written")
     capture.sql("DELETE FROM notes WHERE id <= 10")
     capture.finish(defect="forget_since")
     capture.sees_defect()
 
 
-@pytest.mark.parametrize("point", ["snapshot frontier written", "slot kept"])
+@pytest.mark.parametrize("point", ["frontier written", "acknowledged"])
 def test_a_kill_between_snapshot_and_stream_is_healed(capture, point):
     capture.crash(point)
     capture.sql(*CHANGES)

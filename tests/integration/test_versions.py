@@ -8,8 +8,9 @@ import pytest
 
 from changelog.stack.ports import pick
 from changelog.stack.postgres import PostgresServer
-from tests.integration.test_capture_crashes import CHANGES, Capture
+from tests.integration.test_capture_crashes import CHANGES
 from tests.integration.test_every_type import EVERYTHING, ROWS
+from tests.support.capture_command import CrashingCapture
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -26,7 +27,7 @@ def server(request, tmp_path_factory):
 @pytest.fixture
 def capture(server, kafka, registry, prefix, tmp_path):
     server.create_database(prefix)
-    made = Capture(
+    made = CrashingCapture(
         dsn=server.database_dsn(prefix),
         kafka=kafka,
         registry=registry,

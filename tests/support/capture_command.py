@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psycopg2
+import pytest
 
 from changelog.contract.errors import UnavailableLogError
 from changelog.contract.topic import frontier_topic
@@ -147,3 +148,62 @@ class CaptureCommand:
         if self.running is not None:
             self.running.kill()
             self.running.communicate()
+
+
+KILLED = -9
+TIMEOUT_S = 120
+
+
+class CrashingCapture(CaptureCommand):
+    """A capture that can be killed at a named point and given a defect."""
+
+    def _words(self, *, kill="", defect="", until="", at="", small=False):
+        command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
+        given = {"--until": until, "--kill": kill, "--defect": defect, "--at": at}
+        command += [word for name, text in given.items() if text for word in (name, text)]
+        return [*command, *(["--small"] if small else [])]
+
+    def attempt(self, *, until="now", **named):
+        """Run the crashing capture to its end; gives exit code and standard error."""
+        done = subprocess.run(
+            self._words(until=until, **named),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        return done.returncode, done.stderr
+
+    def begin(self, **named):
+        """Start the crashing capture in the background."""
+        with (self.folder / "capture.log").open("wb") as log:
+            self.running = subprocess.Popen(self._words(**named), stdout=log, stderr=log)
+
+    def crash(self, kill, **named):
+        code, said = self.attempt(kill=kill, **named)
+        assert code == KILLED, f"capture was not killed at {kill}: {code}\n{said}"
+
+    def finish(self, **named):
+        code, said = self.attempt(**named)
+        assert code == 0, said
+        return said
+
+    def log(self, table="notes"):
+        return self.reader.read(self.frontier(), f"{self.prefix}.{table}")
+
+    def differences(self, table="notes"):
+        """Give the keys of rows that differ between the fold of the log and the table."""
+        rows = {(key,): text for key, text in self.query(f"SELECT id, text FROM {table}")}
+        folded = {key: value["text"] for key, value in self.log(table).rows.items()}
+        return sorted(key for (key, _) in set(rows.items()) ^ set(folded.items()))
+
+    def check(self, table="notes"):
+        """The fold of the log equals the table, and no streamed position went back."""
+        log = self.log(table)
+        rows = {(key,): text for key, text in self.query(f"SELECT id, text FROM {table}")}
+        assert {key: value["text"] for key, value in log.rows.items()} == rows
+        assert log.regressions == []
+
+    def sees_defect(self, table="notes"):
+        with pytest.raises(AssertionError):
+            self.check(table)

@@ -1,7 +1,7 @@
 """Runs capture and ends it by SIGKILL at a named point; seeds a defect when asked to.
 
 Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--defect NAME]
-       [--until now|LSN]
+       [--until now|LSN] [--at POINT:SQL] [--small]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import bulk, cut, messages, seed, session, writer
+from changelog.capture import backfill, bulk, cut, fence, messages, session, task, writer
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
@@ -46,7 +46,7 @@ def forget_since():
         return original(self, lsn, since={}, ts_us=ts_us)
 
     cut.Cutter.cut = without_since
-    seed.bury = lambda *_, **__: 0
+    backfill.bury = lambda *_, **__: 0
 
 
 def deliver_each():
@@ -126,12 +126,55 @@ def forget_constants():
     Catalogue.older_values = lambda *_: {}
 
 
+def forget_touched():
+    """Copy the rows that were changed while the fence was taken, as they were before."""
+    fence.Recent.touched = lambda _: {}
+
+
+def forget_hidden():
+    """Take a fence although streamed transactions are not visible yet."""
+    original = fence.Recent.look
+
+    def look(self, snapshot):
+        original(self, snapshot)
+        return []
+
+    fence.Recent.look = look
+
+
+def forget_filenode():
+    """Copy on although the table was rewritten."""
+    backfill.Backfill._unmoved = lambda _, tasks: tasks
+
+
+def forget_writers():
+    """Do not look for transactions that wrote to a table before the stream began."""
+    backfill.Backfill._writers = lambda *_: set()
+
+
+def progress_before_copy():
+    """Note chunks as done that the broker does not have."""
+
+    def copy(self, segment, jobs, *, on_copied, **named):
+        for job in jobs:
+            on_copied(job, backfill.Copied(1, 1))
+        return True
+
+    backfill.Crew.copy = copy
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
     with closing(connect(settings.postgres)) as connection:
         status = inspect_slot(connection, settings.slot)
         return (status.confirmed_flush_lsn if status else None) or 0
+
+
+def execute(dsn, statement):
+    """Run a statement in a transaction of its own."""
+    with closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 DEFECTS = {
@@ -147,6 +190,11 @@ DEFECTS = {
         place_with_the_last_commit,
         forget_to_skip_messages,
         forget_constants,
+        forget_touched,
+        forget_hidden,
+        forget_filenode,
+        forget_writers,
+        progress_before_copy,
     )
 }
 
@@ -158,15 +206,23 @@ def main():
     parser.add_argument("--kill", default="")
     parser.add_argument("--defect", choices=sorted(DEFECTS))
     parser.add_argument("--until", default=None)
+    parser.add_argument("--at", default="", help="POINT:SQL, run there the first time")
+    parser.add_argument("--small", action="store_true", help="small chunks, short segments")
     arguments = parser.parse_args()
     set_up_logging()
     if arguments.defect:
         DEFECTS[arguments.defect]()
+    if arguments.small:
+        task.DEFAULT_BLOCKS = 1
+        backfill.SEGMENT_S = backfill.FIRST_SEGMENT_S = 0.01
+    place, _, statement = arguments.at.partition(":")
     point, times, after = [*arguments.kill.split(":"), "", ""][:3]
     seen: Counter[str] = Counter()
 
     def reach(name):
         seen[name] += 1
+        if name == place and seen[name] == 1:
+            execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)
         if due and (not after or seen[after]):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -216,6 +216,13 @@ class _Cut:
     frontier: Frontier
 
 
+def _is_in_between(frontier: Frontier, topic: str, lsn: Lsn) -> bool:
+    """Tell whether the frontier has records of a topic only from after `lsn`, or not at all."""
+    since = frontier.since.get(topic)
+    truncated = since is not None and since.epoch == frontier.epoch and since.commit_lsn >= lsn
+    return not topic or truncated or frontier.whole.get(topic, Lsn(0)) >= lsn
+
+
 def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     request, database, snapshot, frontier = cut.request, cut.database, cut.snapshot, cut.frontier
     started = time.monotonic()
@@ -226,8 +233,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     where = row_filter(snapshot, request.publication, table) if scope.rows else ""
     if scope.rows and not where:
         return _not_verified(table, "the publication does not filter its rows any more")
-    since = frontier.since.get(topic)
-    if since is not None and since.epoch == frontier.epoch and since.commit_lsn >= snapshot.lsn:
+    if _is_in_between(frontier, topic, snapshot.lsn):
         return _not_verified(table, "truncated or snapshotted anew in this moment: verify it again")
     folded = cut.log.fold(table, before=snapshot.lsn)
     if folded.decoder is None or folded.schema is None:

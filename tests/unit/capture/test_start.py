@@ -1,8 +1,11 @@
 """How capture begins."""
 
+from dataclasses import replace
+
 import pytest
 
-from changelog.capture.start import Fresh, Resume, SlotFacts, decide
+from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
@@ -25,6 +28,7 @@ def decided(**changes):
     facts = {
         "slot_name": "changelog",
         "frontier": FRONTIER,
+        "backfill": None,
         "slot": SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=False),
         "system_id": "71",
         "timeline": 1,
@@ -46,6 +50,39 @@ def test_records_of_a_snapshot_that_was_cut_off_raise_the_epoch():
 def test_a_slot_without_a_frontier_is_refused_since_it_may_be_somebody_elses():
     with pytest.raises(SlotError, match="no frontier"):
         decided(frontier=None)
+
+
+FIRST = BackfillRecord(slot="changelog", epoch=4, system_id="71", timeline=1, start_lsn=Lsn(1000))
+
+
+@pytest.mark.parametrize("frontier", [None, FRONTIER])
+def test_a_first_snapshot_that_was_cut_off_goes_on(frontier):
+    assert decided(frontier=frontier, backfill=FIRST) == Continue(FIRST)
+
+
+def test_a_slot_that_was_made_just_before_the_crash_is_ours():
+    intent = replace(FIRST, start_lsn=Lsn(0))
+    assert decided(frontier=None, backfill=intent) == Continue(intent)
+
+
+def test_a_slot_that_was_only_intended_is_made_under_a_further_epoch():
+    assert decided(frontier=None, backfill=FIRST, slot=None).epoch == 5
+
+
+def test_progress_of_an_epoch_with_a_frontier_does_not_decide():
+    assert decided(backfill=replace(FIRST, epoch=3)) == Resume(FRONTIER, ())
+
+
+def test_a_slot_that_moved_during_the_first_snapshot_is_refused():
+    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), lost=False)
+    with pytest.raises(SlotError, match="where its log began"):
+        decided(frontier=None, backfill=FIRST, slot=ahead)
+
+
+def test_a_slot_that_is_lost_during_the_first_snapshot_starts_over():
+    lost = decided(backfill=FIRST, slot=SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=True))
+    assert isinstance(lost, Fresh)
+    assert (lost.epoch, lost.drop_slot) == (5, True)
 
 
 def test_slot_and_frontier_that_agree_resume():

@@ -1,0 +1,620 @@
+"""Backfills: rows of whole tables on the log, segment by segment, while the stream goes on.
+
+One mechanism for the first start, for tables that are added or captured in another way, for a
+slot that was lost, and for `changelog resnapshot`. It works in segments:
+
+1. `_open`: from here on the keys that transactions touch are noted (`fence.py`).
+2. `_take_fence`: a snapshot S, and after it a mark in the WAL. When S does not see a transaction
+   that was streamed before (1), S is let go and another one is taken later.
+3. The stream brings the mark: `_copy_segment`. Now the stream waits, and workers copy chunks in S
+   to the log, at the mark's position, without the keys that were touched by what S does not see.
+4. The chunks that the broker has are written down beside the frontiers, and the stream goes on.
+
+A table is whole when all its chunks are on the log. Then keys that live only before `since`, the
+position of its first fence, get tombstones, and the next frontier speaks of the table.
+
+Chunks are read in different snapshots. A row that moves from one to another is an update, and in
+the stream; but a rewrite of the table moves rows without a word. So the tables of a segment are
+locked, and are copied only if their files and columns are the planned ones: else they start over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from changelog.batch.fields import Places
+from changelog.capture.bar import RowBar
+from changelog.capture.crew import Crew
+from changelog.capture.cut import Cutter
+from changelog.capture.fence import XidSnapshot
+from changelog.capture.ground import Ground
+from changelog.capture.report import SnapshotProgress
+from changelog.capture.seed import Seed, Surroundings
+from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
+from changelog.capture.task import TableTask
+from changelog.capture.writer import RecordWriter, bury
+from changelog.contract.backfill import BackfillRecord
+from changelog.contract.errors import UncapturableTableError
+from changelog.contract.headers import Op
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import TableName
+from changelog.contract.scope import WHOLE
+from changelog.progress import Progress
+from changelog.sink.producer import LogProducer
+from changelog.source.assemble import Emitted
+from changelog.source.catalogue import check_capturable
+from changelog.source.connect import connect
+from changelog.source.message import OWN_PREFIX, emit, emit_mark
+from changelog.source.snapshot import (
+    SnapshotHolder,
+    TablePlan,
+    TablesBusyError,
+    estimated_rows,
+    plan_tables,
+    writers_of,
+)
+from changelog.source.system import current_snapshot
+
+log = logging.getLogger("changelog.capture")
+
+FENCE, RESNAPSHOT = b"fence ", b"resnapshot "
+
+SEGMENT_S = 5.0
+"""How long the stream waits for a segment while readers rely on frontiers."""
+
+FIRST_SEGMENT_S = 30.0
+"""The same before the first frontier, when nobody does."""
+
+MOST_TABLES = 500
+"""Tables of one segment: each takes a lock in each session."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_SAY_AFTER_S = 10.0
+
+NEVER = Lsn((1 << 64) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """A snapshot and the mark behind it."""
+
+    name: str
+    mark: bytes
+    end: Lsn
+    ts_us: int
+
+
+class Backfill:
+    """The backfills of one life; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        ground: Ground,
+        seed: Seed,
+        tasks: Sequence[TableTask],
+        start_lsn: Lsn,
+        producer: LogProducer,
+        writer: RecordWriter,
+        progress: Progress,
+        cutter: Cutter,
+        around: Surroundings,
+        keep_alive: Callable[[], None],
+    ) -> None:
+        """Go on with what is to be done; call when the stream has begun.
+
+        Args:
+            ground: servers and tables.
+            seed: where the life began.
+            tasks: the tables to be copied.
+            start_lsn: where the slot began; only told to other lives.
+            producer: writes the stream's records.
+            writer: knows `since` of each topic and notes keys.
+            progress: how far the stream is.
+            cutter: is told what is whole.
+            around: report, bar, stop, crash points.
+            keep_alive: called again and again while the stream has to wait.
+        """
+        self._ground = ground
+        self._epoch = seed.epoch
+        self._start_lsn = start_lsn
+        self._tasks = {task.topic: task for task in tasks}
+        self._producer = producer
+        self._writer = writer
+        self._recent = writer.recent
+        self._progress = progress
+        self._cutter = cutter
+        self._around = around
+        self._keep_alive = keep_alive
+        self._is_first = not seed.has_frontier
+        self._lsn = Lsn(0)
+        self._crew: Crew | None = None
+        self._holder: SnapshotHolder | None = None
+        self._bar: RowBar | None = None
+        self._fence: _Fence | None = None
+        self._dropped: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._next_try = 0.0
+        self._wait_s = _FIRST_WAIT_S
+        self._waiting_since: float | None = None
+        self._marks = secrets.token_hex(8)
+        # Who ran when this life began may have committed before: the stream will not tell.
+        before = current_snapshot(ground.connection)
+        self._before = XidSnapshot.parse(before).xip
+        # And what is in the WAL now comes first: no snapshot is held while the stream catches up.
+        self._not_before = ground.current_lsn()
+        for task in tasks:
+            self._mute(task)
+        self._tell_cutter()
+        self._show()
+        if tasks:
+            self._hire()
+            emit(ground.connection, OWN_PREFIX, b"", transactional=True)
+
+    def __enter__(self) -> Self:
+        """Give itself; leaving lets go of workers, snapshot and bar."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go."""
+        self._recent.close()
+        if self._crew is not None:
+            self._crew.dismiss()
+        if self._holder is not None:
+            self._holder.close()
+        self._hide(error)
+
+    def _mute(self, task: TableTask) -> None:
+        """Write no change of a table that no frontier speaks of before its first fence."""
+        if task.is_new:
+            floor = task.since or Position(self._epoch, NEVER, 0)
+            self._writer.since[task.topic] = floor
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether a table is not whole yet, or no frontier says so."""
+        return bool(self._tasks)
+
+    # --- what the stream tells ------------------------------------------------------------
+
+    def began(self, xid: int) -> None:
+        """Note that a transaction is being streamed."""
+        self._recent.began(xid)
+        if self._recent.many:
+            self._forget()
+
+    def ran(self, xids: Places) -> None:
+        """Note that transactions were streamed at once."""
+        self._recent.ran(xids)
+        if self._recent.many:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._recent.forget(XidSnapshot.parse(current_snapshot(self._ground.connection)))
+
+    def heard(self, message: Emitted, commit_lsn: Lsn) -> None:
+        """Take a message of ours out of the stream.
+
+        Args:
+            message: the message.
+            commit_lsn: of its transaction, when it has one.
+        """
+        if message.content.startswith(RESNAPSHOT):
+            self._asked(message.content[len(RESNAPSHOT) :], commit_lsn)
+        elif self._fence is not None and message.content == self._fence.mark:
+            fence, self._fence = self._fence, None
+            try:
+                self._copy_segment(fence)
+            finally:
+                self._recent.close()
+            self._progress.idle_until(fence.end)
+
+    def _asked(self, content: bytes, commit_lsn: Lsn) -> None:
+        """Take the request of `changelog resnapshot`."""
+        try:
+            asked = json.loads(content)
+            slot, tables = asked["slot"], [TableName(*name) for name in asked["tables"]]
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("a request to copy tables cannot be read: %r", error)
+            return
+        if slot == self._ground.settings.slot:
+            for table in tables:
+                self.request(table, "it was asked for", commit_lsn)
+
+    def request(self, table: TableName, reason: str, lsn: Lsn, *, set_aside: bool = False) -> None:
+        """Say that a table needs a backfill.
+
+        The table is copied under a new `since`, which is past `lsn`; a copy that began after
+        `lsn` counts, so the same request may come again. It is on the log when this returns, so
+        what made it necessary may be acknowledged.
+
+        Args:
+            table: one that is captured; another one is named in the log and left alone.
+            reason: what is told about it: `reason` completes "copying the table, since ...".
+            lsn: what the copy has to be newer than: of the commit that made it necessary.
+            set_aside: the log cannot go on with the table as it is. None of its changes are
+                written until the copy begins, and no frontier speaks of it until it is whole.
+        """
+        topic = self._ground.topics.get(table)
+        if topic is None:
+            log.warning('table "%s" is not captured, and so not copied', table)
+            return
+        place = Position(self._epoch, lsn, 0)
+        task = self._tasks.get(topic)
+        begun = task.since if task is not None else self._writer.since.get(topic)
+        if begun is not None and begun > place and begun.commit_lsn < NEVER:
+            return
+        if task is not None and task.since is None:
+            return
+        log.info('copying the table "%s", since %s', table, reason, extra={"table": str(table)})
+        if task is not None:
+            task.restart()
+        else:
+            task = self._tasks[topic] = TableTask(
+                relation=self._ground.relations[table],
+                topic=topic,
+                reason=reason,
+                scope=self._ground.scopes.get(table, WHOLE),
+                is_new=topic in self._cutter.absent or not self._ground.relations[table].key,
+                stale=True,
+                topic_id=self._ground.topic_ids[topic],
+            )
+        task.is_new |= set_aside
+        self._mute(task)
+        self._tell_cutter()
+        self._write_progress()
+        self._hide(None)
+        self._show()
+
+    def frontier_written(self) -> None:
+        """Note that a frontier stands on the log, which speaks of all tables that are whole."""
+        self._is_first = False
+        whole = [topic for topic, task in self._tasks.items() if task.is_whole]
+        if not whole:
+            return
+        for topic in whole:
+            del self._tasks[topic]
+        self._write_progress()
+        if not self._tasks:
+            self._hide(None)
+            if self._crew is not None:
+                self._crew.dismiss()
+                self._crew = None
+
+    # --- fences ---------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Go on, between two transactions of the stream."""
+        if not self._tasks or self._progress.reached < self._not_before:
+            return
+        if self._fence is not None:
+            if self._recent.crowded:
+                self._give_up("too many rows change at once")
+            return
+        self._finish_resumed()
+        if all(task.is_whole for task in self._tasks.values()):
+            return
+        if time.monotonic() < self._next_try:
+            return
+        if self._recent.noting and self._recent.crowded:
+            self._recent.close()
+        if not self._recent.noting:
+            self._open()
+        self._take_fence()
+
+    def _finish_resumed(self) -> None:
+        """Finish what an earlier life had copied."""
+        done = [
+            task
+            for task in self._tasks.values()
+            if task.plan is not None and not task.is_whole and not task.left()
+        ]
+        for task in done:
+            self._finish(task)
+
+    def _open(self) -> None:
+        """Want a fence: note keys, and let the tables begin that have not."""
+        self._recent.open()
+        # Whatever the fence, the keys that it leaves out have records from here on.
+        since = Position(self._epoch, self._progress.reached, 0)
+        joining = [task for task in self._tasks.values() if task.since is None]
+        for task in joining:
+            self._refresh(task)
+        joining = [task for task in joining if task.topic in self._tasks]
+        plans = plan_tables(self._ground.connection, [task.relation for task in joining])
+        for task in joining:
+            # A table that is dropped in this moment has no file, and so will start over.
+            task.begin(plans.get(task.relation.oid, TablePlan((), "")), since)
+            if task.is_keyed:
+                self._mute(task)
+
+    def _refresh(self, task: TableTask) -> None:
+        """Look at the table anew: it may have other columns, or be gone."""
+        name = task.relation.name
+        table = self._ground.catalogue.table(task.relation.oid)
+        if table is None:
+            log.warning('table "%s" was dropped: it is not copied', name)
+            del self._tasks[task.topic]
+            if task.is_new:
+                self._dropped.add(task.topic)
+            self._tell_cutter()
+            return
+        if table.name != name:
+            raise UncapturableTableError(
+                f'table "{name}" is called "{table.name}" now',
+                hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
+            )
+        check_capturable([table])
+        task.relation = self._ground.relations[name] = table.relation
+        if task.is_new:
+            self._ground.tables.schema_ids(task.relation, fresh=True)
+
+    def _take_fence(self) -> None:
+        if not self._tasks:
+            self._recent.close()
+            return
+        if self._holder is None:
+            dsn = self._ground.settings.postgres
+            self._holder = SnapshotHolder(connect(dsn, application_name="changelog snapshot"))
+        name, text = self._holder.take()
+        snapshot = XidSnapshot.parse(text)
+        unkeyed = [t for t in self._tasks.values() if not t.is_keyed and not t.is_whole]
+        hidden = self._recent.look(snapshot, everything=bool(unkeyed))
+        hidden += self._writers(snapshot)
+        if hidden:
+            self._holder.release()
+            self._wait(f"transactions are not visible yet: {_listed(hidden)}")
+            return
+        for task in unkeyed:
+            # Up to here nothing was written; from here on, what this snapshot does not see.
+            task.since = Position(self._epoch, self._progress.reached, 0)
+            self._mute(task)
+        self._writer.settling = frozenset(task.topic for task in unkeyed)
+        self._around.reach("snapshot taken")
+        mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
+        end = emit_mark(self._ground.connection, OWN_PREFIX, mark)
+        self._fence = _Fence(name, mark, end, time.time_ns() // 1000)
+        self._around.reach("fence taken")
+
+    def _writers(self, snapshot: XidSnapshot) -> set[int]:
+        """Give who may have changed the tables before the stream began, unseen by a snapshot."""
+        tasks = [task for task in self._tasks.values() if not task.is_whole]
+        new = [task.relation for task in tasks if task.writers is None]
+        self._before &= snapshot.xip
+        if new:
+            found = writers_of(self._ground.connection, new) if self._before else frozenset()
+            ran = frozenset(xid for xid in self._before if xid % (1 << 32) in found)
+            for task in tasks:
+                if task.writers is None:
+                    task.writers = ran
+        hidden: set[int] = set()
+        for task in tasks:
+            task.writers = (task.writers or frozenset()) & snapshot.xip
+            hidden |= task.writers
+        return hidden
+
+    def _wait(self, why: str) -> None:
+        """Try again later, and say so once when it lasts."""
+        now = time.monotonic()
+        self._next_try = now + self._wait_s
+        self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif 0 < self._waiting_since < now - _SAY_AFTER_S:
+            self._waiting_since = float("inf")
+            log.warning("the copying of tables waits: %s", why)
+
+    def _give_up(self, why: str) -> None:
+        log.debug("a fence is given up: %s", why)
+        self._fence = None
+        self._restart_unkeyed()
+        self._recent.close()
+        if self._holder is not None:
+            self._holder.release()
+        self._wait(why)
+
+    def _restart_unkeyed(self) -> None:
+        """Begin anew with tables without a key that were not copied at once."""
+        self._writer.settling = frozenset()
+        for task in self._tasks.values():
+            if not task.is_keyed and not task.is_whole:
+                task.restart()
+                self._mute(task)
+
+    # --- segments -------------------------------------------------------------------------
+
+    def _copy_segment(self, fence: _Fence) -> None:
+        """Copy chunks in the fence's snapshot, while the stream waits."""
+        assert self._holder is not None  # noqa: S101 - it holds the fence
+        touched = self._recent.touched()
+        if self._recent.crowded:
+            self._give_up("too many rows change at once")
+            return
+        # Records of two producers: those of the stream have to lie before those of the copy.
+        self._producer.flush()
+        tasks = self._unmoved(self._chosen())
+        try:
+            self._holder.lock([task.relation for task in tasks])
+        except TablesBusyError as error:
+            self._give_up(str(error))
+            return
+        tasks = self._unmoved(tasks)
+        if not tasks:
+            self._holder.release()
+            self._restart_unkeyed()
+            return
+        self._waiting_since, self._wait_s = None, _FIRST_WAIT_S
+        segment = Segment(
+            number=next(self._numbers),
+            snapshot_name=fence.name,
+            relations=tuple(task.relation for task in tasks),
+            epoch=self._epoch,
+            # The last byte of the mark: no commit record begins there.
+            high=Lsn(fence.end - 1),
+            ts_us=fence.ts_us,
+            touched=touched,
+        )
+        finished = self._copy(segment, tasks)
+        self._holder.release()
+        self._around.reach("segment written")
+        self._lsn = fence.end
+        self._note_ends()
+        self._write_progress()
+        for task in tasks:
+            if finished and not task.left():
+                self._finish(task)
+        self._restart_unkeyed()
+
+    def _chosen(self) -> list[TableTask]:
+        """Give the next tables."""
+        waiting = [task for task in self._tasks.values() if not task.is_whole and task.since]
+        waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
+        return waiting[:MOST_TABLES]
+
+    def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
+        """Give the tables that are as they were planned; the others start over."""
+        plans = plan_tables(self._ground.connection, [task.relation for task in tasks])
+        same = []
+        for task in tasks:
+            plan = plans.get(task.relation.oid)
+            if plan is not None and task.plan is not None and task.plan.is_same(plan):
+                same.append(task)
+                continue
+            what = {"table": str(task.relation.name)}
+            log.info('table "%s" was changed: it is copied anew', task.relation.name, extra=what)
+            task.restart()
+        return same
+
+    def _copy(self, segment: Segment, tasks: list[TableTask]) -> bool:
+        """Let the workers copy; False when stopped."""
+        crew = self._hire()
+
+        def note(job: CopyJob, copied: Copied) -> None:
+            task = self._tasks[job.topic]
+            task.done.add(job.number)
+            task.rows += copied.rows
+            task.high = segment.high
+            self._around.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
+            if self._bar is not None:
+                self._bar.add(copied.rows)
+            self._around.reach("chunk copied")
+
+        whole = crew.copy(
+            segment,
+            self._jobs(tasks),
+            on_copied=note,
+            seconds=self._seconds(tasks),
+            stop=self._around.stop,
+            on_wait=self._keep_alive,
+        )
+        if whole:
+            crew.rest()
+        return whole
+
+    def _seconds(self, tasks: list[TableTask]) -> float:
+        if not all(task.is_keyed for task in tasks):
+            return math.inf
+        return FIRST_SEGMENT_S if self._is_first else SEGMENT_S
+
+    def _hire(self) -> Crew:
+        if self._crew is None:
+            settings = self._ground.settings
+            servers = Servers(settings.postgres, settings.kafka, settings.capture.producer)
+            self._crew = Crew(servers, settings.capture.snapshot_workers)
+        return self._crew
+
+    def _jobs(self, tasks: list[TableTask]) -> Iterator[CopyJob]:
+        for task in tasks:
+            shape, ids = self._ground.tables.copied(task.relation, fresh=task.is_new)
+            where = self._ground.filters.get(task.relation.name, "")
+            for number, chunk in task.left():
+                places = self._ground.partitions[task.topic]
+                yield CopyJob(shape, chunk, number, task.topic, ids, where, places)
+
+    def _note_ends(self) -> None:
+        """Look where the topics end that no frontier speaks of; the stream's records are there."""
+        tasks = [task for task in self._tasks.values() if task.is_new and task.since]
+        ends = self._ground.frontiers.ends([task.topic for task in tasks])
+        for task in tasks:
+            task.ends = ends[task.topic]
+
+    def _write_progress(self) -> None:
+        self._ground.frontiers.write_backfill(self._record())
+        self._around.reach("progress written")
+
+    def _record(self) -> BackfillRecord:
+        system = self._ground.system
+        return BackfillRecord(
+            slot=self._ground.settings.slot,
+            epoch=self._epoch,
+            system_id=system.system_id,
+            timeline=system.timeline,
+            start_lsn=self._start_lsn,
+            lsn=self._lsn,
+            tables={topic: task.to_record() for topic, task in self._tasks.items()},
+        )
+
+    def _finish(self, task: TableTask) -> None:
+        """Bury what is dead, and let the next frontier speak of the table."""
+        assert task.since is not None  # noqa: S101 - it was begun
+        name = task.relation.name
+        if task.stale:
+            dead = partial(self._ground.dead_keys, self._producer, on_wait=self._keep_alive)
+            ts_us = time.time_ns() // 1000
+            count = bury(self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us)
+            what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
+            log.info('table "%s": %d keys of before are dead', name, count, extra=what)
+        self._around.reach("table whole")
+        since = self._writer.since.get(task.topic)
+        if since is None or since < task.since:
+            self._writer.since[task.topic] = task.since
+        task.is_whole = True
+        self._cutter.whole[task.topic] = task.high
+        self._cutter.renew()
+        self._tell_cutter()
+
+    def _tell_cutter(self) -> None:
+        absent = {t.topic for t in self._tasks.values() if t.is_new and not t.is_whole}
+        self._cutter.absent = absent | self._dropped
+        self._cutter.waiting = self._is_first and bool(absent)
+
+    # --- the bar --------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        if not self._tasks or self._bar is not None:
+            return
+        relations = [task.relation for task in self._tasks.values()]
+        names = [relation.name for relation in relations]
+        estimate = estimated_rows(self._ground.connection, names)
+        done = sum(task.rows for task in self._tasks.values())
+        self._around.report.snapshot = SnapshotProgress(estimate, done)
+        what = f"snapshot of {len(relations)} tables"
+        self._bar = RowBar(self._around.console, what, estimate, done=done)
+        self._bar.__enter__()
+
+    def _hide(self, error: BaseException | None) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(type(error) if error else None, error, None)
+            self._bar = None
+        self._around.report.snapshot = None
+
+
+def _listed(xids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(xids)[:5]))
+    return shown if len(xids) <= 5 else f"{shown} and {len(xids) - 5} more"  # noqa: PLR2004

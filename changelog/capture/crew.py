@@ -1,0 +1,170 @@
+"""The worker processes of a backfill, and the copying of one segment.
+
+Each worker is a process with its own connection in the exported snapshot and its own producer;
+encoding is Python's work, which threads would only take in turns. They are plain child processes
+and speak pickle over pipes: `multiprocessing` would import the caller's main module again, which
+a script or a notebook may not survive.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+
+from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
+from changelog.capture.snapshot_worker import Reply, Request
+from changelog.contract.errors import ChangelogError
+from changelog.source.snapshot import TablesBusyError
+
+_POLL_S = 0.2
+
+OnCopied = Callable[[CopyJob, Copied], None]
+
+
+class Crew:
+    """Worker processes, one to each thread that hands out chunks."""
+
+    def __init__(self, servers: Servers, workers: int) -> None:
+        """Start the processes; they import what they need while the caller goes on."""
+        self._all = [_Worker(servers) for _ in range(workers)]
+        self._free = list(self._all)
+        self._pool = ThreadPoolExecutor(max_workers=workers)
+        self._lock = threading.Lock()
+
+    def copy(
+        self,
+        segment: Segment,
+        jobs: Iterable[CopyJob],
+        *,
+        on_copied: OnCopied,
+        seconds: float,
+        stop: Callable[[], bool],
+        on_wait: Callable[[], None],
+    ) -> bool:
+        """Copy chunks until the time is up; those begun are finished. False when stopped.
+
+        Args:
+            segment: what the chunks share.
+            jobs: the chunks, in order; some may be left.
+            on_copied: told of each chunk that the broker has.
+            seconds: after which no further chunk is begun.
+            stop: asked often; after that only `dismiss` may be called.
+            on_wait: called again and again while the workers work.
+
+        Raises:
+            ChangelogError: a worker's error, or that a worker died.
+        """
+        left = iter(jobs)
+        until = time.monotonic() + seconds
+        running: dict[Future[Copied | None], CopyJob] = {}
+        busy = False
+        while not stop():
+            while len(running) < len(self._all) and not busy and time.monotonic() < until:
+                job = next(left, None)
+                if job is None:
+                    break
+                running[self._pool.submit(self._copy, segment, job)] = job
+            if not running:
+                return True
+            done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            on_wait()
+            for future in done:
+                job, copied = running.pop(future), future.result()
+                if copied is None:
+                    busy = True  # the segment's locks are in somebody's way
+                else:
+                    on_copied(job, copied)
+        return False
+
+    def _copy(self, segment: Segment, job: CopyJob) -> Copied | None:
+        with self._lock:
+            worker = self._free.pop()
+        try:
+            return worker.copy(segment, job)
+        except TablesBusyError:
+            return None
+        finally:
+            with self._lock:
+                self._free.append(worker)
+
+    def rest(self) -> None:
+        """Let the workers let go of the segment's snapshot."""
+        for worker in self._all:
+            worker.rest()
+
+    def dismiss(self) -> None:
+        """End the processes, whatever they do."""
+        for worker in self._all:
+            worker.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for worker in self._all:
+            worker.close()
+
+
+class _Worker:
+    """One process."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._segment = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "changelog.capture.snapshot_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._send(servers)
+
+    def copy(self, segment: Segment, job: CopyJob) -> Copied:
+        """Copy a chunk; the first of a segment takes the worker over to its snapshot."""
+        if self._segment != segment.number:
+            self._ask(segment)
+            self._segment = segment.number
+        copied = self._ask(job)
+        assert isinstance(copied, Copied)  # noqa: S101 - what a job is answered by
+        return copied
+
+    def rest(self) -> None:
+        if self._segment:
+            self._segment = 0
+            self._ask(None)
+
+    def _ask(self, request: Request) -> Copied | None:
+        self._send(request)
+        assert self._process.stdout is not None  # noqa: S101
+        try:
+            reply: Reply = pickle.load(self._process.stdout)  # noqa: S301 - our own child
+        except (EOFError, OSError) as error:
+            raise self._died() from error
+        if isinstance(reply, ChangelogError):
+            self._segment = 0
+            raise reply
+        return reply
+
+    def _send(self, request: Request) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        try:
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._died() from error
+
+    def _died(self) -> ChangelogError:
+        return ChangelogError(
+            f"a snapshot worker died with code {self._process.wait()}",
+            hint="see the lines above; start again, what was copied stays",
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
