@@ -6,6 +6,7 @@ Commands of later stages (`verify`, `demo`, `init`) join through the entry-point
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from changelog.capture.identity import ensure_identity
 from changelog.capture.report import CaptureReport
 from changelog.capture.resnapshot import ask_resnapshot, follow
 from changelog.capture.run import CaptureRun, until_lsn
@@ -43,6 +45,7 @@ from changelog.options import (
     ColumnsOption,
     CreatePublicationOption,
     DebugOption,
+    EnvelopeOption,
     JsonOption,
     MaskOption,
     MessagesOption,
@@ -54,6 +57,7 @@ from changelog.options import (
     ProjectOption,
     PublicationOption,
     RegistryOption,
+    ReplicaIdentityOption,
     SlotOption,
     StatusIntervalOption,
     TopicOption,
@@ -144,6 +148,9 @@ def capture(
     allow_unkeyed: AllowUnkeyedOption = None,
     messages: MessagesOption = None,
     output_format: OutputOption = None,
+    envelope: EnvelopeOption = None,
+    replica_identity: ReplicaIdentityOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -190,6 +197,8 @@ def capture(
                 allow_unkeyed=allow_unkeyed,
                 messages=messages,
                 output_format=output_format,
+                envelope=envelope,
+                replica_identity=replica_identity,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),
@@ -197,6 +206,7 @@ def capture(
             "capture.fix_topics": fix_topics,
         },
     )
+    ensure_identity(settings, agreed=lambda names: yes or _agreed(names))
     report = CaptureReport()
     run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=bar_console())
     with _metrics(settings, report, metrics_port, metrics_address):
@@ -205,6 +215,12 @@ def capture(
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _agreed(names: str) -> bool:
+    """Ask whether tables may be altered; nobody answers where there is no terminal."""
+    question = f"Give these tables REPLICA IDENTITY FULL: {names}?"
+    return sys.stdin.isatty() and typer.confirm(question, err=True)
 
 
 @contextmanager

@@ -14,13 +14,13 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, StackError
-from changelog.contract.form import PLAIN, Form, Output
+from changelog.contract.form import PLAIN, Envelope, Form, Output
 from changelog.contract.properties import check_producer_properties, check_topic_properties
 from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
@@ -87,6 +87,8 @@ class _Capture(_Section):
     allow_unkeyed: bool = False
     messages: list[str] = []
     output_format: Output = Output.AVRO
+    envelope: Envelope = Envelope.ROW
+    replica_identity: Literal["", "full"] = ""
 
 
 class _Spark(_Section):
@@ -146,6 +148,7 @@ class CaptureSettings:
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
         messages: patterns of the prefixes of logical messages to capture; none by default.
         form: of the records on the tables' topics.
+        replica_identity: `full` to alter the tables that lack it, after asking; or empty.
     """
 
     slot: str = "changelog"
@@ -171,6 +174,7 @@ class CaptureSettings:
     allow_unkeyed: bool = False
     messages: tuple[str, ...] = ()
     form: Form = PLAIN
+    replica_identity: Literal["", "full"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +295,8 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             where=capture.where,
             allow_unkeyed=capture.allow_unkeyed,
             messages=tuple(capture.messages),
-            form=Form(capture.output_format),
+            form=Form(capture.output_format, capture.envelope),
+            replica_identity=capture.replica_identity,
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,

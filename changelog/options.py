@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from changelog.contract.form import Output
+from changelog.contract.form import Envelope, Output
 from changelog.contract.properties import parse_properties
 
 ProjectOption = Annotated[
@@ -106,6 +106,22 @@ OutputOption = Annotated[
     typer.Option("--output-format", help="Keys and values as Avro, or as JSON documents."),
 ]
 
+EnvelopeOption = Annotated[
+    Envelope | None,
+    typer.Option(
+        "--envelope",
+        help="A value is the row, or the change: nested as Debezium's, or flat (before_id).",
+    ),
+]
+
+ReplicaIdentityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replica-identity",
+        help="`full`: give it to the tables that lack it, after asking; old rows come whole then.",
+    ),
+]
+
 
 def capture_overrides(
     *,
@@ -122,6 +138,8 @@ def capture_overrides(
     allow_unkeyed: bool | None,
     messages: list[str] | None,
     output_format: Output | None,
+    envelope: Envelope | None,
+    replica_identity: str | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -144,6 +162,8 @@ def capture_overrides(
         "capture.allow_unkeyed": allow_unkeyed,
         "capture.messages": split(messages),
         "capture.output_format": output_format,
+        "capture.envelope": envelope,
+        "capture.replica_identity": replica_identity,
     }
 
 

@@ -184,7 +184,7 @@ class BulkWriter:
         found: list[_Records] = []
         described = [(oid, self._assembler.relation(oid)) for oid in np.unique(run.oids).tolist()]
         wanted = [(oid, relation) for oid, relation in described if relation is not None]
-        if not all(relation.key for _, relation in wanted):
+        if any(not each.key or self._tables.events(each) is not None for _, each in wanted):
             raise NotInBulkError
         for oid, relation in wanted:
             at = np.flatnonzero(run.oids == oid)

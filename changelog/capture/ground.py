@@ -267,7 +267,7 @@ def survey(settings: Project) -> Iterator[Ground]:
     ):
         check_ready(connection)
         system = identify(settings.postgres)
-        rules = Rules(capture)
+        rules = Rules(capture, str(connection.info.dbname))
         catalogue = Catalogue(connection, rules.unkeyed)
         relations = _wanted(catalogue, settings)
         rules.check(relations.values())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import version
 
 from changelog.capture.shape import Hashing, Masking, Redacting, Shape
 from changelog.config import CaptureSettings
 from changelog.contract.errors import ConfigurationError
+from changelog.contract.event import NOWHERE, Origin
+from changelog.contract.form import Envelope
 from changelog.contract.pattern import covers, is_wild
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
@@ -24,8 +27,8 @@ class Rules:
         form: of all records.
     """
 
-    def __init__(self, capture: CaptureSettings) -> None:
-        """Read the settings.
+    def __init__(self, capture: CaptureSettings, database: str = "") -> None:
+        """Read the settings; `database` is the source's name.
 
         Raises:
             ConfigurationError: one cannot be used.
@@ -33,6 +36,10 @@ class Rules:
         self._operations = _operations(capture.operations)
         self._allow_unkeyed = capture.allow_unkeyed
         self.form = capture.form
+        self._origin = NOWHERE
+        if self.form.envelope is Envelope.NESTED:
+            name = capture.topic_prefix or capture.slot
+            self._origin = Origin(version("changelog-store"), name, database)
         self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
         self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
         self._rows = [(TablePattern.parse(text), where) for text, where in capture.where.items()]
@@ -88,7 +95,7 @@ class Rules:
         scope = self.scope(relation)
         places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
-        return Shape(relation, tuple(places), tuple(masks), self.form)
+        return Shape(relation, tuple(places), tuple(masks), form=self.form, origin=self._origin)
 
     def _mask(self, how: str | None) -> Masking | None:
         if how is None:

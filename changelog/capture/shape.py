@@ -20,9 +20,21 @@ from changelog.batch.fields import Fields
 from changelog.batch.rows import BatchCodec, fields_of
 from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.document import DocumentCodec
-from changelog.contract.form import PLAIN, Form, Output
+from changelog.contract.event import (
+    NOWHERE,
+    Event,
+    EventEncoder,
+    FlatDocuments,
+    NestedDocuments,
+    Origin,
+    Stamp,
+)
+from changelog.contract.event_record import FlatRecords, NestedRecords, flat_schema, nested_schema
+from changelog.contract.form import PLAIN, Envelope, Form, Output
+from changelog.contract.headers import Op
 from changelog.contract.relation import Column, KeyRow, Relation, Row
 from changelog.contract.relation import Field as Value
+from changelog.contract.schema import value_schema
 from changelog.contract.types import ColumnType, Kind
 
 REDACTED = b"***"
@@ -61,12 +73,14 @@ class Shape:
         places: which of its columns are written, in their order.
         masks: how each of those is masked; None is as it stands.
         form: of the records.
+        origin: what values tell of their source, where they are changes.
     """
 
     relation: Relation
     places: tuple[int, ...]
     masks: tuple[Masking | None, ...]
     form: Form = PLAIN
+    origin: Origin = NOWHERE
 
     @property
     def is_whole(self) -> bool:
@@ -90,7 +104,9 @@ class Shape:
         of = self.relation
         columns = tuple(of.columns[place] for place in self.places)
         needed = Relation(of.oid, of.name, columns, of.key, of.identity)
-        return Shape(needed, tuple(range(len(columns))), self.masks, self.form)
+        return Shape(
+            needed, tuple(range(len(columns))), self.masks, form=self.form, origin=self.origin
+        )
 
     def row(self, row: Row) -> Row:
         """Give a row as it is written."""
@@ -244,8 +260,73 @@ def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
     return ShapedRowCodec(shape, ids)
 
 
-def batch_codec(shape: Shape, ids: SchemaIds) -> Batches:
-    """Give the codec of many rows."""
+class ShapedEvents:
+    """Encodes changes of rows as they come to what their shape makes of them."""
+
+    def __init__(self, shape: Shape, inner: EventEncoder) -> None:
+        """Prepare for one version of a table."""
+        self._shape = shape
+        self._inner = inner
+
+    def encode(self, event: Event, stamp: Stamp) -> bytes:
+        """Encode a change; see `EventEncoder`."""
+        key = self._shape.key(event.key) if event.key else ()  # of a snapshot nobody asks for it
+        before, after = self._row(event.before), self._row(event.after)
+        return self._inner.encode(Event(key, before, after, event.op), stamp)
+
+    def _row(self, row: Row | None) -> Row | None:
+        return None if row is None else self._shape.row(row)
+
+
+class ReadEvents(RowByRow):
+    """Encodes many rows of a snapshot as changes."""
+
+    def __init__(self, codec: Rows, events: EventEncoder, stamp: Stamp) -> None:
+        """Prepare for one version of a table."""
+        super().__init__(codec)
+        self._events = events
+        self._stamp = stamp
+
+    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
+        """Encode rows."""
+        rows = zip(*(each.texts() for each in columns), strict=True)
+        return [self._events.encode(Event((), None, row, Op.READ), self._stamp) for row in rows]
+
+
+def event_encoder(shape: Shape, ids: SchemaIds) -> EventEncoder | None:
+    """Give what encodes changes; None where values are rows."""
+    logged = shape.logged
+    inner: EventEncoder
+    match shape.form:
+        case Form(Output.AVRO, Envelope.NESTED):
+            inner = NestedRecords(logged, shape.origin, ids.value)
+        case Form(Output.AVRO, Envelope.FLAT):
+            inner = FlatRecords(logged, ids.value)
+        case Form(Output.JSON, Envelope.NESTED):
+            inner = NestedDocuments(logged, shape.origin)
+        case Form(Output.JSON, Envelope.FLAT):
+            inner = FlatDocuments(logged)
+        case _:
+            return None
+    return inner if shape.is_whole else ShapedEvents(shape, inner)
+
+
+def logged_schema(shape: Shape) -> str:
+    """Give the schema of the values; of documents, that of the row which they hold or tell of."""
+    match shape.form:
+        case Form(Output.AVRO, Envelope.NESTED):
+            return nested_schema(shape.logged)
+        case Form(Output.AVRO, Envelope.FLAT):
+            return flat_schema(shape.logged)
+        case _:
+            return value_schema(shape.logged)
+
+
+def batch_codec(shape: Shape, ids: SchemaIds, stamp: Stamp | None = None) -> Batches:
+    """Give the codec of many rows; with a stamp they are those of a snapshot."""
+    events = event_encoder(shape, ids) if stamp is not None else None
+    if events is not None and stamp is not None:
+        return ReadEvents(row_codec(shape, ids), events, stamp)
     if shape.form.output is Output.JSON:
         return RowByRow(row_codec(shape, ids))
     return BatchCodec(shape.relation, ids) if shape.is_whole else ShapedBatchCodec(shape, ids)

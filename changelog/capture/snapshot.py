@@ -6,6 +6,7 @@ those of one segment; the producer stays for the life of the worker.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from changelog.batch.rows import fields_of
 from changelog.capture.shape import Shape, batch_codec
 from changelog.contract.codec import SchemaIds
 from changelog.contract.connection import KafkaConnection
+from changelog.contract.event import Stamp
 from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_without_key
@@ -184,7 +186,9 @@ class _ChunkWriter:
 
     def __init__(self, producer: LogProducer, segment: Segment, job: CopyJob) -> None:
         self._producer = producer
-        self._codec = batch_codec(job.shape, job.ids)
+        seen_us = time.time_ns() // 1000
+        stamp = Stamp(lsn=segment.high, ts_us=segment.ts_us, xid=None, seen_us=seen_us)
+        self._codec = batch_codec(job.shape, job.ids, stamp)
         self._width = len(job.relation.columns)
         self._topic = job.topic
         self._touched = segment.touched.get(job.topic, frozenset())

@@ -149,7 +149,9 @@ class StreamLoop:
             case Changed(change=change, sequence=sequence):
                 began = self._began
                 size = self._producer.bytes
-                written = self._writer.write(change, began.commit_lsn, sequence, began.ts_us)
+                written = self._writer.write(
+                    change, began.commit_lsn, sequence, began.ts_us, began.xid
+                )
                 what = (change.relation.name, op_of(change))
                 self._report.records += written
                 self._report.rows[what] += written > 0

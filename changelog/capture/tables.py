@@ -7,13 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from changelog.capture.shape import Batches, Rows, Shape, ShapeOf, batch_codec, row_codec, whole
+from changelog.capture.shape import (
+    Batches,
+    Rows,
+    Shape,
+    ShapeOf,
+    batch_codec,
+    event_encoder,
+    logged_schema,
+    row_codec,
+    whole,
+)
 from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
+from changelog.contract.event import EventEncoder
+from changelog.contract.event_record import read_value_schema
 from changelog.contract.form import Output
 from changelog.contract.missing import avro_default
 from changelog.contract.relation import Field, Relation, TableName
-from changelog.contract.schema import LoggedSchema, key_schema, read_schema, value_schema
+from changelog.contract.schema import LoggedSchema, key_schema
 from changelog.contract.types import ColumnType, Kind
 from changelog.source.catalogue import Unknown
 
@@ -28,6 +40,7 @@ class _Codecs:
     relation: Relation  # as the rows come
     rows: Rows
     batches: Batches
+    events: EventEncoder | None
 
 
 class Schemas(Protocol):
@@ -108,12 +121,13 @@ class CapturedTables:
 
     def _registered(self, relation: Relation) -> SchemaIds:
         topic = self.topic(relation)
-        relation = self.shape(relation).logged
+        shape = self.shape(relation)
+        relation = shape.logged
         self._say_unmapped(relation)
         has_key = bool(relation.key)
         return SchemaIds(
             key=self._registry.register_key(topic, key_schema(relation)) if has_key else 0,
-            value=self._registry.register_value(topic, value_schema(relation)),
+            value=self._registry.register_value(topic, logged_schema(shape)),
         )
 
     def codec(self, relation: Relation) -> Rows:
@@ -123,6 +137,10 @@ class CapturedTables:
     def batch_codec(self, relation: Relation) -> Batches:
         """Give the codec of many rows of a relation version; else as `codec`."""
         return self._codecs_of(relation).batches
+
+    def events(self, relation: Relation) -> EventEncoder | None:
+        """Give what encodes changes, None where values are rows; else as `codec`."""
+        return self._codecs_of(relation).events
 
     def _codecs_of(self, relation: Relation) -> _Codecs:
         # By identity: a row's relation is the one object that the stream last described.
@@ -135,6 +153,7 @@ class CapturedTables:
                 relation,
                 row_codec(shape, ids),
                 batch_codec(shape, ids),
+                event_encoder(shape, ids),
             )
             self._codecs[id(relation)] = found
         return found
@@ -150,10 +169,11 @@ class CapturedTables:
         before = self._registry.latest_value(topic)
         if before is None:
             return relation
-        logged = read_schema(before)
+        logged = read_value_schema(before)
         relation = relation.with_defaults({c.column: c.default for c in logged.columns})
-        written = self.shape(relation).logged
-        if self._registry.has_value(topic, value_schema(written)):
+        shape = self.shape(relation)
+        written = shape.logged
+        if self._registry.has_value(topic, logged_schema(shape)):
             return relation
         old = {column.column for column in logged.columns}
         new = {column.name for column in written.columns}
@@ -163,8 +183,7 @@ class CapturedTables:
         unknown = [name for name in added if values.get(name) is not None and not defaults[name]]
         computed = sorted({*added} & {*logged.generated})
         # Of Avro the registry says whether older records read right.
-        is_json = self.shape(relation).form.output is Output.JSON
-        other = _retyped(logged, written) if is_json else []
+        other = _retyped(logged, written) if shape.form.output is Output.JSON else []
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:

@@ -7,13 +7,16 @@ again, so a record is skipped exactly when its partition holds that position or 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from changelog.capture.fence import Recent
 from changelog.capture.shape import Rows
 from changelog.capture.tables import CapturedTables
 from changelog.contract.change import Change, RowChange, Tombstone, Truncate, Upsert, records_of
+from changelog.contract.event import Event, EventEncoder, Stamp, events_of
 from changelog.contract.headers import Headers, Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of, partition_without_key
@@ -40,6 +43,17 @@ FetchRow = Callable[[Relation, KeyRow, Sequence[str]], tuple[Sequence[Field] | N
 
 DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
 """Partition and key of each row of a topic that lives, though its record is before a position."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How the change at hand is told, where values are changes."""
+
+    events: EventEncoder
+    stamp: Stamp
+
+    def encode(self, event: Event) -> bytes:
+        return self.events.encode(event, self.stamp)
 
 
 class RecordWriter:
@@ -92,7 +106,9 @@ class RecordWriter:
         self.recent = Recent()
         self.settling: frozenset[str] = frozenset()
 
-    def write(self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int) -> int:
+    def write(
+        self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int, xid: int = 0
+    ) -> int:
         """Write the records of one change; gives how many were not on the log yet.
 
         Raises:
@@ -106,16 +122,20 @@ class RecordWriter:
             return 0
         if topic in self.settling and self.recent.sees_current:
             return 0
+        codec, events = self._tables.codec(change.relation), self._tables.events(change.relation)
+        told = None
+        if events is not None:
+            seen_us = time.time_ns() // 1000
+            told = _Told(events, Stamp(lsn=commit_lsn, ts_us=ts_us, xid=xid, seen_us=seen_us))
         if isinstance(change, Truncate):
-            return self._truncate(change.relation, topic, position, ts_us)
-        codec = self._tables.codec(change.relation)
+            return self._truncate(change.relation, topic, position, ts_us, told)
         count = 0
-        for record in records_of(change):
+        for record in records_of(change) if told is None else events_of(change):
             key = codec.encode_key(record.key) if record.key else None
             if self.recent.noting and key is not None:
                 self.recent.touch(topic, key)
             if not self._on_log(topic, key, position):
-                value = self._value(codec, record)
+                value = self._value(codec, record, told)
                 if value is not None or isinstance(record, Tombstone):
                     headers = encode_headers(position, record.op, ts_us)
                     place = None if key is not None else self._place(topic, position)
@@ -163,15 +183,20 @@ class RecordWriter:
         last = self._written.get(topic, {}).get(place)
         return last is not None and position <= last
 
-    def _value(self, codec: Rows, record: Upsert | Tombstone) -> bytes | None:
+    def _value(
+        self, codec: Rows, record: Upsert | Tombstone | Event, told: _Told | None = None
+    ) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
-        row = record.row
-        if UNCHANGED in row and record.key:
-            completed = self._completed(codec.relation, record.key, row)
-            if completed is None:
+        row = record.after if isinstance(record, Event) else record.row
+        if row is not None and UNCHANGED in row and record.key:
+            row = self._completed(codec.relation, record.key, row)
+            if row is None:
                 return None
-            row = completed
+        if isinstance(record, Event):
+            assert told is not None  # noqa: S101 - events come of it
+            return told.encode(replace(record, after=row))
+        assert row is not None  # noqa: S101 - only an event may lack it
         return codec.encode_value(row)
 
     def _completed(self, relation: Relation, key: KeyRow, row: Row) -> Row | None:
@@ -193,18 +218,27 @@ class RecordWriter:
             completed[index] = value
         return completed
 
-    def _truncate(self, relation: Relation, topic: str, position: Position, ts_us: int) -> int:
+    def _truncate(
+        self,
+        relation: Relation,
+        topic: str,
+        position: Position,
+        ts_us: int,
+        told: _Told | None,
+    ) -> int:
         """Write that every row is dead: `since` for our readers, tombstones for others.
 
         Run again after a crash it finds only the keys that still lack their tombstone. Of a table
-        without a key, one record with neither key nor value says it to all.
+        without a key, one record without a row says it to all.
         """
         self.since[topic] = position
         if not relation.key:
             if self._on_log(topic, None, position):
                 return 0
             headers = encode_headers(position, Op.TRUNCATE, ts_us)
-            self._log.produce(topic, None, None, headers, self._place(topic, position))
+            gone = Event((), None, None, Op.TRUNCATE)
+            value = None if told is None else told.encode(gone)
+            self._log.produce(topic, None, value, headers, self._place(topic, position))
             return 1
         return bury(self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
 

@@ -1,9 +1,10 @@
 """Messages to changes, with the relation cache.
 
-Sequence rule: in a transaction a counter starts at 0 and grows by 2 with each row, truncate or
+Sequence rule: in a transaction a counter starts at 0 and grows by 4 with each row, truncate or
 logical message, whether it is wanted or not. An update that moves its key writes its tombstone at
-`sequence` and its row at `sequence + 1`. The numbers so depend on the transaction alone and come
-out the same when PostgreSQL sends it again. Pure.
+`sequence` and its row at `sequence + 1`; where values are changes, the delete, its tombstone and
+the new row stand at `sequence` and the two numbers behind it. The numbers so depend on the
+transaction alone and come out the same when PostgreSQL sends it again. Pure.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from changelog.source.pgoutput import (
     Values,
 )
 
-SEQUENCE_STEP = 2
-"""Room for the tombstone and the row of a key change."""
+SEQUENCE_STEP = 4
+"""Room for the records of a key change: a tombstone and a row, or a delete before them."""
 
 
 @dataclass(frozen=True, slots=True)

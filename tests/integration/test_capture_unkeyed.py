@@ -207,7 +207,7 @@ def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(cap
     for options in ((), ("--fix-topics",)):
         code, _, said = capture.run("--until", "now", *options)
         assert code == 2
-        assert f'topic "{capture.topic}" holds records without a key' in said
+        assert f'topic "{capture.topic}" holds Avro rows, without a key' in said
         assert "delete these topics" in said
     settings = describe(capture.kafka, [capture.topic])[capture.topic].settings
     assert settings["cleanup.policy"] == "delete"

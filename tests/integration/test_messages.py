@@ -106,7 +106,7 @@ def test_messages_stand_on_their_topic_in_the_order_of_the_commits(capture):
     ).records
     commit, sequence = found[1][2].position.commit_lsn, found[1][2].position.sequence
     assert (row.position.commit_lsn, row.position.sequence) == (commit, 0)
-    assert sequence == 2
+    assert sequence == 4
 
 
 def test_only_messages_of_the_prefixes_asked_for_are_captured(capture):

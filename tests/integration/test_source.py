@@ -217,7 +217,7 @@ def test_transactions_come_in_commit_order_with_numbered_changes(server, pg, cap
     assert [(e.sequence, *shape(e.change)[1:2]) for e in events if isinstance(e, Changed)] == [
         (0, (b"2",)),
         (0, (b"1",)),
-        (4, (b"3",)),
+        (8, (b"3",)),
     ]
     commits = [e for e in events if isinstance(e, Committed)]
     assert len(commits) == 3

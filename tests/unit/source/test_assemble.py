@@ -136,7 +136,7 @@ def test_a_truncate_names_each_wanted_table_under_one_number():
         (Truncate, OID + 1, 0),
     ]
     (after,) = made.add(InsertMessage(OID, (b"1", b"2", b"3")))
-    assert after.sequence == 2
+    assert after.sequence == 4
 
 
 def test_the_sequence_counts_every_row_message_and_starts_anew_with_each_transaction():
@@ -153,7 +153,7 @@ def test_the_sequence_counts_every_row_message_and_starts_anew_with_each_transac
             DeleteMessage(OID, OldTuple(False, row)),
         )
     ]
-    assert sequences == [[0], [], [], [], [8], [10]]
+    assert sequences == [[0], [], [], [], [16], [20]]
     made.add(COMMIT)
     made.add(Begin(Lsn(70), 8, 4))
     (first,) = made.add(InsertMessage(OID, row))
@@ -167,10 +167,10 @@ def test_types_and_origins_do_not_count_and_messages_do():
     emitted = [made.add(LogicalMessage(True, Lsn(5), "p", text)) for text in (b"c", b"d")]
     assert emitted == [
         (Emitted("p", b"c", True, Lsn(5), 0),),
-        (Emitted("p", b"d", True, Lsn(5), 2),),
+        (Emitted("p", b"d", True, Lsn(5), 4),),
     ]
     (change,) = made.add(InsertMessage(OID, (b"1", b"2", b"3")))
-    assert change.sequence == 4
+    assert change.sequence == 8
 
 
 def test_a_message_outside_of_a_transaction_is_passed_on_without_a_number():
