@@ -46,6 +46,7 @@ from changelog.options import (
     CreatePublicationOption,
     DebugOption,
     EnvelopeOption,
+    ExactlyOnceOption,
     JsonOption,
     MaskOption,
     MessagesOption,
@@ -151,6 +152,7 @@ def capture(
     envelope: EnvelopeOption = None,
     replica_identity: ReplicaIdentityOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
+    exactly_once: ExactlyOnceOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -199,6 +201,7 @@ def capture(
                 output_format=output_format,
                 envelope=envelope,
                 replica_identity=replica_identity,
+                exactly_once=exactly_once,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),

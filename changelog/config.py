@@ -85,6 +85,7 @@ class _Capture(_Section):
     mask_key: str = ""
     where: dict[str, str] = {}
     allow_unkeyed: bool = False
+    exactly_once: bool = False
     messages: list[str] = []
     output_format: Output = Output.AVRO
     envelope: Envelope = Envelope.ROW
@@ -145,6 +146,7 @@ class CaptureSettings:
         mask: how the columns of a pattern are masked: `hash` or `redact`.
         mask_key: the key of the hashes; a secret.
         where: an SQL condition for the rows of the tables of a pattern.
+        exactly_once: write in transactions, each with its frontier.
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
         messages: patterns of the prefixes of logical messages to capture; none by default.
         form: of the records on the tables' topics.
@@ -172,6 +174,7 @@ class CaptureSettings:
     mask_key: str = field(default="", repr=False)
     where: Mapping[str, str] = field(default_factory=dict)
     allow_unkeyed: bool = False
+    exactly_once: bool = False
     messages: tuple[str, ...] = ()
     form: Form = PLAIN
     replica_identity: Literal["", "full"] = ""
@@ -211,6 +214,13 @@ class Project:
     def slot(self) -> str:
         """Give the slot's name."""
         return self.capture.slot
+
+    @property
+    def transactional_id(self) -> str:
+        """Give the name under which capture writes transactions; empty when it does not."""
+        if not self.capture.exactly_once:
+            return ""
+        return ".".join(filter(None, ["changelog", self.topic_prefix, self.slot]))
 
     @property
     def topic_prefix(self) -> str:
@@ -294,6 +304,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             mask_key=capture.mask_key or os.environ.get(MASK_KEY, ""),
             where=capture.where,
             allow_unkeyed=capture.allow_unkeyed,
+            exactly_once=capture.exactly_once,
             messages=tuple(capture.messages),
             form=Form(capture.output_format, capture.envelope),
             replica_identity=capture.replica_identity,

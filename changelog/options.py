@@ -122,6 +122,14 @@ ReplicaIdentityOption = Annotated[
     ),
 ]
 
+ExactlyOnceOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--exactly-once/--at-least-once",
+        help="Write in transactions, each with its frontier; others see a change a second later.",
+    ),
+]
+
 
 def capture_overrides(
     *,
@@ -140,6 +148,7 @@ def capture_overrides(
     output_format: Output | None,
     envelope: Envelope | None,
     replica_identity: str | None,
+    exactly_once: bool | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -164,6 +173,7 @@ def capture_overrides(
         "capture.output_format": output_format,
         "capture.envelope": envelope,
         "capture.replica_identity": replica_identity,
+        "capture.exactly_once": exactly_once,
     }
 
 

@@ -535,7 +535,12 @@ class Backfill:
     def _hire(self) -> Crew:
         if self._crew is None:
             settings = self._ground.settings
-            servers = Servers(settings.postgres, settings.kafka, settings.capture.producer)
+            servers = Servers(
+                settings.postgres,
+                settings.kafka,
+                settings.capture.producer,
+                settings.transactional_id,
+            )
             self._crew = Crew(servers, settings.capture.snapshot_workers)
         return self._crew
 

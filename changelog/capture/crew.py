@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.snapshot_worker import Reply, Request
@@ -32,7 +33,7 @@ class Crew:
 
     def __init__(self, servers: Servers, workers: int) -> None:
         """Start the processes; they import what they need while the caller goes on."""
-        self._all = [_Worker(servers) for _ in range(workers)]
+        self._all = [_Worker(_numbered(servers, number)) for number in range(workers)]
         self._free = list(self._all)
         self._pool = ThreadPoolExecutor(max_workers=workers)
         self._lock = threading.Lock()
@@ -105,6 +106,13 @@ class Crew:
         self._pool.shutdown(wait=True, cancel_futures=True)
         for worker in self._all:
             worker.close()
+
+
+def _numbered(servers: Servers, number: int) -> Servers:
+    """Give a worker a transactional id of its own, where there is one."""
+    if not servers.transactional_id:
+        return servers
+    return replace(servers, transactional_id=f"{servers.transactional_id}.{number}")
 
 
 class _Worker:

@@ -36,7 +36,14 @@ from changelog.source.assemble import Assembler
 from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
 from changelog.source.message import OWN_PREFIX, emit
-from changelog.source.slot import SlotStatus, check_slot, create_slot, drop_slot, inspect_slot
+from changelog.source.slot import (
+    SlotBusyError,
+    SlotStatus,
+    check_slot,
+    create_slot,
+    drop_slot,
+    inspect_slot,
+)
 from changelog.source.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
@@ -81,13 +88,34 @@ class CaptureSession:
         """
         with ExitStack() as stack:
             # First: a setting that librdkafka does not know is told before anything is made.
-            producer = LogProducer(self._settings.kafka, self._capture.producer)
+            producer = LogProducer(
+                self._settings.kafka,
+                self._capture.producer,
+                transactional_id=self._settings.transactional_id,
+            )
             stack.callback(producer.close)
             self._around.report.began(lambda: producer.queued)
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings))
             self.connected = True
+            if producer.is_transactional:
+                self._take_over(ground, producer)
             self._stream(ground, producer, self._begin(ground), until)
+
+    def _take_over(self, ground: Ground, producer: LogProducer) -> None:
+        """Let no capture that was thought dead write any more, and take back what it left open.
+
+        Raises:
+            SlotBusyError: another capture is alive: it is not to be thrown out.
+        """
+        status = inspect_slot(ground.connection, self._capture.slot)
+        if status is not None and status.active:
+            raise SlotBusyError(
+                f'the slot "{self._capture.slot}" is read by process {status.active_pid}',
+                hint="stop the other capture, or use another slot",
+            )
+        producer.take_over()
+        ground.frontiers.through = producer
 
     def _begin(self, ground: Ground) -> Beginning:
         """Decide how to begin, and make what is missing."""

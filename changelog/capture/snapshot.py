@@ -101,11 +101,13 @@ class Servers:
         dsn: the source.
         kafka: where the rows go.
         producer: further settings of the producers.
+        transactional_id: of this worker's producer, or empty.
     """
 
     dsn: str = field(repr=False)
     kafka: KafkaConnection
     producer: Mapping[str, Any] = field(repr=False)
+    transactional_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,10 @@ class Copier:
         assert self._connection is not None and self._segment is not None  # noqa: PT018, S101
         if self._producer is None:
             options = {**_QUEUE, **self._servers.producer}
-            self._producer = LogProducer(self._servers.kafka, options)
+            self._producer = LogProducer(
+                self._servers.kafka, options, transactional_id=self._servers.transactional_id
+            )
+            self._producer.take_over()
         writer = _ChunkWriter(self._producer, self._segment, job)
         read_chunk(
             self._connection,
@@ -164,7 +169,7 @@ class Copier:
             batch_bytes=BATCH_BYTES,
             where=job.where,
         )
-        self._producer.flush()
+        self._producer.commit()
         return Copied(writer.rows, writer.size)
 
     def end(self) -> None:

@@ -26,6 +26,9 @@ from changelog.source.pgoutput import decode
 from changelog.source.stream import ReplicationStream
 
 POLL_S = 0.2
+OPEN_S = 10.0
+"""How long a transaction of the producer stays open when no frontier can be written."""
+
 NUDGE_S = 2.0
 """Silence after which a stream that has an end to reach asks the server for a sign of life."""
 
@@ -101,6 +104,8 @@ class StreamLoop:
                 self._write(payloads[behind:])
             self._producer.poll()
             self._advance(idle=not payloads)
+            if self._producer.open_s > OPEN_S:
+                self._producer.commit()  # no frontier, but readers and the cleaner are not held up
             if self._progress.between_transactions:
                 self._backfill.step()
             if until is not None:

@@ -42,12 +42,14 @@ class FrontierLog:
 
     Attributes:
         on_wait: called again and again while a call waits for the broker.
+        through: a transactional producer: what is written stands together with its records.
     """
 
     def __init__(
         self, kafka: KafkaConnection, topic: str, *, on_wait: Callable[[], None] = nothing
     ) -> None:
         self.on_wait = on_wait
+        self.through: LogProducer | None = None
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
@@ -109,7 +111,8 @@ class FrontierLog:
         while end > 0:
             start = max(0, end - window)
             newest: Message | None = None
-            for record in scan(self._kafka, [OffsetRange(self._topic, 0, start, end)]):
+            place = OffsetRange(self._topic, 0, start, end)
+            for record in scan(self._kafka, [place], committed=True):
                 if record.key() == key:
                     newest = record
             if newest is not None:
@@ -154,6 +157,10 @@ class FrontierLog:
         self._write(backfill_key(record.slot), record.to_json())
 
     def _write(self, key: bytes, text: str) -> None:
+        if self.through is not None:
+            self.through.produce(self._topic, key, text.encode("utf-8"), [])
+            self.through.commit()
+            return
         if self._producer is None:
             self._producer = LogProducer(self._kafka, {"linger.ms": 0})
         self._producer.on_wait = self.on_wait

@@ -91,7 +91,7 @@ def last_positions(
     known = known_places(frontier, backfill)
     ranges, positions = _behind(frontiers, known, topics)
     ranges = left_of(kafka, ranges, expiring)
-    for record in scan(kafka, ranges):
+    for record in scan(kafka, ranges, committed=True):
         position = headers_of(record).position
         by_partition = positions.setdefault(record.topic() or "", {})
         partition = record.partition() or 0

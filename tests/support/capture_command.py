@@ -157,9 +157,10 @@ TIMEOUT_S = 120
 class CrashingCapture(CaptureCommand):
     """A capture that can be killed at a named point and given a defect."""
 
-    def _words(self, *, kill="", defect="", until="", at="", small=False):
+    def _words(self, *, kill="", defect="", until="", at="", small=False, signal_name=""):
         command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
         given = {"--until": until, "--kill": kill, "--defect": defect, "--at": at}
+        given["--signal"] = signal_name
         command += [word for name, text in given.items() if text for word in (name, text)]
         return [*command, *(["--small"] if small else [])]
 

@@ -21,6 +21,7 @@ from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
 from changelog.contract.position import Position
 from changelog.edge import set_up_logging, stop_on_signals
+from changelog.sink import resume
 from changelog.sink.producer import LogProducer
 from changelog.source.catalogue import Catalogue
 from changelog.source.connect import connect
@@ -163,6 +164,12 @@ def progress_before_copy():
     backfill.Crew.copy = copy
 
 
+def believe_aborted():
+    """After a crash, take records of an aborted transaction for written."""
+    original = resume.scan
+    resume.scan = lambda kafka, ranges, **_: original(kafka, ranges)
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -195,6 +202,7 @@ DEFECTS = {
         forget_filenode,
         forget_writers,
         progress_before_copy,
+        believe_aborted,
     )
 }
 
@@ -206,6 +214,7 @@ def main():
     parser.add_argument("--kill", default="")
     parser.add_argument("--defect", choices=sorted(DEFECTS))
     parser.add_argument("--until", default=None)
+    parser.add_argument("--signal", default="SIGKILL", help="sent at the point of --kill")
     parser.add_argument("--at", default="", help="POINT:SQL, run there the first time")
     parser.add_argument("--small", action="store_true", help="small chunks, short segments")
     arguments = parser.parse_args()
@@ -218,14 +227,16 @@ def main():
     place, _, statement = arguments.at.partition(":")
     point, times, after = [*arguments.kill.split(":"), "", ""][:3]
     seen: Counter[str] = Counter()
+    sent: list[str] = []
 
     def reach(name):
         seen[name] += 1
         if name == place and seen[name] == 1:
             execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)
-        if due and (not after or seen[after]):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if due and (not after or seen[after]) and not sent:
+            sent.append(name)
+            os.kill(os.getpid(), getattr(signal, arguments.signal))
 
     settings = load_project(arguments.project)
     run = CaptureRun(
