@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -44,6 +44,7 @@ from changelog.options import (
     BrokerOption,
     ColumnsOption,
     CreatePublicationOption,
+    DdlOption,
     DebugOption,
     EnvelopeOption,
     ExactlyOnceOption,
@@ -68,6 +69,8 @@ from changelog.options import (
     line_overrides,
     split,
 )
+from changelog.source.connect import connect
+from changelog.source.ddl import install_ddl, remove_ddl
 from changelog.stack.cli import app as stack_app
 
 if TYPE_CHECKING:
@@ -108,7 +111,11 @@ app = typer.Typer(
 )
 slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_help=True)
 app.add_typer(stack_app, name="stack")
+ddl_app = typer.Typer(
+    help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
+)
 app.add_typer(slot_app, name="slot")
+app.add_typer(ddl_app, name="ddl")
 
 
 @app.command(
@@ -148,6 +155,7 @@ def capture(
     where: WhereOption = None,
     allow_unkeyed: AllowUnkeyedOption = None,
     messages: MessagesOption = None,
+    ddl: DdlOption = None,
     output_format: OutputOption = None,
     envelope: EnvelopeOption = None,
     replica_identity: ReplicaIdentityOption = None,
@@ -198,6 +206,7 @@ def capture(
                 where=where,
                 allow_unkeyed=allow_unkeyed,
                 messages=messages,
+                ddl=ddl,
                 output_format=output_format,
                 envelope=envelope,
                 replica_identity=replica_identity,
@@ -348,6 +357,39 @@ def slot_drop(
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     drop_slot_of(settings)
     console.print(f'slot "{settings.slot}" is dropped')
+
+
+@ddl_app.command("install")
+def ddl_install(
+    project: ProjectOption = Path(),
+    postgres: PostgresOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Make the event triggers, in the schema `changelog`; needs a superuser.
+
+    They write each command on a table into the WAL, for `changelog capture --ddl`.
+    """
+    with closing(connect(_source_of(project, postgres))) as connection:
+        install_ddl(connection)
+    console.print("schema changes are noted from now on")
+
+
+@ddl_app.command("remove")
+def ddl_remove(
+    project: ProjectOption = Path(),
+    postgres: PostgresOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Remove the event triggers and their schema."""
+    with closing(connect(_source_of(project, postgres))) as connection:
+        remove_ddl(connection)
+    console.print("schema changes are no longer noted")
+
+
+def _source_of(project: Path, postgres: str | None) -> str:
+    return load_project(
+        project, overrides=line_overrides(postgres=postgres), needs=[SOURCE]
+    ).postgres
 
 
 def main() -> None:

@@ -87,6 +87,7 @@ class _Capture(_Section):
     allow_unkeyed: bool = False
     exactly_once: bool = False
     messages: list[str] = []
+    ddl: bool = False
     output_format: Output = Output.AVRO
     envelope: Envelope = Envelope.ROW
     replica_identity: Literal["", "full"] = ""
@@ -149,6 +150,7 @@ class CaptureSettings:
         exactly_once: write in transactions, each with its frontier.
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
         messages: patterns of the prefixes of logical messages to capture; none by default.
+        ddl: capture the schema changes of captured tables, by event triggers at the source.
         form: of the records on the tables' topics.
         replica_identity: `full` to alter the tables that lack it, after asking; or empty.
     """
@@ -176,6 +178,7 @@ class CaptureSettings:
     allow_unkeyed: bool = False
     exactly_once: bool = False
     messages: tuple[str, ...] = ()
+    ddl: bool = False
     form: Form = PLAIN
     replica_identity: Literal["", "full"] = ""
 
@@ -306,6 +309,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             allow_unkeyed=capture.allow_unkeyed,
             exactly_once=capture.exactly_once,
             messages=tuple(capture.messages),
+            ddl=capture.ddl,
             form=Form(capture.output_format, capture.envelope),
             replica_identity=capture.replica_identity,
         ),

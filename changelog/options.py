@@ -130,6 +130,14 @@ ExactlyOnceOption = Annotated[
     ),
 ]
 
+DdlOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--ddl/--no-ddl",
+        help="Schema changes to the topic changelog.ddl, by event triggers (superuser).",
+    ),
+]
+
 
 def capture_overrides(
     *,
@@ -145,6 +153,7 @@ def capture_overrides(
     where: list[str] | None,
     allow_unkeyed: bool | None,
     messages: list[str] | None,
+    ddl: bool | None,
     output_format: Output | None,
     envelope: Envelope | None,
     replica_identity: str | None,
@@ -170,6 +179,7 @@ def capture_overrides(
         "capture.where": parse_properties(where, "--where"),
         "capture.allow_unkeyed": allow_unkeyed,
         "capture.messages": split(messages),
+        "capture.ddl": ddl,
         "capture.output_format": output_format,
         "capture.envelope": envelope,
         "capture.replica_identity": replica_identity,

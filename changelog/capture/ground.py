@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from changelog.capture.ddl import KEPT_FOR_EVER
 from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
@@ -21,6 +22,7 @@ from changelog.contract.errors import (
     LogError,
     SlotError,
     SourceError,
+    UnavailableSourceError,
 )
 from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
@@ -30,6 +32,7 @@ from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import OPERATIONS, WHOLE, Scope
 from changelog.contract.topic import (
     TopicSettings,
+    ddl_topic,
     frontier_topic,
     messages_topic,
     schema_topic,
@@ -50,6 +53,7 @@ from changelog.sink.topics import (
 )
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect
+from changelog.source.ddl import has_ddl, install_ddl
 from changelog.source.filter import TableFilter
 from changelog.source.publication import (
     Wanted,
@@ -103,6 +107,11 @@ class Ground:
     def topics(self) -> dict[TableName, str]:
         """Give the topic of each captured table."""
         return self.tables.topics
+
+    @property
+    def names(self) -> dict[int, TableName]:
+        """Give each captured table by its object id."""
+        return {relation.oid: name for name, relation in self.relations.items()}
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -293,16 +302,22 @@ def survey(settings: Project) -> Iterator[Ground]:
             },
             unkeyed={names[name] for name, each in relations.items() if not each.key},
         )
-        logs = [messages_topic(capture.topic_prefix)] if capture.messages else []
+        logs: dict[str, dict[str, str]] = {}
+        if capture.messages:
+            logs[messages_topic(capture.topic_prefix)] = {}
+        if capture.ddl:
+            logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
         # One partition: what comes later in the WAL comes later on the topic.
         found_logs = ensure_topics(
             settings.kafka,
             dict.fromkeys(logs, 1),
             replication=capture.replication_factor,
             settings=TopicSettings(compacted=False),
-            extra=dict.fromkeys(logs, capture.topic_properties),
+            extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
         )
         tables.check_registry()
+        if capture.ddl:
+            _watch_schema(connection)
         yield Ground(
             settings=settings,
             connection=connection,
@@ -325,6 +340,23 @@ def _schemas(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopi
         return Registry(settings.registry)
     topic = schema_topic(settings.capture.topic_prefix)
     return SchemaTopic(settings.kafka, topic, frontiers)
+
+
+def _watch_schema(connection: Connection) -> None:
+    """Make the event triggers when they are missing, or say that they are."""
+    if has_ddl(connection):
+        return
+    try:
+        install_ddl(connection)
+    except UnavailableSourceError:
+        raise
+    except SourceError as error:
+        log.warning(
+            "%s: schema changes are not captured until a superuser runs `changelog ddl install`",
+            error,
+        )
+    else:
+        log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
 def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation]:

@@ -30,15 +30,14 @@ from changelog.source.message import is_own
 log = logging.getLogger("changelog.capture")
 
 
-class MessageWriter:
-    """Writes the messages of one epoch; those of this program itself are never written."""
+class MessageLog:
+    """A topic of messages, in one epoch."""
 
     def __init__(
         self,
         *,
         log: Log,
         topic: str,
-        prefixes: Iterable[str],
         epoch: int,
         partitions: Mapping[str, int],
         written: Mapping[str, Mapping[int, Position]],
@@ -49,7 +48,6 @@ class MessageWriter:
         Args:
             log: takes the records.
             topic: of the messages.
-            prefixes: patterns of the prefixes that are wanted; none is wanted without a pattern.
             epoch: of every position written.
             partitions: of each topic.
             written: per topic and partition the last position behind the last frontier.
@@ -57,29 +55,26 @@ class MessageWriter:
         """
         self._log = log
         self._topic = topic
-        self._patterns = [re.compile(expression(text), re.DOTALL) for text in prefixes]
         self._epoch = epoch
         self._partitions = partitions.get(topic, 1)
         self._written = written.get(topic, {})
         self._clock = clock
-        self._said = False
 
-    def write(self, message: Emitted, began: Began) -> int:
-        """Write a message; gives 1, or 0 when it is not wanted or stands on the log already.
+    def write(self, key: bytes, value: bytes, message: Emitted, began: Began) -> int:
+        """Write the record of a message; gives 1, or 0 when it stands on the log already.
 
         The header `ts` is the commit time. A message outside of a transaction has no time in the
         WAL; there it is when the message was read.
 
         Args:
+            key: of the record.
+            value: of the record.
             message: as it comes from the stream.
             began: the transaction that is open, or was last.
 
         Raises:
             LogError: the broker refused an earlier record.
         """
-        if is_own(message.prefix) or not self._wants(message.prefix):
-            return 0
-        key = message.prefix.encode("utf-8")
         partition = partition_of(key, self._partitions)
         position = self._position(message, began)
         last = self._written.get(partition)
@@ -88,13 +83,35 @@ class MessageWriter:
         ts_us = began.ts_us if message.transactional else int(self._clock() * 1_000_000)
         headers = encode_headers(position, Op.MESSAGE, ts_us)
         headers.append((TRANSACTIONAL, b"t" if message.transactional else b"f"))
-        self._log.produce(self._topic, key, message.content, headers, partition)
+        self._log.produce(self._topic, key, value, headers, partition)
         return 1
 
     def _position(self, message: Emitted, began: Began) -> Position:
         if message.transactional:
             return Position(self._epoch, began.commit_lsn, message.sequence)
         return Position(self._epoch, Lsn(message.lsn - 1), 0)
+
+
+class MessageWriter:
+    """Writes the messages of the application; those of this program itself are never written."""
+
+    def __init__(self, messages: MessageLog, prefixes: Iterable[str]) -> None:
+        """Prepare to write.
+
+        Args:
+            messages: takes the records.
+            prefixes: patterns of the prefixes that are wanted; none is wanted without a pattern.
+        """
+        self._messages = messages
+        self._patterns = [re.compile(expression(text), re.DOTALL) for text in prefixes]
+        self._said = False
+
+    def write(self, message: Emitted, began: Began) -> int:
+        """Write a message if it is wanted; else as `MessageLog.write`."""
+        if is_own(message.prefix) or not self._wants(message.prefix):
+            return 0
+        key = message.prefix.encode("utf-8")
+        return self._messages.write(key, message.content, message, began)
 
     def _wants(self, prefix: str) -> bool:
         if any(pattern.fullmatch(prefix) for pattern in self._patterns):

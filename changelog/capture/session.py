@@ -16,8 +16,9 @@ from functools import partial
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
+from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
-from changelog.capture.messages import MessageWriter
+from changelog.capture.messages import MessageLog, MessageWriter
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
@@ -28,7 +29,7 @@ from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
-from changelog.contract.topic import messages_topic
+from changelog.contract.topic import ddl_topic, messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import Written, last_positions
@@ -292,6 +293,14 @@ class CaptureSession:
                     keep_alive=waiting,
                 )
             )
+            messages = partial(
+                MessageLog,
+                log=producer,
+                epoch=seed.epoch,
+                partitions=ground.partitions,
+                written=seed.written,
+            )
+            ddl = ddl_topic(self._capture.topic_prefix)
             loop = StreamLoop(
                 stream=stream,
                 assembler=assembler,
@@ -305,13 +314,10 @@ class CaptureSession:
                     reach=None if reach is reach_nothing else reach,
                 ),
                 messages=MessageWriter(
-                    log=producer,
-                    topic=messages_topic(self._capture.topic_prefix),
-                    prefixes=self._capture.messages,
-                    epoch=seed.epoch,
-                    partitions=ground.partitions,
-                    written=seed.written,
+                    messages(topic=messages_topic(self._capture.topic_prefix)),
+                    self._capture.messages,
                 ),
+                ddl=DdlWriter(messages(topic=ddl), ground.names) if ddl in ground.logs else None,
                 producer=producer,
                 progress=progress,
                 cutter=cutter,

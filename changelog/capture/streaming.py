@@ -14,6 +14,7 @@ from itertools import groupby
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
+from changelog.capture.ddl import DdlWriter
 from changelog.capture.messages import MessageWriter
 from changelog.capture.report import CaptureReport, op_of
 from changelog.capture.writer import RecordWriter
@@ -21,6 +22,7 @@ from changelog.contract.lsn import Lsn
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.ddl import DDL_PREFIX
 from changelog.source.message import OWN_PREFIX
 from changelog.source.pgoutput import decode
 from changelog.source.stream import ReplicationStream
@@ -44,6 +46,7 @@ class StreamLoop:
         writer: RecordWriter,
         bulk: BulkWriter,
         messages: MessageWriter,
+        ddl: DdlWriter | None,
         producer: LogProducer,
         progress: Progress,
         cutter: Cutter,
@@ -61,6 +64,7 @@ class StreamLoop:
             writer: changes to records, one by one.
             bulk: changes to records, many at once.
             messages: the application's messages to records.
+            ddl: schema changes to records, if they are wanted.
             producer: where the records go.
             progress: decides about frontiers and acknowledgement.
             cutter: writes a frontier.
@@ -76,6 +80,7 @@ class StreamLoop:
         self._writer = writer
         self._bulk = bulk
         self._messages = messages
+        self._ddl = ddl
         self._producer = producer
         self._progress = progress
         self._cutter = cutter
@@ -178,7 +183,10 @@ class StreamLoop:
         if message.prefix == OWN_PREFIX:
             self._backfill.heard(message, self._began.commit_lsn)
             return
-        written = self._messages.write(message, self._began)
+        if message.prefix == DDL_PREFIX:
+            written = self._ddl.write(message, self._began) if self._ddl is not None else 0
+        else:
+            written = self._messages.write(message, self._began)
         self._report.messages += written
         if written:
             self._reach("message produced")

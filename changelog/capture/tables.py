@@ -22,7 +22,7 @@ from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.event import EventEncoder
 from changelog.contract.event_record import read_value_schema
-from changelog.contract.form import Output
+from changelog.contract.form import PLAIN, Output
 from changelog.contract.missing import avro_default
 from changelog.contract.relation import Field, Relation, TableName
 from changelog.contract.schema import LoggedSchema, key_schema
@@ -204,10 +204,10 @@ class CapturedTables:
     ) -> dict[str, str | None]:
         """Give the defaults of new columns, None where a value has no such form.
 
-        A JSON document has no reader that fills in what it lacks.
+        Only a plain row in Avro has readers that fill in what it lacks.
         """
         shape = self.shape(relation)
-        if shape.form.output is Output.JSON:
+        if shape.form != PLAIN:
             return dict.fromkeys(values)
         plain = {
             relation.columns[place].name: relation.columns[place].type

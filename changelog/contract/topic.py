@@ -47,6 +47,11 @@ def messages_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
 
 
+def ddl_topic(prefix: str = "") -> str:
+    """Give the topic of the schema changes."""
+    return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
+
+
 def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName, str]:
     """Give each table its topic.
 
@@ -60,6 +65,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
     owners = {
         frontier_topic(prefix).replace(".", "_"): "the frontier",
         messages_topic(prefix).replace(".", "_"): "the messages",
+        ddl_topic(prefix).replace(".", "_"): "the schema changes",
         schema_topic(prefix).replace(".", "_"): "the schemas",
     }
     for table in sorted(tables):

@@ -80,7 +80,8 @@ class CaptureCommand:
 
     def command(self, name, *more, codes=frozenset({0})):
         """Run another command of the project; gives the JSON lines of its output."""
-        words = [sys.executable, "-m", "changelog", name, "--project", str(self.folder), *more]
+        names = name.split()
+        words = [sys.executable, "-m", "changelog", *names, "--project", str(self.folder), *more]
         done = subprocess.run(
             words, check=False, capture_output=True, text=True, timeout=3 * DEADLINE_S
         )

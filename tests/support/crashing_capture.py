@@ -109,17 +109,17 @@ def place_with_the_last_commit():
     def position(self, message, began):
         return Position(self._epoch, began.commit_lsn, message.sequence)
 
-    messages.MessageWriter._position = position
+    messages.MessageLog._position = position
 
 
 def forget_to_skip_messages():
     """After a crash, write the messages again that are on the log already."""
-    original = messages.MessageWriter.__init__
+    original = messages.MessageLog.__init__
 
     def forgetful(self, **named):
         original(self, **{**named, "written": {}})
 
-    messages.MessageWriter.__init__ = forgetful
+    messages.MessageLog.__init__ = forgetful
 
 
 def forget_constants():

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from changelog.capture.messages import MessageWriter
+from changelog.capture.messages import MessageLog, MessageWriter
 from changelog.contract.headers import Op, decode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of
@@ -22,15 +22,15 @@ class Bench:
 
     def __init__(self, *prefixes, partitions=1, written=None):
         self.records = []
-        self.writer = MessageWriter(
+        messages = MessageLog(
             log=self,
             topic=TOPIC,
-            prefixes=prefixes,
             epoch=3,
             partitions={TOPIC: partitions},
             written={TOPIC: written or {}},
             clock=lambda: CLOCK_S,
         )
+        self.writer = MessageWriter(messages, prefixes)
 
     def produce(self, topic, key, value, headers, partition=None):
         self.records.append((topic, key, value, headers, partition))
