@@ -8,6 +8,7 @@ a script or a notebook may not survive.
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from changelog.contract.errors import ChangelogError
 from changelog.source.snapshot import TablesBusyError
 
 _POLL_S = 0.2
+# Each thread of librdkafka would keep an arena of its own, and Arrow a pool, long after use.
+_LEAN = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 OnCopied = Callable[[CopyJob, Copied], None]
 
@@ -124,6 +127,7 @@ class _Worker:
             [sys.executable, "-m", "changelog.capture.snapshot_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**_LEAN, **os.environ},
         )
         self._send(servers)
 

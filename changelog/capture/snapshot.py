@@ -39,7 +39,12 @@ BATCH_BYTES = 1 << 20
 """Rows are encoded so many at a time: larger batches are hardly faster and take more memory."""
 
 # Workers share a machine, and each fills its queue whenever the broker is slower than itself.
-_QUEUE = {"queue.buffering.max.kbytes": 8 * 1024, "batch.size": 256 * 1024}
+# A queued record costs a kilobyte beside its own bytes, which are all that the first limit counts.
+_QUEUE = {
+    "queue.buffering.max.kbytes": 6 * 1024,
+    "queue.buffering.max.messages": 10_000,
+    "batch.size": 256 * 1024,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,8 @@ def forget_hidden():
     """Take a fence although streamed transactions are not visible yet."""
     original = fence.Recent.look
 
-    def look(self, snapshot):
-        original(self, snapshot)
+    def look(self, snapshot, **named):
+        original(self, snapshot, **named)
         return []
 
     fence.Recent.look = look
