@@ -1,7 +1,8 @@
 """The command `changelog`.
 
 Commands of later stages (`verify`, `demo`, `init`) join through the entry-point group
-`changelog.commands`, so that this package imports nothing of theirs.
+`changelog.commands`, so that this package imports nothing of theirs. Each command imports what it
+needs when it is called: a start takes a third of a second, not one.
 """
 
 from __future__ import annotations
@@ -18,16 +19,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from changelog.capture.identity import ensure_identity
-from changelog.capture.report import CaptureReport
-from changelog.capture.resnapshot import ask_resnapshot, follow
-from changelog.capture.run import CaptureRun, until_lsn
-from changelog.capture.status import (
-    MAX_FRONTIER_AGE_S,
-    Limits,
-    capture_status,
-    drop_slot_of,
-)
 from changelog.config import BROKERS, SOURCE, Project, load_project
 from changelog.contract.errors import ConfigurationError
 from changelog.edge import (
@@ -40,6 +31,7 @@ from changelog.edge import (
     tell,
 )
 from changelog.options import (
+    MAX_FRONTIER_AGE_S,
     AllowUnkeyedOption,
     BrokerOption,
     ColumnsOption,
@@ -69,12 +61,17 @@ from changelog.options import (
     line_overrides,
     split,
 )
-from changelog.source.connect import connect
-from changelog.source.ddl import install_ddl, remove_ddl
-from changelog.stack.cli import app as stack_app
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
+
+    from changelog.capture.report import CaptureReport
+    from changelog.source.connect import Connection
+
+
+_GROUP = "changelog.commands"
+_STACK = EntryPoint("stack", "changelog.stack.cli:app", _GROUP)
+"""Ours, but a fifth of a second that few commands need."""
 
 
 class _WithJoined(TyperGroup):
@@ -90,7 +87,8 @@ class _WithJoined(TyperGroup):
 
 @cache
 def _joined() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="changelog.commands")}
+    later = entry_points(group=_GROUP)
+    return {entry.name: entry for entry in (_STACK, *later)}
 
 
 @cache
@@ -110,7 +108,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_help=True)
-app.add_typer(stack_app, name="stack")
 ddl_app = typer.Typer(
     help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
 )
@@ -218,6 +215,10 @@ def capture(
             "capture.fix_topics": fix_topics,
         },
     )
+    from changelog.capture.identity import ensure_identity
+    from changelog.capture.report import CaptureReport
+    from changelog.capture.run import CaptureRun, until_lsn
+
     ensure_identity(settings, agreed=lambda names: yes or _agreed(names))
     report = CaptureReport()
     run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=bar_console())
@@ -242,7 +243,7 @@ def _metrics(
     if port is None:
         yield
         return
-    from changelog.capture import metrics  # noqa: PLC0415 - only where they are asked for
+    from changelog.capture import metrics
 
     probe = metrics.SourceProbe(settings.postgres, settings.slot)
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
@@ -277,6 +278,8 @@ def resnapshot(
         ),
         needs=[SOURCE, BROKERS],
     )
+    from changelog.capture.resnapshot import ask_resnapshot, follow
+
     asked = ask_resnapshot(settings, tables)
     tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
     if not asked.active:
@@ -325,6 +328,8 @@ def status(
         ),
         needs=[SOURCE, BROKERS],
     )
+    from changelog.capture.status import Limits, capture_status
+
     limits = Limits(
         max_lag_bytes=max_lag_bytes,
         max_frontier_age_s=max_frontier_age,
@@ -355,6 +360,8 @@ def slot_drop(
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
     if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
+    from changelog.capture.status import drop_slot_of
+
     drop_slot_of(settings)
     console.print(f'slot "{settings.slot}" is dropped')
 
@@ -369,7 +376,9 @@ def ddl_install(
 
     They write each command on a table into the WAL, for `changelog capture --ddl`.
     """
-    with closing(connect(_source_of(project, postgres))) as connection:
+    from changelog.source.ddl import install_ddl
+
+    with _source(project, postgres) as connection:
         install_ddl(connection)
     console.print("schema changes are noted from now on")
 
@@ -381,15 +390,21 @@ def ddl_remove(
     debug: DebugOption = False,
 ) -> None:
     """Remove the event triggers and their schema."""
-    with closing(connect(_source_of(project, postgres))) as connection:
+    from changelog.source.ddl import remove_ddl
+
+    with _source(project, postgres) as connection:
         remove_ddl(connection)
     console.print("schema changes are no longer noted")
 
 
-def _source_of(project: Path, postgres: str | None) -> str:
-    return load_project(
-        project, overrides=line_overrides(postgres=postgres), needs=[SOURCE]
-    ).postgres
+@contextmanager
+def _source(project: Path, postgres: str | None) -> Iterator[Connection]:
+    from changelog.source.connect import connect
+
+    overrides = line_overrides(postgres=postgres)
+    settings = load_project(project, overrides=overrides, needs=[SOURCE])
+    with closing(connect(settings.postgres)) as connection:
+        yield connection
 
 
 def main() -> None:

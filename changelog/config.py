@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,8 +28,9 @@ from changelog.contract.topic import (
     DEFAULT_MIN_COMPACTION_LAG_MS,
     TopicSettings,
 )
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from changelog.stack.endpoints import Endpoints
 
 log = logging.getLogger("changelog.config")
 
@@ -332,6 +333,9 @@ class _Endpoints:
 
     def find(self, name: str) -> str | None:
         if self._found is None and self._directory.is_dir():
+            # Here, since a quarter of a command's start would go into servers that few have.
+            from changelog.stack.stack import Stack  # noqa: PLC0415
+
             try:
                 self._found = Stack(self._directory).endpoints()
             except StackError as error:

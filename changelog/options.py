@@ -10,6 +10,9 @@ import typer
 from changelog.contract.form import Envelope, Output
 from changelog.contract.properties import parse_properties
 
+MAX_FRONTIER_AGE_S = 300.0
+"""An older frontier is a fault: it is written again once a minute when nothing happens."""
+
 ProjectOption = Annotated[
     Path, typer.Option("--project", help="Folder with changelog.toml; it may be missing.")
 ]

@@ -186,7 +186,7 @@ def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome
 
 
 def _cancel_jobs() -> None:
-    from pyspark import SparkContext  # noqa: PLC0415 - slow, and only here
+    from pyspark import SparkContext
 
     tell("stopping: removing what was built")
     context = SparkContext._active_spark_context

@@ -14,6 +14,7 @@ from changelog.config import Project
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.topic import frontier_topic
+from changelog.options import MAX_FRONTIER_AGE_S
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect import connect
 from changelog.source.retention import SlotState, SourceState, ask_source
@@ -21,9 +22,6 @@ from changelog.source.slot import drop_slot, inspect_slot
 
 APART_S = 1.0
 """Time between the two observations of the source that give the rate of its WAL."""
-
-MAX_FRONTIER_AGE_S = 300.0
-"""A frontier is written again once a minute when nothing happens, so an old one is a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +32,15 @@ def _command(name: str) -> Any:
         return typer.main.get_command(app)
     from changelog.cli import app as changelog_app
 
-    joined = typer.Typer()
-    for entry in entry_points(group="changelog.commands"):
-        made = entry.load()
-        if isinstance(made, typer.Typer):
-            joined.add_typer(made, name=entry.name)
-        else:
-            joined.command(name=entry.name)(made)
-    command: Any = typer.main.get_command(changelog_app)
-    later: Any = typer.main.get_command(joined)
-    # A single command is not wrapped in a group; there are several, so this is one.
-    command.commands.update(later.commands)
-    return command
+    return typer.main.get_command(changelog_app)
 
 
 def _walk(command: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
     found = [(path, command)]
-    for name, child in getattr(command, "commands", {}).items():
-        found += _walk(child, (*path, name))
+    if hasattr(command, "list_commands"):
+        context = command.context_class(command)
+        for name in command.list_commands(context):
+            found += _walk(command.get_command(context, name), (*path, name))
     return found
 
 

@@ -32,7 +32,7 @@ def demo(
     and a second run goes on from there.
     """
     # Here, since it brings Spark and every sink, and each `changelog` command loads this module.
-    from views.demo.rebuild import rebuild_views  # noqa: PLC0415
+    from views.demo.rebuild import rebuild_views
 
     result = run_demo(
         directory.resolve(),
