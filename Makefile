@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture demo test unit integration notebooks downloads lint type imports docs check lock help clean
+.PHONY: bench-capture demo test test-all unit integration notebooks downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,7 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
-test: lint type imports downloads ## Everything: checks, then all tests on real servers; what CI runs
+test: lint type imports downloads ## Checks, then the tests on real servers; under ten minutes
+	@$(PYTEST) -m "not matrix" $(ARGS)
+
+test-all: lint type imports downloads ## The same and the long matrices of faults and versions; what CI runs
 	@$(PYTEST) $(ARGS)
 
 unit: lint type imports ## Checks, unit and property tests; no servers, under a minute
@@ -51,7 +54,7 @@ lock: $(READY) ## Write the lock files anew from pyproject.toml (ARGS=--upgrade 
 	@scripts/lock $(ARGS)
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 clean: ## Remove caches and build results; keeps .venv and the data of .stack
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
