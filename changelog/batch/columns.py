@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from changelog.batch.fields import Bytes, Fields, Mask, Places
@@ -126,7 +125,7 @@ def _booleans(fields: Fields) -> Table:
 
 def _dates(fields: Fields) -> Table:
     odd = (fields.size != _DATE_TEXT) & ~fields.null
-    days = fields.without(odd).strings().cast(pa.date32()).cast(pa.int32())
+    days = fields.without(odd).strings().cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
     return tables_of_longs(_patched(fields, _numbers(days, np.int64), odd, days_of))
 
 
@@ -161,8 +160,10 @@ def _patched(fields: Fields, values: Places, odd: Mask, slow: Callable[[bytes], 
 
 
 def _numbers(values: pa.Array, kind: type[Number]) -> NDArray[Number]:
-    filled = pc.fill_null(values, 0) if values.null_count else values
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=kind)
+    """Give Arrow's numbers as NumPy's of the same kind; what stands for a null means nothing."""
+    # Neither `to_numpy` nor `fill_null`, which import pandas: half a second and 26 MB.
+    found = np.frombuffer(values.buffers()[1], dtype=kind)
+    return found[values.offset : values.offset + len(values)]
 
 
 def _is_digit(letter: Bytes) -> Mask:

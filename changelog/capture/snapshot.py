@@ -41,8 +41,8 @@ BATCH_BYTES = 1 << 20
 # Workers share a machine, and each fills its queue whenever the broker is slower than itself.
 # A queued record costs a kilobyte beside its own bytes, which are all that the first limit counts.
 _QUEUE = {
-    "queue.buffering.max.kbytes": 6 * 1024,
-    "queue.buffering.max.messages": 10_000,
+    "queue.buffering.max.kbytes": 5 * 1024,
+    "queue.buffering.max.messages": 5_000,
     "batch.size": 256 * 1024,
 }
 
