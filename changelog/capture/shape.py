@@ -176,58 +176,39 @@ ShapeOf = Callable[[Relation], Shape]
 """Gives how the rows of a relation version are written."""
 
 
-class ShapedRowCodec(RowCodec):
+class ShapedRows:
     """Encodes rows as they come to what their shape makes of them."""
 
-    def __init__(self, shape: Shape, ids: SchemaIds) -> None:
-        """Prepare for one version of a table."""
-        super().__init__(shape.logged, key_schema_id=ids.key, value_schema_id=ids.value)
+    def __init__(self, shape: Shape, inner: Rows) -> None:
+        """Prepare for one version of a table; `inner` encodes what is written."""
         self.relation = shape.relation
         self._shape = shape
+        self._inner = inner
 
     def encode_key(self, key: KeyRow) -> bytes:
-        """Encode a primary key, framed; see `RowCodec`."""
-        return super().encode_key(self._shape.key(key))
+        """Encode a primary key; see `Rows`."""
+        return self._inner.encode_key(self._shape.key(key))
 
     def encode_value(self, row: Row) -> bytes:
-        """Encode a row, framed; see `RowCodec`."""
-        return super().encode_value(self._shape.row(row))
+        """Encode a row; see `Rows`."""
+        return self._inner.encode_value(self._shape.row(row))
 
 
-class ShapedBatchCodec(BatchCodec):
+class ShapedBatches:
     """Encodes many rows as they come to what their shape makes of them."""
 
-    def __init__(self, shape: Shape, ids: SchemaIds) -> None:
-        """Prepare for one version of a table."""
-        super().__init__(shape.logged, ids)
-        self.relation = shape.relation
+    def __init__(self, shape: Shape, inner: Batches) -> None:
+        """Prepare for one version of a table; `inner` encodes what is written."""
         self._shape = shape
+        self._inner = inner
 
     def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode the primary keys of rows, framed; see `BatchCodec`."""
-        return super().encode_keys(self._shape.fields(columns))
+        """Encode the primary keys of rows; see `Batches`."""
+        return self._inner.encode_keys(self._shape.fields(columns))
 
     def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode rows, framed; see `BatchCodec`."""
-        return super().encode_values(self._shape.fields(columns))
-
-
-class ShapedDocumentCodec(DocumentCodec):
-    """Encodes rows as they come to the JSON documents that their shape makes of them."""
-
-    def __init__(self, shape: Shape) -> None:
-        """Prepare for one version of a table."""
-        super().__init__(shape.logged)
-        self.relation = shape.relation
-        self._shape = shape
-
-    def encode_key(self, key: KeyRow) -> bytes:
-        """Encode a primary key; see `DocumentCodec`."""
-        return super().encode_key(self._shape.key(key))
-
-    def encode_value(self, row: Row) -> bytes:
-        """Encode a row; see `DocumentCodec`."""
-        return super().encode_value(self._shape.row(row))
+        """Encode rows; see `Batches`."""
+        return self._inner.encode_values(self._shape.fields(columns))
 
 
 class RowByRow:
@@ -253,11 +234,12 @@ class RowByRow:
 
 def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
     """Give the codec of single rows."""
+    inner: Rows
     if shape.form.output is Output.JSON:
-        return ShapedDocumentCodec(shape)
-    if shape.is_whole:
-        return RowCodec(shape.relation, key_schema_id=ids.key, value_schema_id=ids.value)
-    return ShapedRowCodec(shape, ids)
+        inner = DocumentCodec(shape.logged)
+    else:
+        inner = RowCodec(shape.logged, key_schema_id=ids.key, value_schema_id=ids.value)
+    return inner if shape.is_whole else ShapedRows(shape, inner)
 
 
 class ShapedEvents:
@@ -329,4 +311,5 @@ def batch_codec(shape: Shape, ids: SchemaIds, stamp: Stamp | None = None) -> Bat
         return ReadEvents(row_codec(shape, ids), events, stamp)
     if shape.form.output is Output.JSON:
         return RowByRow(row_codec(shape, ids))
-    return BatchCodec(shape.relation, ids) if shape.is_whole else ShapedBatchCodec(shape, ids)
+    inner = BatchCodec(shape.logged, ids)
+    return inner if shape.is_whole else ShapedBatches(shape, inner)
