@@ -13,6 +13,7 @@ from changelog.sink.frontier import FrontierLog
 from replay.replay import freeze
 from tests.support.capture_command import CaptureCommand
 from tests.support.documents import parsed
+from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -172,7 +173,7 @@ def test_masked_and_dropped_columns_are_so_on_both_sides(capture):
         assert all(side is None or side["text"] == "***" for side in sides)
 
 
-@pytest.mark.parametrize("times", [151, 152, 153, 154])
+@pytest.mark.parametrize("times", first(1, [153, 151, 152, 154]))
 def test_a_crash_between_a_delete_its_tombstone_and_the_new_row_loses_none(capture, times):
     capture.set_form("json", "nested")
     capture.attempt()
