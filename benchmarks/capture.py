@@ -21,7 +21,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from benchmarks import latency, orders
+from benchmarks import latency, orders, peer
 from benchmarks.line import POSTGRES, Drained, Line
 from benchmarks.machine import Noise, cpu_s
 from changelog.stack.postgres import bin_dir
@@ -77,6 +77,10 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
     latency_s: Annotated[int, typer.Option(help="Seconds of the latency phase; 0: none.")] = 60,
     long: Annotated[int, typer.Option(help="Rows of one very long transaction; 0: none.")] = 0,
+    debezium: Annotated[
+        Path | None, typer.Option(help="JSON lines of Debezium's runs on this machine.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Which of its settings count.")] = "json-tuned",
 ) -> None:
     """Measure snapshot, streams and latency."""
     figures = Figures()
@@ -97,7 +101,9 @@ def main(
     told = {**figures.medians(), "peak_mb": round(figures.peak_mb, 1)}
     cpu = told["stream_cpu_us_per_row"]
     about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    print(json.dumps({**told, "cpu_us_per_row": cpu, "rows": rows, "runs": runs, **about}))
+    theirs = peer.debezium(debezium, profile) if debezium is not None else {}
+    told |= {"cpu_us_per_row": cpu, **theirs, **peer.beside(told, theirs)}
+    print(json.dumps({**told, "rows": rows, "runs": runs, **about}))
 
 
 def _measure(line: Line, figures: Figures, rows: int, latency_s: int) -> None:
