@@ -86,6 +86,16 @@ class UnavailableLogError(LogError, UnavailableError):
     """The broker or the schema registry does not answer now."""
 
 
+class RefusedAccessError(UnavailableLogError):
+    """The broker or the schema registry does not let us in: TLS, user or password.
+
+    At a first start it is a matter of configuration. A capture that was let in before waits, as
+    for a server that is away: passwords and certificates are exchanged while it runs.
+    """
+
+    exit_code = 2
+
+
 class TopicSettingsError(LogError):
     """An existing topic has settings under which the log would lose rows."""
 

@@ -19,7 +19,7 @@ from changelog.contract.backfill import BackfillRecord, backfill_key
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, nothing
+from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
 from changelog.sink.producer import LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
@@ -53,6 +53,7 @@ class FrontierLog:
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
+        self._has_met = False
         self._ids: dict[str, str] = {}
         self._producer: LogProducer | None = None
 
@@ -197,6 +198,9 @@ class FrontierLog:
 
     def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
+        if not self._has_met:
+            meet(self._kafka)
+            self._has_met = True
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:

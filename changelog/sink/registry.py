@@ -14,6 +14,7 @@ from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
+    RefusedAccessError,
     SchemaConflictError,
     UnavailableLogError,
 )
@@ -21,6 +22,7 @@ from changelog.contract.secret import redacted
 
 _NOT_FOUND = 404
 _REFUSED = {409, 422}
+_NOT_LET_IN = {401, 403}
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 _TIMEOUT_S = 15
@@ -146,13 +148,25 @@ class Registry:
                 raise SchemaConflictError(
                     said, hint="the registry's compatibility setting forbids the new version"
                 ) from error
+            if error.http_status_code in _NOT_LET_IN:
+                raise RefusedAccessError(
+                    f"the schema registry {self._where} does not let us in: {said}",
+                    hint="look at basic.auth.user.info, or the token, in [registry.options]",
+                ) from error
             if error.http_status_code == _TOO_MANY or error.http_status_code >= _SERVER_ERROR:
                 raise UnavailableLogError(f"the schema registry fails: {said}") from error
             raise LogError(f"the schema registry refuses: {said}") from error
         except (httpx.HTTPError, OSError) as error:
+            said = redacted(str(error))
+            if "SSL" in said:
+                raise RefusedAccessError(
+                    f"no TLS with the schema registry {self._where}: {said}",
+                    hint="ssl.ca.location in [registry.options] has to hold the authority of its "
+                    "certificate, and that has to name the host of the URL",
+                ) from error
             raise UnavailableLogError(
-                redacted(f"no schema registry answers at {self._where}: {error}"),
-                hint="is it running, and the URL right?",
+                f"no schema registry answers at {self._where}: {said}",
+                hint="is it running, and the URL right, with https:// where it wants TLS?",
             ) from error
 
 

@@ -25,7 +25,7 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import TopicSettingsError, UnavailableLogError
 from changelog.contract.secret import redacted
 from changelog.contract.topic import TopicSettings
-from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
+from changelog.sink.client import REQUEST_S, admin_client, answered, log_error, meet
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
 """For a frontier topic: the active segment is never cleaned, and one record a second is little.
@@ -62,11 +62,10 @@ def cluster_id(kafka: KafkaConnection) -> str:
     """Give the cluster's identifier; also shows that the brokers answer.
 
     Raises:
+        RefusedAccessError: the brokers do not let us in.
         UnavailableLogError: no broker answers at the address.
     """
-    what = f"no Kafka broker answers at {kafka.brokers}"
-    admin = admin_client(kafka)  # held: its requests end with it
-    return str(answered(admin.describe_cluster(request_timeout=REQUEST_S), what).cluster_id)
+    return str(meet(kafka).cluster_id)
 
 
 def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:
