@@ -158,6 +158,9 @@ def capture(
     replica_identity: ReplicaIdentityOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
     exactly_once: ExactlyOnceOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
+    ] = False,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -215,6 +218,9 @@ def capture(
             "capture.fix_topics": fix_topics,
         },
     )
+    if check:
+        _check(settings, as_json=as_json)
+        return
     from changelog.capture.identity import ensure_identity
     from changelog.capture.report import CaptureReport
     from changelog.capture.run import CaptureRun, until_lsn
@@ -228,6 +234,18 @@ def capture(
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _check(settings: Project, *, as_json: bool) -> None:
+    from changelog.capture.check import check_capture
+
+    found = check_capture(settings)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console.print(found.table())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def _agreed(names: str) -> bool:

@@ -1,13 +1,13 @@
 """What one life of capture stands on: connections, tables, topics; all checked before use.
 
-Everything that can be refused is looked at first; the publication and the topics are made last,
-so that a refusal leaves nothing behind. `publish` comes after the decision how to begin.
+Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
+make the topics, and `publish` the publication, so that a refusal leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -47,15 +47,18 @@ from changelog.sink.schema_topic import SchemaTopic
 from changelog.sink.topics import (
     FRONTIER_SETTINGS,
     TopicDescription,
+    TopicPlan,
     cluster_id,
     describe,
-    ensure_topics,
+    make_topics,
+    plan_topics,
 )
-from changelog.source.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.catalogue import Catalogue, Table, check_capturable, select_tables
 from changelog.source.connect import Connection, connect
 from changelog.source.ddl import has_ddl, install_ddl
 from changelog.source.filter import TableFilter
 from changelog.source.publication import (
+    PublicationChange,
     Wanted,
     make_publication,
     publication_version,
@@ -101,6 +104,7 @@ class Ground:
     rules: Rules
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
+    _plans: tuple[TopicPlan, ...] = ()
     _publication: str | None = None
 
     @property
@@ -157,17 +161,34 @@ class Ground:
             )
         return found
 
+    def make(self) -> None:
+        """Make the topics that are missing, alter those that differ, watch the schema if asked.
+
+        Raises:
+            LogError: see `make_topics`.
+        """
+        tables, logs = (make_topics(self.settings.kafka, plan) for plan in self._plans)
+        self.descriptions = {name: tables[name] for name in self.topics.values()}
+        self.logs = logs
+        if self.settings.capture.ddl:
+            _watch_schema(self.connection)
+
     def publish(
-        self, frontier: Frontier | None, backfill: BackfillRecord | None = None
-    ) -> frozenset[TableName]:
+        self,
+        frontier: Frontier | None,
+        backfill: BackfillRecord | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> PublicationChange:
         """Make the publication have exactly the captured tables, or check that it has them.
 
         Returns:
-            Tables whose rows were filtered in another way up to now.
+            What was changed, such as tables whose rows were filtered in another way up to now.
 
         Args:
             frontier: from which the stream goes on, or None before the first.
             backfill: the backfills that go on, or None.
+            rehearse: change nothing, and say what would be.
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
@@ -197,11 +218,14 @@ class Ground:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
-        make = make_publication if self.settings.capture.create_publication else use_publication
-        change = make(self.connection, name, wanted)
-        self.filters = dict(change.filters)
-        self._publication = publication_version(self.connection, name)
-        return change.refiltered
+        if self.settings.capture.create_publication:
+            change = make_publication(self.connection, name, wanted, rehearse=rehearse)
+        else:
+            change = use_publication(self.connection, name, wanted)
+        if not rehearse:
+            self.filters = dict(change.filters)
+            self._publication = publication_version(self.connection, name)
+        return change
 
     def check_publication(self) -> None:
         """Check that nobody has altered the publication since `publish`.
@@ -223,7 +247,7 @@ class Ground:
         """Check that the topics are those of the frontier.
 
         Raises:
-            LogError: the cluster is another one, or a topic was deleted and made anew.
+            LogError: the cluster is another one, or a topic was deleted, or made anew.
         """
         if frontier.cluster_id != self.cluster_id:
             raise LogError(
@@ -231,15 +255,17 @@ class Ground:
                 f"this one is {self.cluster_id}",
                 hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
             )
+        captured = set(self.topics.values())
         for topic, known in frontier.topic_ids.items():
             found = self.topic_ids.get(topic)
-            if found is None or found == known:
+            if found == known or (found is None and topic not in captured):
                 continue
             if topic in self.logs:
                 log.warning('topic "%s" was made anew: what it held is lost', topic)
             else:
+                what = "was deleted" if found is None else "was made anew"
                 raise LogError(
-                    f'topic "{topic}" was made anew: what it held is lost',
+                    f'topic "{topic}" {what}: what it held is lost',
                     hint="drop the slot with `changelog slot drop`; the next start takes a "
                     "snapshot",
                 )
@@ -262,79 +288,129 @@ class Ground:
 
 @contextmanager
 def survey(settings: Project) -> Iterator[Ground]:
-    """Connect, check, and make what is missing.
+    """Connect and check; what is missing is made by `Ground.make`.
 
     Raises:
         ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
-    topic = frontier_topic(capture.topic_prefix)
     with (
         closing(connect(settings.postgres)) as connection,
-        FrontierLog(settings.kafka, topic) as frontiers,
-        closing(_schemas(settings, frontiers)) as schemas,
+        FrontierLog(settings.kafka, frontier_topic(capture.topic_prefix)) as frontiers,
+        closing(schemas_of(settings, frontiers)) as schemas,
     ):
         check_ready(connection)
         system = identify(settings.postgres)
         rules = Rules(capture, str(connection.info.dbname))
         catalogue = Catalogue(connection, rules.unkeyed)
-        relations = _wanted(catalogue, settings)
+        selected = wanted_tables(catalogue, settings)
+        _say_uncaptured(catalogue, settings, selected)
+        relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
-        scopes = {table: rules.scope(relation) for table, relation in relations.items()}
         last = frontiers.last(capture.slot)
-        if last is not None:
-            check_forms(last.frontier, names, scopes, describe(settings.kafka, names.values()))
-        tables = CapturedTables(schemas, names, catalogue.older_values, rules.shape)
-        own = [topic]
-        if isinstance(schemas, SchemaTopic):
-            own.append(schema_topic(capture.topic_prefix))
-        descriptions = ensure_topics(
-            settings.kafka,
-            {**dict.fromkeys(names.values(), capture.partitions), **dict.fromkeys(own, 1)},
-            replication=capture.replication_factor,
-            settings=capture.topics,
-            fix=capture.fix_topics,
-            extra={
-                **dict.fromkeys(names.values(), capture.topic_properties),
-                **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
-            },
-            unkeyed={names[name] for name, each in relations.items() if not each.key},
-        )
-        logs: dict[str, dict[str, str]] = {}
-        if capture.messages:
-            logs[messages_topic(capture.topic_prefix)] = {}
-        if capture.ddl:
-            logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
-        # One partition: what comes later in the WAL comes later on the topic.
-        found_logs = ensure_topics(
-            settings.kafka,
-            dict.fromkeys(logs, 1),
-            replication=capture.replication_factor,
-            settings=TopicSettings(compacted=False),
-            extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
-        )
-        tables.check_registry()
-        if capture.ddl:
-            _watch_schema(connection)
-        yield Ground(
+        yield stand(
             settings=settings,
             connection=connection,
             system=system,
             relations=relations,
-            tables=tables,
+            tables=CapturedTables(schemas, names, catalogue.older_values, rules.shape),
             frontiers=frontiers,
             cluster_id=cluster,
-            descriptions={name: descriptions[name] for name in names.values()},
-            logs=found_logs,
             catalogue=catalogue,
             rules=rules,
-            scopes=narrowed(scopes),
+            last=last.frontier if last is not None else None,
         )
 
 
-def _schemas(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
+def stand(
+    *,
+    settings: Project,
+    connection: Connection,
+    system: SystemIdentity,
+    relations: dict[TableName, Relation],
+    tables: CapturedTables,
+    frontiers: FrontierLog,
+    cluster_id: str,
+    catalogue: Catalogue,
+    rules: Rules,
+    last: Frontier | None,
+) -> Ground:
+    """Check topics and registry, and give the ground; what is missing is not made yet.
+
+    Raises:
+        TopicSettingsError: topics hold other records than are asked for, or differ in settings.
+        LogError: the brokers would not make what is missing.
+        UnavailableLogError: broker or registry do not answer.
+    """
+    scopes = {table: rules.scope(relation) for table, relation in relations.items()}
+    if last is not None:
+        there = describe(settings.kafka, tables.topics.values())
+        check_forms(last, tables.topics, scopes, there)
+    plans = topic_plans(settings, relations, tables.topics)
+    own = schema_topic(settings.capture.topic_prefix)
+    if settings.capture.form.output is Output.AVRO or own in plans[0].there:
+        tables.check_registry()
+    found = plans[0].there
+    return Ground(
+        settings=settings,
+        connection=connection,
+        system=system,
+        relations=relations,
+        tables=tables,
+        frontiers=frontiers,
+        cluster_id=cluster_id,
+        descriptions={name: found[name] for name in tables.topics.values() if name in found},
+        logs=dict(plans[1].there),
+        catalogue=catalogue,
+        rules=rules,
+        scopes=narrowed(scopes),
+        _plans=plans,
+    )
+
+
+def topic_plans(
+    settings: Project, relations: Mapping[TableName, Relation], names: Mapping[TableName, str]
+) -> tuple[TopicPlan, TopicPlan]:
+    """Look at the topics of tables, frontiers and schemas, and at those that are logs.
+
+    Raises:
+        TopicSettingsError: some have other settings than they must.
+        LogError: the brokers would not make what is missing.
+    """
+    capture, topics = settings.capture, names.values()
+    own = [frontier_topic(capture.topic_prefix)]
+    if capture.form.output is Output.JSON:
+        own.append(schema_topic(capture.topic_prefix))
+    logs: dict[str, dict[str, str]] = {}
+    if capture.messages:
+        logs[messages_topic(capture.topic_prefix)] = {}
+    if capture.ddl:
+        logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
+    tables = plan_topics(
+        settings.kafka,
+        {**dict.fromkeys(topics, capture.partitions), **dict.fromkeys(own, 1)},
+        replication=capture.replication_factor,
+        settings=capture.topics,
+        fix=capture.fix_topics,
+        extra={
+            **dict.fromkeys(topics, capture.topic_properties),
+            **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
+        },
+        unkeyed={names[name] for name, each in relations.items() if not each.key},
+    )
+    # One partition: what comes later in the WAL comes later on the topic.
+    return tables, plan_topics(
+        settings.kafka,
+        dict.fromkeys(logs, 1),
+        replication=capture.replication_factor,
+        settings=TopicSettings(compacted=False),
+        extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
+    )
+
+
+def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
     """Give where the schemas are kept: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
         return Registry(settings.registry)
@@ -359,16 +435,26 @@ def _watch_schema(connection: Connection) -> None:
         log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
-def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation]:
+def wanted_tables(catalogue: Catalogue, settings: Project) -> tuple[Table, ...]:
+    """Give the tables that are to be captured.
+
+    Raises:
+        UncapturableTableError: one is missing or cannot be captured; names all of them.
+        ConfigurationError: there is none.
+    """
     capture = settings.capture
-    wanted = TableFilter(capture.tables, capture.exclude)
-    selected = select_tables(catalogue.tables(), wanted)
+    selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
     check_capturable(selected)
     if not selected:
         raise ConfigurationError(
             f"no table matches {', '.join(capture.tables)}",
             hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
         )
+    return selected
+
+
+def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
+    wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
     for what in catalogue.uncaptured(wanted, selected):
         log.info("not captured: %s", what)
     for table in selected:
@@ -378,4 +464,3 @@ def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation
                 "the table",
                 table.name,
             )
-    return {table.name: table.relation for table in selected}

@@ -19,8 +19,9 @@ from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.messages import MessageLog, MessageWriter
+from changelog.capture.outlook import Standing, refuse_first
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
-from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.capture.start import Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.writer import RecordWriter
@@ -101,7 +102,9 @@ class CaptureSession:
             self.connected = True
             if producer.is_transactional:
                 self._take_over(ground, producer)
-            self._stream(ground, producer, self._begin(ground), until)
+            found = refuse_first(ground)
+            ground.make()
+            self._stream(ground, producer, self._begin(ground, found), until)
 
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
@@ -118,32 +121,19 @@ class CaptureSession:
         producer.take_over()
         ground.frontiers.through = producer
 
-    def _begin(self, ground: Ground) -> Beginning:
+    def _begin(self, ground: Ground, found: Standing) -> Beginning:
         """Decide how to begin, and make what is missing."""
-        slot = self._capture.slot
-        record = ground.frontiers.last(slot)
-        frontier = record.frontier if record is not None else None
-        backfill = ground.frontiers.backfill(slot)
-        status = inspect_slot(ground.connection, slot)
+        record, backfill, status = found.record, found.backfill, found.slot
         topics = ground.topics.values()
         written = last_positions(
             self._settings.kafka,
             ground.frontiers,
-            frontier,
+            found.frontier,
             [*topics, *ground.logs],
             expiring=ground.logs,
             backfill=backfill,
         )
-        begin = decide(
-            slot_name=slot,
-            frontier=frontier,
-            backfill=backfill,
-            slot=_facts(status),
-            system_id=ground.system.system_id,
-            timeline=ground.system.timeline,
-            last_epoch=written.last_epoch,
-            tables=ground.topics,
-        )
+        begin = found.beginning(ground, written.last_epoch)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
@@ -155,7 +145,7 @@ class CaptureSession:
             case Resume():
                 if record is not None:
                     self._around.report.frontier_found(record)
-                return self._resumed(ground, begin, backfill, status, written)
+                return self._resumed(ground, begin, found.going(begin), status, written)
 
     def _continued(
         self,
@@ -167,7 +157,7 @@ class CaptureSession:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
-        refiltered = ground.publish(None, first)
+        refiltered = ground.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
         seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
@@ -179,7 +169,7 @@ class CaptureSession:
         self,
         ground: Ground,
         begin: Resume,
-        backfill: BackfillRecord | None,
+        going: BackfillRecord | None,
         status: SlotStatus | None,
         written: Written,
     ) -> Beginning:
@@ -188,8 +178,7 @@ class CaptureSession:
         check_slot(status)
         frontier = begin.frontier
         ground.check_topics(frontier)
-        going = backfill if backfill and backfill.epoch == frontier.epoch else None
-        refiltered = ground.publish(frontier, going)
+        refiltered = ground.publish(frontier, going).refiltered
         anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
@@ -350,15 +339,6 @@ class _Waiting:
                 self._give_up_at = time.monotonic() + STOP_S
         elif time.monotonic() > self._give_up_at:
             raise UnavailableLogError(f"stopped, though the broker has not answered for {STOP_S} s")
-
-
-def _facts(status: SlotStatus | None) -> SlotFacts | None:
-    if status is None:
-        return None
-    return SlotFacts(
-        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
-        lost=status.wal_status == "lost",
-    )
 
 
 def _nudge(connection: Connection) -> None:

@@ -52,6 +52,9 @@ class Schemas(Protocol):
     def register_value(self, topic: str, schema: str) -> int:
         """Give the id of a topic's value schema, registering it when it is new."""
 
+    def check(self, topic: str, key: str | None, value: str) -> None:
+        """Check that the schemas of a topic would be taken, and register nothing."""
+
     def latest_value(self, topic: str) -> str | None:
         """Give the newest value schema of a topic, None when it has none."""
 
@@ -110,6 +113,15 @@ class CapturedTables:
             UnavailableLogError: the registry does not answer.
         """
         return self._registered(relation if fresh else self._with_defaults(relation))
+
+    def check(self, relation: Relation, *, fresh: bool) -> None:
+        """Check that the schemas of a relation would be taken; registers nothing.
+
+        Arguments and errors as for `schema_ids`.
+        """
+        shape = self.shape(relation if fresh else self._with_defaults(relation))
+        key = key_schema(shape.logged) if shape.logged.key else None
+        self._registry.check(self.topic(relation), key, logged_schema(shape))
 
     def copied(self, relation: Relation, *, fresh: bool) -> tuple[Shape, SchemaIds]:
         """Give how the rows of a table are copied: columns that are not written are not read.

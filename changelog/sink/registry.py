@@ -24,6 +24,7 @@ _NOT_FOUND = 404
 _REFUSED = {409, 422}
 _NOT_LET_IN = {401, 403}
 _TOO_MANY = 429
+_FORBIDDEN = "the registry's compatibility setting forbids the new version"
 _SERVER_ERROR = 500
 _TIMEOUT_S = 15
 _RETRIES = 2
@@ -74,18 +75,11 @@ class Registry:
         subject = f"{topic}-key"
         if (subject, schema) in self._ids:
             return self._ids[subject, schema]
-        pinned = self._first(subject)
+        pinned = self._pinned(subject, schema)
         if pinned is None:
             return self._register(subject, schema)
-        number, text = pinned
-        if not same_schema(text, schema):
-            raise SchemaConflictError(
-                f'subject "{subject}": the primary key is now {described(schema)}, '
-                f"the topic's keys are {described(text)}",
-                hint="capture the table under another --topic-prefix, or delete topic and subject",
-            )
-        self._ids[subject, schema] = number
-        return number
+        self._ids[subject, schema] = pinned
+        return pinned
 
     def register_value(self, topic: str, schema: str) -> int:
         """Give the id of a topic's value schema, registering it when it is new.
@@ -95,6 +89,28 @@ class Registry:
             UnavailableLogError: the registry does not answer.
         """
         return self._register(f"{topic}-value", schema)
+
+    def check(self, topic: str, key: str | None, value: str) -> None:
+        """Check that the schemas of a topic would be taken; registers nothing.
+
+        Raises:
+            SchemaConflictError: the topic has another key schema, or the registry would refuse
+                the value's.
+            UnavailableLogError: the registry does not answer.
+        """
+        if key is not None:
+            self._pinned(f"{topic}-key", key)
+        subject, wanted = f"{topic}-value", Schema(value, "AVRO")
+        if self.has_value(topic, value) or self.latest_value(topic) is None:
+            return
+        fits = self._asked(
+            subject, lambda: self._client.test_compatibility_all_versions(subject, wanted)
+        )
+        if not fits:
+            raise SchemaConflictError(
+                f'subject "{subject}": its new version cannot be read beside the older ones',
+                hint=_FORBIDDEN,
+            )
 
     def latest_value(self, topic: str) -> str | None:
         """Give the newest value schema of a topic, None when it has none.
@@ -122,6 +138,20 @@ class Registry:
         )
         return found is not None
 
+    def _pinned(self, subject: str, schema: str) -> int | None:
+        """Give the id of the first schema of keys, None when there is none; it must be this one."""
+        pinned = self._first(subject)
+        if pinned is None:
+            return None
+        number, text = pinned
+        if not same_schema(text, schema):
+            raise SchemaConflictError(
+                f'subject "{subject}": the primary key is now {described(schema)}, '
+                f"the topic's keys are {described(text)}",
+                hint="capture the table under another --topic-prefix, or delete topic and subject",
+            )
+        return number
+
     def _first(self, subject: str) -> tuple[int, str] | None:
         def ask() -> tuple[int, str]:
             versions = self._client.get_versions(subject)
@@ -145,9 +175,7 @@ class Registry:
         except SchemaRegistryError as error:
             said = redacted(f'subject "{subject}": {error.error_message}')
             if error.http_status_code in _REFUSED:
-                raise SchemaConflictError(
-                    said, hint="the registry's compatibility setting forbids the new version"
-                ) from error
+                raise SchemaConflictError(said, hint=_FORBIDDEN) from error
             if error.http_status_code in _NOT_LET_IN:
                 raise RefusedAccessError(
                     f"the schema registry {self._where} does not let us in: {said}",

@@ -48,16 +48,30 @@ class SchemaTopic:
             SchemaConflictError: the topic has another key schema.
             UnavailableLogError: the broker does not answer.
         """
-        known = self._versions(topic, _KEY)
-        if not known:
+        if not self._versions(topic, _KEY):
             self._write(topic, _KEY, schema)
-        elif not same_schema(known[0], schema):
+        self._check_key(topic, schema)
+        return 0
+
+    def check(self, topic: str, key: str | None, value: str) -> None:
+        """Check that the schemas of a topic would be taken; writes nothing. Any value's is.
+
+        Raises:
+            SchemaConflictError: the topic has another key schema.
+            UnavailableLogError: the broker does not answer.
+        """
+        del value
+        if key is not None:
+            self._check_key(topic, key)
+
+    def _check_key(self, topic: str, schema: str) -> None:
+        known = self._versions(topic, _KEY)
+        if known and not same_schema(known[0], schema):
             raise SchemaConflictError(
                 f'topic "{topic}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(known[0])}",
                 hint="capture the table under another --topic-prefix and --slot",
             )
-        return 0
 
     def register_value(self, topic: str, schema: str) -> int:
         """Note a topic's value schema when it is new. Gives 0: no record bears a number.

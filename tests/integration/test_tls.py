@@ -324,3 +324,14 @@ def test_a_refused_capture_ends_with_2_one_line_and_no_secret(capture):
     assert "look at sasl.mechanism" in said
     assert json.loads(out)["exit_code"] == 2
     assert capture.leaks(out + said) == []
+
+
+def test_a_check_names_all_three_that_let_nobody_in(capture):
+    for name in ("postgres", "kafka", "registry"):
+        capture.secret(name, WRONG)
+    code, out, said = capture.run("--check", "--json")
+    found = json.loads(out)
+    assert (code, found["exit_code"], len(found["problems"])) == (2, 2, 3)
+    refusing = [each["check"] for each in found["checks"] if each["state"] == "problem"]
+    assert refusing == ["PostgreSQL", "Kafka", "schema registry"]
+    assert capture.leaks(out + said) == []
