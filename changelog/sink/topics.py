@@ -215,27 +215,6 @@ def make_topics(kafka: KafkaConnection, plan: TopicPlan) -> dict[str, TopicDescr
     return _settled(admin, sorted(names), plan.must)
 
 
-def ensure_topics(
-    kafka: KafkaConnection,
-    wanted: Mapping[str, int],
-    *,
-    replication: int,
-    settings: TopicSettings,
-    fix: bool = False,
-    extra: Mapping[str, Mapping[str, str]] | None = None,
-) -> dict[str, TopicDescription]:
-    """Make the missing topics and check the others; nothing is made when one is refused.
-
-    Arguments and errors as for `plan_topics`.
-    """
-    return make_topics(
-        kafka,
-        plan_topics(
-            kafka, wanted, replication=replication, settings=settings, fix=fix, extra=extra
-        ),
-    )
-
-
 def _carry_out(admin: AdminClient, plan: TopicPlan, *, only_ask: bool = False) -> None:
     """Alter and make, or only ask the brokers whether they would."""
     if plan.differing:

@@ -24,10 +24,13 @@ from changelog.capture.run import CaptureRun
 from changelog.config import load_project
 from changelog.contract.errors import ChangelogError
 from changelog.contract.topic import TopicSettings
-from changelog.sink.topics import describe, ensure_topics
+from changelog.sink.topics import describe
+from changelog.source.stream import ReplicationStream
 from changelog.stack.ports import pick
 from changelog.stack.postgres import PostgresServer
 from tests.support.capture_command import CaptureCommand
+from tests.support.topics import ensure_topics
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services]
 
@@ -135,7 +138,7 @@ def test_a_fresh_start_and_a_resume_are_foretold_and_come_true(capture):
     assert would(found, "topics") == would(found, "snapshot") == would(found, "slot") == ""
     capture.sql("CREATE TABLE plums (id integer PRIMARY KEY)", "INSERT INTO plums VALUES (1)")
     before = capture.everything()
-    code, out, said = capture.run("--check", "--json")
+    code, out, _ = capture.run("--check", "--json")
     assert capture.everything() == before
     answer = json.loads(out)
     assert (code, answer["ok"], answer["exit_code"], answer["problems"]) == (0, True, 0, [])
@@ -269,11 +272,49 @@ def test_topics_that_would_be_altered_are_named_and_left(capture):
     assert f'alter "{capture.prefix}.pears": cleanup.policy to compact' in would(found, "topics")
 
 
-def test_a_version_that_the_registry_would_refuse_is_named(capture):
+def test_what_became_of_a_log_is_told_before_it_is_gone_on_with(capture):
     capture.catch_up()
+    settings, frontier = capture.settings(), capture.frontier()
+    with ReplicationStream(
+        settings.postgres,
+        slot=settings.slot,
+        publication=settings.capture.publication,
+        start_lsn=frontier.lsn,
+        status_interval=1,
+    ):
+        (busy,) = problems(capture.check())
+        assert (busy[0], busy[2]) == ("slot", 1)
+        assert "is read by the server process" in busy[1]
+    wait_until(lambda: not active(capture), 30, "the slot is free")
+
     capture.sql("ALTER TABLE pears ALTER name TYPE integer USING 1")
     found = capture.check()
     assert [(each[0], each[2]) for each in problems(found)] == [("schema of public.pears", 1)]
+
+    topic = f"{capture.prefix}.pears"
+    admin = AdminClient({**capture.kafka.client_config(), "log_level": 0})
+    admin.delete_topics([topic])[topic].result(timeout=30)
+    wait_until(lambda: topic not in capture.everything()["topics"], 30, "the topic is gone")
+    (gone,) = problems(capture.check())
+    assert gone == ("slot", f'topic "{topic}" was deleted: what it held is lost', 1)
+    before = capture.everything()
+    assert "was deleted" in str(capture.refused())
+    assert capture.everything() == before
+
+    capture.sql(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
+    found = capture.check()
+    assert problems(found) == []
+    assert would(found, "slot").startswith(
+        f'make slot "{capture.prefix}" (slot "{capture.prefix}" is gone)'
+    )
+    assert would(found, "beginning").startswith("begin a fresh log")
+
+
+def active(capture):
+    ((found,),) = capture.query(
+        f"SELECT active FROM pg_replication_slots WHERE slot_name = '{capture.prefix}'"
+    )
+    return found
 
 
 def test_identities_are_told_and_left(capture):
