@@ -349,9 +349,7 @@ def stand(
         there = describe(settings.kafka, tables.topics.values())
         check_forms(last, tables.topics, scopes, there)
     plans = topic_plans(settings, relations, tables.topics)
-    own = schema_topic(settings.capture.topic_prefix)
-    if settings.capture.form.output is Output.AVRO or own in plans[0].there:
-        tables.check_registry()
+    tables.check_registry()
     found = plans[0].there
     return Ground(
         settings=settings,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, DescribeClusterResult
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import (
@@ -156,30 +156,36 @@ def admin_client(kafka: KafkaConnection) -> AdminClient:
     return make_client(AdminClient, kafka.client_config())
 
 
-def meet(kafka: KafkaConnection) -> DescribeClusterResult:
+def meet(kafka: KafkaConnection) -> str:
     """Ask who the brokers are: the first request, which shows whether they let us in.
 
+    What goes wrong on connections is told to a callback alone. An admin client is no safe place
+    for one (a run of the tests with it ended in `abort`), so a producer, which has nothing to
+    send, connects beside it and listens.
+
+    Returns:
+        The cluster's identifier.
+
     Raises:
-        RefusedAccessError: none does, and says why.
+        RefusedAccessError: none of them does; says why.
         UnavailableLogError: none answers.
+        LogError: they refuse.
     """
     heard = _Heard()
-    config = {**kafka.client_config(), "error_cb": heard}
-    admin = make_client(AdminClient, config)
+    listener = make_client(Producer, {**kafka.client_config(), "error_cb": heard})
 
     def listen() -> None:
-        admin.poll(0)
+        listener.poll(0)
         said = redacted(heard.refusal())
         if said:
             raise RefusedAccessError(
                 f"Kafka at {kafka.brokers} does not let us in: {said}", hint=_access_hint(said)
             )
 
+    admin = admin_client(kafka)  # held: its requests end with it
     asked = admin.describe_cluster(request_timeout=REQUEST_S)
-    found: DescribeClusterResult = answered(
-        asked, f"no Kafka broker answers at {kafka.brokers}", listen
-    )
-    return found
+    what = f"no Kafka broker answers at {kafka.brokers}"
+    return str(answered(asked, what, listen).cluster_id)
 
 
 def nothing() -> None:

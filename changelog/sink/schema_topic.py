@@ -18,6 +18,7 @@ from changelog.sink.frontier import WRITE_S, FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import described, same_schema
 from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.topics import describe
 
 _KEY, _VALUE = "key", "value"
 
@@ -30,7 +31,7 @@ class SchemaTopic:
 
         Args:
             kafka: the brokers.
-            topic: of the schemas, one partition; it is there when a schema is asked for.
+            topic: of the schemas, one partition; it is there when a schema is noted.
             frontiers: asks for offsets; its `on_wait` is called while the broker is slow.
         """
         self._kafka = kafka
@@ -105,6 +106,8 @@ class SchemaTopic:
         return self._known.setdefault(f"{topic}-{what}", [])
 
     def _read(self) -> dict[str, list[str]]:
+        if not describe(self._kafka, [self._topic]):
+            return {}  # before the first start
         ((end,),) = self._frontiers.ends([self._topic]).values()
         known: dict[str, list[str]] = {}
         for record in scan(self._kafka, [OffsetRange(self._topic, 0, 0, end)]):

@@ -73,7 +73,7 @@ def cluster_id(kafka: KafkaConnection) -> str:
         RefusedAccessError: the brokers do not let us in.
         UnavailableLogError: no broker answers at the address.
     """
-    return str(meet(kafka).cluster_id)
+    return meet(kafka)
 
 
 def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:

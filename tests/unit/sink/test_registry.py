@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import (
     ConfigurationError,
-    LogError,
+    RefusedAccessError,
     SchemaConflictError,
     UnavailableLogError,
 )
@@ -122,11 +122,11 @@ def test_a_registry_that_fails_is_unavailable(connect, subjects, status):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_registry_that_refuses_the_user_is_not_waited_for(connect, subjects, status):
+def test_a_registry_that_refuses_the_user_ends_a_start_with_2(connect, subjects, status):
     subjects.failure = SchemaRegistryError(status, status, "not you")
-    with pytest.raises(LogError) as caught:
+    with pytest.raises(RefusedAccessError, match="does not let us in") as caught:
         connect().register_value("orders", key_schema())
-    assert not isinstance(caught.value, UnavailableLogError)
+    assert caught.value.exit_code == 2
 
 
 def test_no_registry_at_the_address_is_unavailable_and_named(monkeypatch):
