@@ -8,14 +8,11 @@ question only, and the publication is made in a transaction that is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeVar
+from dataclasses import dataclass
 
-from rich.table import Table as ShownTable
-
+from changelog.capture.findings import Findings, State
 from changelog.capture.ground import (
     Ground,
     schemas_of,
@@ -28,13 +25,12 @@ from changelog.capture.rules import Rules
 from changelog.capture.start import Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.errors import ChangelogError
 from changelog.contract.form import Envelope, Output
 from changelog.contract.relation import ReplicaIdentity, TableName
-from changelog.contract.secret import redacted
 from changelog.contract.topic import frontier_topic, topic_names
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
 from changelog.sink.topics import TopicPlan, changes, cluster_id
 from changelog.source.catalogue import Catalogue, Table
 from changelog.source.connect import Connection, connect
@@ -46,115 +42,7 @@ from changelog.source.readiness import check_owned, check_readable, check_room, 
 from changelog.source.snapshot import estimated_rows
 from changelog.source.system import SystemIdentity, check_ready, identify
 
-T = TypeVar("T")
 _MOST_NAMES = 10
-
-
-class State(Enum):
-    """How a thing stands."""
-
-    OK = "ok"
-    MAKES = "would do"
-    NOTE = "note"
-    PROBLEM = "problem"
-
-
-_COLOURS = {
-    State.OK: "green",
-    State.MAKES: "cyan",
-    State.NOTE: "yellow",
-    State.PROBLEM: "red",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A thing that was looked at.
-
-    Attributes:
-        what: the thing.
-        state: how it stands.
-        said: what was found, or would be done.
-        hint: the way out of a problem, or an empty text.
-        exit_code: what capture would end with for it; 0 where it would begin.
-    """
-
-    what: str
-    state: State
-    said: str
-    hint: str = ""
-    exit_code: int = 0
-
-    def to_json(self) -> dict[str, object]:
-        """Give it as a JSON object."""
-        return {
-            "check": self.what,
-            "state": self.state.value,
-            "found": self.said,
-            "hint": self.hint,
-            "exit_code": self.exit_code,
-        }
-
-
-@dataclass(slots=True)
-class Findings:
-    """What was found, in the order in which capture would meet it."""
-
-    all: list[Finding] = field(default_factory=list)
-
-    @property
-    def exit_code(self) -> int:
-        """Give what capture would end with; 0 when it would begin."""
-        return next((each.exit_code for each in self.all if each.exit_code), 0)
-
-    def add(self, what: str, state: State, said: str) -> None:
-        """Note a thing that stands in nobody's way."""
-        self.all.append(Finding(what=what, state=state, said=redacted(said)))
-
-    def ask(self, what: str, look: Callable[[], T]) -> T | None:
-        """Look at a thing; a refusal is a problem, and gives None."""
-        try:
-            return look()
-        except ChangelogError as error:
-            self.all.append(
-                Finding(
-                    what=what,
-                    state=State.PROBLEM,
-                    said=redacted(str(error.args[0]) if error.args else type(error).__name__),
-                    hint=redacted(error.hint),
-                    exit_code=error.exit_code,
-                )
-            )
-            return None
-
-    def passes(self, what: str, look: Callable[[], object], said: str) -> bool:
-        """Look at a thing that raises or is fine."""
-        before = len(self.all)
-        self.ask(what, look)
-        if len(self.all) > before:
-            return False
-        self.add(what, State.OK, said)
-        return True
-
-    def to_json(self) -> dict[str, object]:
-        """Give all as one JSON object."""
-        return {
-            "ok": not self.exit_code,
-            "exit_code": self.exit_code,
-            "problems": [each.said for each in self.all if each.state is State.PROBLEM],
-            "checks": [each.to_json() for each in self.all],
-        }
-
-    def table(self) -> ShownTable:
-        """Give all for people."""
-        shown = ShownTable(title="What capture would meet; nothing was made")
-        for name in ("what", "", "found", "way out"):
-            shown.add_column(name, overflow="fold")
-        for each in self.all:
-            colour = _COLOURS[each.state]
-            state = f"[{colour}]{each.state.value}[/{colour}]"
-            shown.add_row(each.what, state, _plain(each.said), _plain(each.hint))
-        return shown
 
 
 def check_capture(settings: Project) -> Findings:
@@ -186,21 +74,18 @@ class _Check:
         self._stack = stack
 
     def run(self) -> None:
-        source = self._source()
         self._findings.ask("producer settings", self._producer)
+        source = self._source()
         cluster = self._findings.ask("Kafka", lambda: cluster_id(self._settings.kafka))
         if cluster is not None:
             self._findings.add("Kafka", State.OK, f"cluster {cluster} at {self._brokers}")
-        frontiers = self._stack.enter_context(
-            FrontierLog(self._settings.kafka, frontier_topic(self._settings.topic_prefix))
-        )
-        if source is None:
-            self._registry_alone(frontiers)
-        elif cluster is None or source.system is None:
-            self._registry_alone(frontiers)
+        if source is not None and source.system is not None and cluster is not None:
+            self._log(source, source.system, cluster)
+            return
+        if self._capture.form.output is Output.AVRO:
+            self._findings.passes("schema registry", self._registry_alone, "answers")
+        if source is not None:
             self._findings.ask("rights", lambda: self._rights(source, source.tables))
-        else:
-            self._log(source, source.system, frontiers, cluster)
 
     @property
     def _brokers(self) -> str:
@@ -284,25 +169,23 @@ class _Check:
             said = "make the event triggers of schema changes, or warn where the role may not"
             self._findings.add("schema changes", State.MAKES, said)
 
-    def _registry_alone(self, frontiers: FrontierLog) -> None:
+    def _registry_alone(self) -> None:
         """Ask the registry for anything, where it is not known for what."""
-        if self._capture.form.output is not Output.AVRO:
-            return
-        with closing(schemas_of(self._settings, frontiers)) as schemas:
-            self._findings.passes(
-                "schema registry", lambda: schemas.latest_value("changelog"), "answers"
-            )
+        with closing(Registry(self._settings.registry)) as registry:
+            registry.latest_value("changelog")
 
-    def _log(
-        self, source: _Source, system: SystemIdentity, frontiers: FrontierLog, cluster: str
-    ) -> None:
+    def _log(self, source: _Source, system: SystemIdentity, cluster: str) -> None:
         findings, settings = self._findings, self._settings
+        frontiers = self._stack.enter_context(
+            FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix))
+        )
         relations = {table.name: table.relation for table in source.tables}
         prefix = settings.topic_prefix
         names = findings.ask("topics", lambda: topic_names(relations, prefix))
-        if names is None:
+        schemas = findings.ask("schema registry", lambda: schemas_of(settings, frontiers))
+        if names is None or schemas is None:
             return
-        schemas = self._stack.enter_context(closing(schemas_of(settings, frontiers)))
+        self._stack.enter_context(closing(schemas))
         tables = CapturedTables(schemas, names, source.catalogue.older_values, source.rules.shape)
         last = findings.ask("frontier", lambda: (frontiers.last(settings.slot),))
         plans = findings.ask("topics", lambda: topic_plans(settings, relations, names))
@@ -445,8 +328,3 @@ def _listed(names: Iterable[object]) -> str:
     more = len(texts) - _MOST_NAMES
     shown = ", ".join(texts[:_MOST_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _plain(text: str) -> str:
-    """Keep rich from reading brackets as its own."""
-    return text.replace("[", r"\[")

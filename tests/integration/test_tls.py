@@ -195,7 +195,10 @@ def test_the_whole_line_goes_through_tls_and_passwords_and_tells_no_secret(
     assert capture.leaks_in_files() == []
     assert "streaming from" in capture.said()
     # What is looked for can be found: else none of the above would say anything.
-    assert capture.leaks((capture.folder / "secrets" / "kafka").read_text())
+    assert capture.leaks(repr(dict(servers.kafka().options)))
+    planted = capture.folder / "warehouse" / "leak.json"
+    planted.write_text(json.dumps(dict(servers.schema_registry().options)))
+    assert capture.leaks_in_files() == [planted]
 
 
 def registry_answers(connection):
