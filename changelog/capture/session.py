@@ -25,10 +25,11 @@ from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.backfill import BackfillRecord, TableBackfill
+from changelog.contract.errors import ChangelogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
 from changelog.contract.topic import ddl_topic, messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
@@ -74,8 +75,18 @@ class CaptureSession:
         connected: whether source, broker and registry have all answered in this life.
     """
 
-    def __init__(self, settings: Project, around: Surroundings) -> None:
+    def __init__(
+        self, settings: Project, around: Surroundings, refused: dict[str, ChangelogError]
+    ) -> None:
+        """Prepare a life.
+
+        Args:
+            settings: the project.
+            around: report, console, stop, crash points.
+            refused: topics that took no record of an earlier life; emptied when that is noted.
+        """
         self.connected = False
+        self._refused = refused
         self._settings = settings
         self._capture = settings.capture
         self._around = around
@@ -187,8 +198,9 @@ class CaptureSession:
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         frontier = begin.frontier
-        ground.check_topics(frontier)
+        anew = ground.check_topics(frontier)
         going = backfill if backfill and backfill.epoch == frontier.epoch else None
+        going = self._mended(ground, frontier, going, anew)
         refiltered = ground.publish(frontier, going)
         anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
@@ -196,6 +208,40 @@ class CaptureSession:
         self._hold(ground, seed)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+
+    def _mended(
+        self,
+        ground: Ground,
+        frontier: Frontier,
+        going: BackfillRecord | None,
+        anew: set[TableName],
+    ) -> BackfillRecord | None:
+        """Write down which tables have lost changes, before that can no longer be seen."""
+        if self._capture.on_incompatible == "resnapshot":
+            anew = anew | ground.unpublished(frontier, going)
+        if not anew:
+            return going
+        names = ", ".join(map(str, sorted(anew)))
+        log.warning("changes are lost, and so these tables are copied anew: %s", names)
+        record = going or BackfillRecord(
+            slot=frontier.slot,
+            epoch=frontier.epoch,
+            system_id=frontier.system_id,
+            timeline=frontier.timeline,
+        )
+        lost = {
+            ground.topics[table]: TableBackfill(
+                table=table,
+                reason="changes of it are lost",
+                set_aside=True,
+                topic_id=ground.topic_ids[ground.topics[table]],
+            )
+            for table in anew
+        }
+        record = replace(record, tables={**record.tables, **lost})
+        ground.frontiers.write_backfill(record)
+        self._around.reach("loss noted")
+        return record
 
     @staticmethod
     def _hold(ground: Ground, seed: Seed) -> None:
@@ -291,6 +337,7 @@ class CaptureSession:
                     cutter=cutter,
                     around=self._around,
                     keep_alive=waiting,
+                    deaf_until=assembler.deaf_until,
                 )
             )
             messages = partial(
@@ -326,7 +373,13 @@ class CaptureSession:
                 nudge=lambda: _nudge(ground.connection),
                 reach=reach,
                 backfill=backfill,
+                names=ground.names,
             )
+            while self._refused:
+                topic, error = self._refused.popitem()
+                if topic not in ground.topics.values():
+                    raise error  # no table's
+                backfill.failed(ground.table_of(topic), error, seed.lsn)
             log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)
 

@@ -14,6 +14,7 @@ import hashlib
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import SchemaConflictError
+from changelog.contract.evolution import Version
 from changelog.sink.frontier import WRITE_S, FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import described, same_schema
@@ -59,31 +60,24 @@ class SchemaTopic:
             )
         return 0
 
-    def register_value(self, topic: str, schema: str) -> int:
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:  # noqa: ARG002 - nothing is refused here
         """Note a topic's value schema when it is new. Gives 0: no record bears a number.
 
         Raises:
             UnavailableLogError: the broker does not answer.
         """
-        if not self.has_value(topic, schema):
+        if not any(same_schema(each, schema) for each in self._versions(topic, _VALUE)):
             self._write(topic, _VALUE, schema)
         return 0
 
-    def latest_value(self, topic: str) -> str | None:
-        """Give the newest value schema of a topic, None when it has none.
+    def values(self, topic: str) -> list[Version]:
+        """Give the versions of a topic's value schema, the oldest first.
 
         Raises:
+            CorruptRecordError: one is not ours.
             UnavailableLogError: the broker does not answer.
         """
-        return next(reversed(self._versions(topic, _VALUE)), None)
-
-    def has_value(self, topic: str, schema: str) -> bool:
-        """Tell whether some version of a topic's value schema is this one.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-        """
-        return any(same_schema(each, schema) for each in self._versions(topic, _VALUE))
+        return [Version.of(each, 0) for each in self._versions(topic, _VALUE)]
 
     def _versions(self, topic: str, what: str) -> list[str]:
         if self._known is None:
