@@ -198,6 +198,9 @@ class CaptureSession:
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         frontier = begin.frontier
+        left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
+        for table in sorted(left):
+            log.warning('table "%s" is not captured any more: frontiers leave it out', table)
         anew = ground.check_topics(frontier)
         going = backfill if backfill and backfill.epoch == frontier.epoch else None
         going = self._mended(ground, frontier, going, anew)

@@ -70,6 +70,13 @@ def test_an_incompatible_change_stops_with_column_subject_and_the_way_out(captur
     assert capture.aside() == {}
 
 
+def test_twin_versions_that_are_not_compared_read_wrong(capture):
+    capture.finish()
+    capture.sql(*CHANGE)
+    capture.finish(defect="forget_to_compare")
+    assert capture.differing("notes")
+
+
 POINTS = (
     "table set aside",
     "progress written:1",
@@ -102,3 +109,93 @@ def test_a_kill_at_any_point_of_a_fresh_copy_is_survived(capture):
         sinces.add(capture.frontier().since[f"{capture.prefix}.notes"])
     # Tombstones of dead keys stand at the `since` of their copy.
     assert {at for *_, at in capture.log("notes").regressions} <= sinces
+
+
+# --- bad tables ------------------------------------------------------------------------------
+
+LARGE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60000))"
+BAD = {
+    "keyless": ("ALTER TABLE keyless DROP CONSTRAINT keyless_pkey", "primary key"),
+    "retyped": ("ALTER TABLE retyped ALTER text TYPE integer USING 1", "have another type"),
+    "large": (f"UPDATE large SET text = {LARGE} WHERE id = 7", "does not take a record"),
+}
+MENDED = (
+    "DELETE FROM keyless a USING keyless b WHERE a.id = b.id AND a.ctid > b.ctid",
+    "ALTER TABLE keyless ADD PRIMARY KEY (id)",
+    "UPDATE large SET text = 'small' WHERE id = 7",
+)
+
+
+@pytest.fixture
+def bad(capture):
+    """Several tables that go bad, each in another way, while another one is well."""
+    for table in BAD:
+        capture.sql(
+            f"CREATE TABLE {table} (id integer PRIMARY KEY, text text)",
+            f"INSERT INTO {table} SELECT n, 'row ' || n FROM generate_series(1, 50) n",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+    capture.finish()
+    return capture
+
+
+def spoil(capture):
+    for change, _ in BAD.values():
+        capture.sql(change)
+    for table in ("keyless", "retyped", "large", "other"):
+        value = "2" if table == "retyped" else "'x'"
+        capture.sql(
+            f"UPDATE {table} SET text = {value} WHERE id = 3",
+            f"DELETE FROM {table} WHERE id = 4",
+            f"INSERT INTO {table} VALUES (100, {value})",
+        )
+
+
+def test_bad_tables_are_set_aside_and_named_and_taken_back(bad):
+    bad.set(on_error="log")
+    spoil(bad)
+    bad.crash("table set aside")
+    bad.crash("progress written:2")
+    bad.finish()
+    aside = bad.aside()
+    assert {f"public.{table}" for table in BAD} == {*aside}
+    for table, (_, why) in BAD.items():
+        assert why in aside[f"public.{table}"]
+        assert bad.frontier().topic_of(("public", table)) is None
+    assert bad.differing("other") == bad.differing("notes") == []
+    # A restart neither forgets it nor copies anything.
+    before = bad.frontier().ends
+    bad.sql("UPDATE other SET text = 'later' WHERE id = 9", "INSERT INTO retyped VALUES (101, 5)")
+    bad.finish()
+    assert set(bad.aside()) == set(aside)
+    assert sum(bad.frontier().ends[f"{bad.prefix}.other"]) == 1 + sum(before[f"{bad.prefix}.other"])
+    assert bad.differing("other") == []
+    (status,) = bad.command("status", "--json", "--allow-inactive", codes={1})
+    assert set(status["aside"]) == set(aside)
+    assert any("`changelog resnapshot public.large`" in each for each in status["problems"])
+    (said,) = bad.command("verify", "retyped", "--json", codes={1, 2})
+    assert "is set aside" in said["error"]
+    # A copy that is asked for before the fault is mended finds it once more.
+    bad.command("resnapshot", "large", "--json")
+    bad.finish()
+    assert "public.large" in bad.aside()
+    bad.sql(*MENDED)
+    bad.command("resnapshot", *BAD, "--json")
+    bad.finish()
+    assert bad.aside() == {}
+    assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
+
+
+def test_a_bad_table_stops_capture_by_default_and_says_what_else_can_be_done(bad):
+    bad.sql(BAD["large"][0])
+    code, said = bad.attempt()
+    assert code == 1
+    assert f'topic "{bad.prefix}.large" does not take a record' in said
+    assert "`--on-error log`" in said
+
+
+def test_twin_rows_that_are_left_out_in_silence_are_missed(bad):
+    bad.sql(BAD["retyped"][0], "UPDATE retyped SET text = 2 WHERE id = 3")
+    bad.finish(defect="skip_bad_rows")
+    assert bad.aside() == {}
+    assert bad.differing("retyped")
