@@ -43,6 +43,7 @@ from changelog.capture.report import SnapshotProgress
 from changelog.capture.seed import Seed, Surroundings
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.task import TableTask
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter, bury
 from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import ChangelogError, LookAgainError, UncapturableTableError
@@ -113,6 +114,7 @@ class Backfill:
         around: Surroundings,
         keep_alive: Callable[[], None],
         deaf_until: dict[int, Lsn],
+        watch: Watch,
     ) -> None:
         """Go on with what is to be done; call when the stream has begun.
 
@@ -127,6 +129,7 @@ class Backfill:
             cutter: is told what is whole.
             around: report, bar, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
+            watch: is told which tables begin to be copied.
             deaf_until: tells the stream which tables it need not look at, see `Assembler`.
         """
         self._ground = ground
@@ -141,6 +144,7 @@ class Backfill:
         self._around = around
         self._keep_alive = keep_alive
         self._deaf_until = deaf_until
+        self._watch = watch
         self._is_first = not seed.has_frontier
         self._lsn = Lsn(0)
         self._crew: Crew | None = None
@@ -430,6 +434,7 @@ class Backfill:
                 hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
             )
         check_capturable([table])
+        self._watch.begin(name)
         task.relation = self._ground.relations[name] = table.relation
         if task.is_new:
             self._ground.tables.begin_anew(task.relation, since)

@@ -23,6 +23,7 @@ from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, TableBackfill
@@ -328,6 +329,7 @@ class CaptureSession:
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
             cutter = self._cutter(ground, producer, seed)
+            watch = Watch(ground, seed.epoch, progress)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,
@@ -341,6 +343,7 @@ class CaptureSession:
                     around=self._around,
                     keep_alive=waiting,
                     deaf_until=assembler.deaf_until,
+                    watch=watch,
                 )
             )
             messages = partial(
@@ -377,6 +380,7 @@ class CaptureSession:
                 reach=reach,
                 backfill=backfill,
                 names=ground.names,
+                watch=watch,
             )
             while self._refused:
                 topic, error = self._refused.popitem()

@@ -18,7 +18,9 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.messages import MessageWriter
 from changelog.capture.policy import TABLE_ERRORS
 from changelog.capture.report import CaptureReport, op_of
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
+from changelog.contract.change import Truncate
 from changelog.contract.errors import RecordRefusedError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -59,6 +61,7 @@ class StreamLoop:
         reach: Callable[[str], None],
         backfill: Backfill,
         names: Mapping[int, TableName],
+        watch: Watch,
     ) -> None:
         """Join the parts of one life.
 
@@ -78,7 +81,9 @@ class StreamLoop:
             reach: told the name of each point at which a crash is tested.
             backfill: copies tables between segments of the stream.
             names: the captured tables by object id.
+            watch: looks for changes of tables that the stream does not tell.
         """
+        self._watch = watch
         self._names = names
         self._backfill = backfill
         self._stream = stream
@@ -185,6 +190,8 @@ class StreamLoop:
                 except TABLE_ERRORS as error:
                     self._backfill.failed(change.relation.name, error, began.commit_lsn)
                     return
+                if isinstance(change, Truncate):
+                    self._watch.truncated(change.relation.name, began.xid)
                 what = (change.relation.name, op_of(change))
                 self._report.records += written
                 self._report.rows[what] += written > 0
@@ -229,6 +236,8 @@ class StreamLoop:
     def _cut(self) -> None:
         lsn = self._progress.frontier_due()
         if lsn is None or not self._cutter.worthwhile(self._progress):
+            return
+        if not self._watch.look(self._cutter.absent, self._backfill.failed):
             return
         self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us)
         self._reach("frontier written")

@@ -28,7 +28,7 @@ def backfill_key(slot: str) -> bytes:
 
 def is_frontier_key(key: bytes) -> bool:
     """Tell whether a record of the frontier topic is a frontier."""
-    return not key.endswith(_MARK.encode())
+    return b"#" not in key
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import backfill, bulk, cut, fence, messages, session, tables, task, writer
+from changelog.capture import (
+    backfill,
+    bulk,
+    cut,
+    fence,
+    messages,
+    session,
+    tables,
+    task,
+    watch,
+    writer,
+)
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
@@ -169,6 +180,11 @@ def forget_to_compare():
     tables.CapturedTables._with_defaults = lambda _self, relation, *_: relation
 
 
+def forget_to_look():
+    """Write frontiers without a look at what the catalogue says of the tables."""
+    watch.Watch.look = lambda *_: True
+
+
 def skip_bad_rows():
     """Leave out what cannot be written, and let frontiers speak of the table all the same."""
     backfill.Backfill.failed = lambda *_: None
@@ -215,6 +231,7 @@ DEFECTS = {
         believe_aborted,
         forget_to_compare,
         skip_bad_rows,
+        forget_to_look,
     )
 }
 
