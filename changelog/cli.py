@@ -43,6 +43,8 @@ from changelog.options import (
     JsonOption,
     MaskOption,
     MessagesOption,
+    OnErrorOption,
+    OnIncompatibleOption,
     OperationsOption,
     OutputOption,
     PostgresOption,
@@ -158,6 +160,8 @@ def capture(
     replica_identity: ReplicaIdentityOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
     exactly_once: ExactlyOnceOption = None,
+    on_incompatible: OnIncompatibleOption = None,
+    on_error: OnErrorOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
     ] = False,
@@ -211,6 +215,8 @@ def capture(
                 envelope=envelope,
                 replica_identity=replica_identity,
                 exactly_once=exactly_once,
+                on_incompatible=on_incompatible,
+                on_error=on_error,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),

@@ -25,6 +25,7 @@ from changelog.capture.rules import Rules
 from changelog.capture.start import Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
+from changelog.contract.errors import ChangelogError, SchemaConflictError
 from changelog.contract.form import Envelope, Output
 from changelog.contract.relation import ReplicaIdentity, TableName
 from changelog.contract.topic import frontier_topic, topic_names
@@ -62,6 +63,7 @@ class _Source:
     catalogue: Catalogue
     rules: Rules
     tables: tuple[Table, ...]
+    refused: dict[TableName, str]
 
 
 class _Check:
@@ -111,11 +113,14 @@ class _Check:
         will_be_full = bool(self._capture.replica_identity)
         catalogue = Catalogue(connection, rules.unkeyed, assume_full=will_be_full)
         self._identity(connection, catalogue)
-        tables = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
-        if tables is None:
+        wanted = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
+        if wanted is None:
             return None
+        tables, refused = wanted
+        for name, why in sorted(refused.items()):
+            findings.add("tables", State.NOTE, f'"{name}" would be set aside: it {why}')
         findings.add("tables", State.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
-        source = _Source(connection, system, catalogue, rules, tables)
+        source = _Source(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
         relations = [table.relation for table in tables]
         asked = "columns, masks and row filters fit the tables"
@@ -172,7 +177,7 @@ class _Check:
     def _registry_alone(self) -> None:
         """Ask the registry for anything, where it is not known for what."""
         with closing(Registry(self._settings.registry)) as registry:
-            registry.latest_value("changelog")
+            registry.values("changelog")
 
     def _log(self, source: _Source, system: SystemIdentity, cluster: str) -> None:
         findings, settings = self._findings, self._settings
@@ -210,6 +215,7 @@ class _Check:
                 cluster_id=cluster,
                 catalogue=source.catalogue,
                 rules=source.rules,
+                refused=source.refused,
                 last=last[0].frontier if last[0] is not None else None,
             ),
         )
@@ -292,15 +298,26 @@ class _Check:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
         for table, relation in sorted(ground.relations.items()):
-            self._findings.ask(
-                f"schema of {table}",
-                lambda relation=relation, table=table: ground.tables.check(  # type: ignore[misc]
-                    relation, fresh=table in fresh
-                ),
-            )
+            what, anew = f"schema of {table}", table in fresh
+            try:
+                ground.tables.check(relation, fresh=anew)
+            except SchemaConflictError as error:
+                way = self._way_out(anew)
+                if way:
+                    self._findings.add(what, State.NOTE, f"would be {way}: {error.args[0]}")
+                else:
+                    self._findings.refused(what, error)
+            except ChangelogError as error:
+                self._findings.refused(what, error)
         if len(self._findings.all) == before:
             said = f"{len(ground.relations)} tables: each next version would be taken"
             self._findings.add("schemas", State.OK, said)
+
+    def _way_out(self, anew: bool) -> str:
+        """Say what is done with a table whose schema is refused; empty when capture ends."""
+        if self._capture.on_incompatible == "resnapshot" and not anew:
+            return "copied anew"
+        return "set aside" if self._capture.on_error == "log" else ""
 
     def _begins(self, source: _Source, outlook: Outlook, copied: list[Table]) -> None:
         def size() -> str:

@@ -81,16 +81,20 @@ class Findings:
         try:
             return look()
         except ChangelogError as error:
-            self.all.append(
-                Finding(
-                    what=what,
-                    state=State.PROBLEM,
-                    said=redacted(str(error.args[0]) if error.args else type(error).__name__),
-                    hint=redacted(error.hint),
-                    exit_code=error.exit_code,
-                )
-            )
+            self.refused(what, error)
             return None
+
+    def refused(self, what: str, error: ChangelogError) -> None:
+        """Note a problem."""
+        self.all.append(
+            Finding(
+                what=what,
+                state=State.PROBLEM,
+                said=redacted(str(error.args[0]) if error.args else type(error).__name__),
+                hint=redacted(error.hint),
+                exit_code=error.exit_code,
+            )
+        )
 
     def passes(self, what: str, look: Callable[[], object], said: str) -> bool:
         """Look at a thing that raises or is fine."""

@@ -16,10 +16,11 @@ from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
+from changelog.contract.backfill import BackfillRecord, TableBackfill
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
+    LookAgainError,
     SlotError,
     SourceError,
     UnavailableSourceError,
@@ -89,6 +90,7 @@ class Ground:
         scopes: what is captured of each table that is not captured whole.
         filters: the condition of each table's rows, as the server writes it; known once the
             publication is.
+        refused: tables that are wanted and cannot be captured as they are, with the reason.
     """
 
     settings: Project
@@ -104,6 +106,7 @@ class Ground:
     rules: Rules
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
+    refused: dict[TableName, str] = field(default_factory=dict)
     _plans: tuple[TopicPlan, ...] = ()
     _publication: str | None = None
 
@@ -117,6 +120,10 @@ class Ground:
         """Give each captured table by its object id."""
         return {relation.oid: name for name, relation in self.relations.items()}
 
+    def table_of(self, topic: str) -> TableName:
+        """Give the table of a topic; raises KeyError for one that holds none."""
+        return {topic: table for table, topic in self.topics.items()}[topic]
+
     @property
     def topic_ids(self) -> dict[str, str]:
         """Give Kafka's id of each topic that is written."""
@@ -128,6 +135,14 @@ class Ground:
         """Give the number of partitions of each topic that is written."""
         found = {**self.descriptions, **self.logs}
         return {topic: each.partitions for topic, each in found.items()}
+
+    def refused_records(self) -> dict[str, TableBackfill]:
+        """Give what is written down of the refused tables, by the topics that they would have."""
+        names = topic_names([*self.topics, *self.refused], self.settings.topic_prefix)
+        return {
+            names[table]: TableBackfill(table=table, reason=why, set_aside=True, fault=why)
+            for table, why in self.refused.items()
+        }
 
     def scope_of(self, table: TableName) -> Scope:
         """Give what is captured of a table."""
@@ -173,6 +188,22 @@ class Ground:
         if self.settings.capture.ddl:
             _watch_schema(self.connection)
 
+    def unpublished(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None
+    ) -> set[TableName]:
+        """Give the tables that are to be streamed on and that the publication does not have.
+
+        One that was dropped and made anew is among them, since it is another table.
+        """
+        copied = backfill.tables.values() if backfill is not None else ()
+        aside = {table.table for table in copied if table.set_aside and table.since is None}
+        begun = {table.table for table in copied if table.since is not None}
+        spoken = set(frontier.tables.values()) if frontier is not None else set()
+        streamed = ((spoken | begun) & set(self.relations)) - aside
+        if not streamed:
+            return set()
+        return streamed - published_tables(self.connection, self.settings.capture.publication)
+
     def publish(
         self,
         frontier: Frontier | None,
@@ -198,16 +229,14 @@ class Ground:
         copied = backfill.tables.values() if backfill is not None else ()
         begun = {table.table for table in copied if table.since is not None}
         streamed = {*(frontier.tables.values() if frontier is not None else ()), *begun}
-        if streamed:
-            captured = streamed & set(self.relations)
-            gone = captured - published_tables(self.connection, name)
-            if gone:
-                raise SlotError(
-                    f'the publication "{name}" was dropped or lost tables: '
-                    + ", ".join(str(table) for table in sorted(gone)),
-                    hint="their changes since then are lost; drop the slot with `changelog slot "
-                    "drop`, and the next start takes a fresh snapshot",
-                )
+        gone = self.unpublished(frontier, backfill)
+        mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
+        if gone and not mended:
+            raise SlotError(
+                f'the publication "{name}" was dropped or lost tables, whose changes since then '
+                "are lost: " + ", ".join(str(table) for table in sorted(gone)),
+                hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
+            )
         scopes = [] if frontier is None else list(frontier.scopes.values())
         scopes += [table.scope for table in copied if table.since is not None]
         # Operations are the same for all tables, since they are the publication's.
@@ -234,17 +263,23 @@ class Ground:
         out of the publication, without a word in the stream.
 
         Raises:
-            SourceError: it was altered or dropped.
+            LookAgainError: it was altered or dropped, and that is to be mended.
+        SourceError: the same, and it is not.
         """
         name = self.settings.capture.publication
         if publication_version(self.connection, name) != self._publication:
-            raise SourceError(
+            mended = self.settings.capture.on_incompatible == "resnapshot"
+            kind = LookAgainError if mended else SourceError
+            raise kind(
                 f'the publication "{name}" was altered while capture runs',
                 hint="start capture again: it says what is missing",
             )
 
-    def check_topics(self, frontier: Frontier) -> None:
+    def check_topics(self, frontier: Frontier) -> set[TableName]:
         """Check that the topics are those of the frontier.
+
+        Returns:
+            The tables whose topic was made anew, where that is to be mended.
 
         Raises:
             LogError: the cluster is another one, or a topic was deleted, or made anew.
@@ -255,20 +290,22 @@ class Ground:
                 f"this one is {self.cluster_id}",
                 hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
             )
-        captured = set(self.topics.values())
+        captured, anew = set(self.topics.values()), set()
         for topic, known in frontier.topic_ids.items():
             found = self.topic_ids.get(topic)
             if found == known or (found is None and topic not in captured):
                 continue
             if topic in self.logs:
                 log.warning('topic "%s" was made anew: what it held is lost', topic)
+            elif self.settings.capture.on_incompatible == "resnapshot":
+                anew.add(frontier.tables[topic])
             else:
                 what = "was deleted" if found is None else "was made anew"
                 raise LogError(
                     f'topic "{topic}" {what}: what it held is lost',
-                    hint="drop the slot with `changelog slot drop`; the next start takes a "
-                    "snapshot",
+                    hint="start with `--on-incompatible resnapshot`: it copies the table anew",
                 )
+        return anew
 
     def dead_keys(
         self,
@@ -303,7 +340,9 @@ def survey(settings: Project) -> Iterator[Ground]:
         system = identify(settings.postgres)
         rules = Rules(capture, str(connection.info.dbname))
         catalogue = Catalogue(connection, rules.unkeyed)
-        selected = wanted_tables(catalogue, settings)
+        selected, refused = wanted_tables(catalogue, settings)
+        for name, why in refused.items():
+            log.error('the table "%s" is set aside: it %s', name, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
@@ -320,6 +359,7 @@ def survey(settings: Project) -> Iterator[Ground]:
             cluster_id=cluster,
             catalogue=catalogue,
             rules=rules,
+            refused=refused,
             last=last.frontier if last is not None else None,
         )
 
@@ -335,6 +375,7 @@ def stand(
     cluster_id: str,
     catalogue: Catalogue,
     rules: Rules,
+    refused: dict[TableName, str],
     last: Frontier | None,
 ) -> Ground:
     """Check topics and registry, and give the ground; what is missing is not made yet.
@@ -364,6 +405,7 @@ def stand(
         catalogue=catalogue,
         rules=rules,
         scopes=narrowed(scopes),
+        refused=refused,
         _plans=plans,
     )
 
@@ -433,8 +475,10 @@ def _watch_schema(connection: Connection) -> None:
         log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
-def wanted_tables(catalogue: Catalogue, settings: Project) -> tuple[Table, ...]:
-    """Give the tables that are to be captured.
+def wanted_tables(
+    catalogue: Catalogue, settings: Project
+) -> tuple[tuple[Table, ...], dict[TableName, str]]:
+    """Give the tables to capture, and why others cannot be, where these are set aside.
 
     Raises:
         UncapturableTableError: one is missing or cannot be captured; names all of them.
@@ -442,13 +486,17 @@ def wanted_tables(catalogue: Catalogue, settings: Project) -> tuple[Table, ...]:
     """
     capture = settings.capture
     selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
+    refused = {}
+    if capture.on_error == "log":
+        refused = {each.name: each.obstacle for each in selected if each.obstacle}
+        selected = tuple(each for each in selected if not each.obstacle)
     check_capturable(selected)
     if not selected:
         raise ConfigurationError(
             f"no table matches {', '.join(capture.tables)}",
             hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
         )
-    return selected
+    return selected, refused
 
 
 def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:

@@ -110,11 +110,14 @@ def foresee(ground: Ground, found: Standing) -> Outlook:
             return Outlook(begin=begin, copied=frozenset(), going=tables)
         case Resume(frontier=frontier, added=added):
             _check_slot(ground, found)
-            ground.check_topics(frontier)
+            lost = ground.check_topics(frontier)
             backfill = found.going(begin)
             known = backfill.tables.values() if backfill is not None else ()
             going = frozenset(table.table for table in known) & tables
-            return Outlook(begin=begin, copied=frozenset(added) - going, going=going)
+            if ground.settings.capture.on_incompatible == "resnapshot":
+                lost |= ground.unpublished(frontier, backfill)
+            copied = (frozenset(added) - going) | lost
+            return Outlook(begin=begin, copied=copied, going=going - lost)
 
 
 def _check_slot(ground: Ground, found: Standing) -> None:
@@ -147,6 +150,8 @@ def refuse_first(ground: Ground) -> Standing:
     found = standing(ground)
     outlook = foresee(ground, found)
     rehearse_publication(ground, found, outlook)
+    if ground.settings.capture.on_error == "log":
+        return found  # a table that cannot go on is set aside then
     copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]
     check_readable(ground.connection, copied)
     for table in sorted(outlook.copied):

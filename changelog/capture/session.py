@@ -24,12 +24,14 @@ from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.backfill import BackfillRecord, TableBackfill
+from changelog.contract.errors import ChangelogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
 from changelog.contract.topic import ddl_topic, messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
@@ -75,8 +77,18 @@ class CaptureSession:
         connected: whether source, broker and registry have all answered in this life.
     """
 
-    def __init__(self, settings: Project, around: Surroundings) -> None:
+    def __init__(
+        self, settings: Project, around: Surroundings, refused: dict[str, ChangelogError]
+    ) -> None:
+        """Prepare a life.
+
+        Args:
+            settings: the project.
+            around: report, console, stop, crash points.
+            refused: topics that took no record of an earlier life; emptied when that is noted.
+        """
         self.connected = False
+        self._refused = refused
         self._settings = settings
         self._capture = settings.capture
         self._around = around
@@ -177,7 +189,10 @@ class CaptureSession:
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         frontier = begin.frontier
-        ground.check_topics(frontier)
+        left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
+        for table in sorted(left):
+            log.warning('table "%s" is not captured any more: frontiers leave it out', table)
+        going = self._mended(ground, frontier, going, ground.check_topics(frontier))
         refiltered = ground.publish(frontier, going).refiltered
         anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
@@ -185,6 +200,40 @@ class CaptureSession:
         self._hold(ground, seed)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+
+    def _mended(
+        self,
+        ground: Ground,
+        frontier: Frontier,
+        going: BackfillRecord | None,
+        anew: set[TableName],
+    ) -> BackfillRecord | None:
+        """Write down which tables have lost changes, before that can no longer be seen."""
+        if self._capture.on_incompatible == "resnapshot":
+            anew = anew | ground.unpublished(frontier, going)
+        if not anew:
+            return going
+        names = ", ".join(map(str, sorted(anew)))
+        log.warning("changes are lost, and so these tables are copied anew: %s", names)
+        record = going or BackfillRecord(
+            slot=frontier.slot,
+            epoch=frontier.epoch,
+            system_id=frontier.system_id,
+            timeline=frontier.timeline,
+        )
+        lost = {
+            ground.topics[table]: TableBackfill(
+                table=table,
+                reason="changes of it are lost",
+                set_aside=True,
+                topic_id=ground.topic_ids[ground.topics[table]],
+            )
+            for table in anew
+        }
+        record = replace(record, tables={**record.tables, **lost})
+        ground.frontiers.write_backfill(record)
+        self._around.reach("loss noted")
+        return record
 
     @staticmethod
     def _hold(ground: Ground, seed: Seed) -> None:
@@ -268,6 +317,7 @@ class CaptureSession:
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
             cutter = self._cutter(ground, producer, seed)
+            watch = Watch(ground, seed.epoch, progress)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,
@@ -280,6 +330,8 @@ class CaptureSession:
                     cutter=cutter,
                     around=self._around,
                     keep_alive=waiting,
+                    deaf_until=assembler.deaf_until,
+                    watch=watch,
                 )
             )
             messages = partial(
@@ -315,7 +367,14 @@ class CaptureSession:
                 nudge=lambda: _nudge(ground.connection),
                 reach=reach,
                 backfill=backfill,
+                names=ground.names,
+                watch=watch,
             )
+            while self._refused:
+                topic, error = self._refused.popitem()
+                if topic not in ground.topics.values():
+                    raise error  # no table's
+                backfill.failed(ground.table_of(topic), error, seed.lsn)
             log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)
 

@@ -60,6 +60,10 @@ class UnavailableSourceError(SourceError, UnavailableError):
     """PostgreSQL does not answer now."""
 
 
+class LookAgainError(SourceError):
+    """The source is another one than at the start: a new life of capture sees what it is."""
+
+
 class UncapturableTableError(SourceError):
     """A table cannot be captured as asked: no primary key, wrong replica identity, missing."""
 
@@ -104,6 +108,16 @@ class TopicSettingsError(LogError):
 
 class SchemaConflictError(LogError):
     """The registry holds, or demands, another schema than the one that we need."""
+
+
+class RecordRefusedError(LogError):
+    """A topic does not take a record, whatever is tried: it is too large, or not allowed.
+
+    Attributes:
+        topic: which one; empty behind a process that has not kept it.
+    """
+
+    topic: str = ""
 
 
 class NoFrontierError(LogError):

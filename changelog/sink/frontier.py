@@ -19,6 +19,7 @@ from changelog.contract.backfill import BackfillRecord, backfill_key
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.standing import Standings, standing_key
 from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
 from changelog.sink.producer import LogProducer
 from changelog.sink.scan import OffsetRange, scan
@@ -156,6 +157,32 @@ class FrontierLog:
             LogError: the broker refuses it.
         """
         self._write(backfill_key(record.slot), record.to_json())
+
+    def standings(self, slot: str) -> Standings | None:
+        """Give how the tables of a slot stood when they were looked at last; None without.
+
+        Raises:
+            CorruptRecordError: the newest record is not that; names its place.
+            UnavailableLogError: the broker does not answer.
+            LogError: the topic has several partitions.
+        """
+        newest = self._newest(standing_key(slot))
+        value = None if newest is None else newest.value()
+        if newest is None or value is None:
+            return None
+        try:
+            return Standings.from_json(value)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+
+    def write_standings(self, slot: str, standings: Standings) -> None:
+        """Append how the tables stand and wait for the broker's acknowledgement.
+
+        Raises:
+            UnavailableLogError: as for `write`.
+            LogError: the broker refuses it.
+        """
+        self._write(standing_key(slot), standings.to_json())
 
     def _write(self, key: bytes, text: str) -> None:
         if self.through is not None:

@@ -14,6 +14,7 @@ import hashlib
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import SchemaConflictError
+from changelog.contract.evolution import Version
 from changelog.sink.frontier import WRITE_S, FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import described, same_schema
@@ -51,21 +52,19 @@ class SchemaTopic:
         """
         if not self._versions(topic, _KEY):
             self._write(topic, _KEY, schema)
-        self._check_key(topic, schema)
+        self.check_key(topic, schema)
         return 0
 
-    def check(self, topic: str, key: str | None, value: str) -> None:
-        """Check that the schemas of a topic would be taken; writes nothing. Any value's is.
+    def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
+        """Check that a topic's value schema would be taken: any is."""
+
+    def check_key(self, topic: str, schema: str) -> None:
+        """Check that a topic's keys have this schema, or none yet; writes nothing.
 
         Raises:
-            SchemaConflictError: the topic has another key schema.
+            SchemaConflictError: they have another.
             UnavailableLogError: the broker does not answer.
         """
-        del value
-        if key is not None:
-            self._check_key(topic, key)
-
-    def _check_key(self, topic: str, schema: str) -> None:
         known = self._versions(topic, _KEY)
         if known and not same_schema(known[0], schema):
             raise SchemaConflictError(
@@ -74,31 +73,24 @@ class SchemaTopic:
                 hint="capture the table under another --topic-prefix and --slot",
             )
 
-    def register_value(self, topic: str, schema: str) -> int:
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:  # noqa: ARG002 - nothing is refused here
         """Note a topic's value schema when it is new. Gives 0: no record bears a number.
 
         Raises:
             UnavailableLogError: the broker does not answer.
         """
-        if not self.has_value(topic, schema):
+        if not any(same_schema(each, schema) for each in self._versions(topic, _VALUE)):
             self._write(topic, _VALUE, schema)
         return 0
 
-    def latest_value(self, topic: str) -> str | None:
-        """Give the newest value schema of a topic, None when it has none.
+    def values(self, topic: str) -> list[Version]:
+        """Give the versions of a topic's value schema, the oldest first.
 
         Raises:
+            CorruptRecordError: one is not ours.
             UnavailableLogError: the broker does not answer.
         """
-        return next(reversed(self._versions(topic, _VALUE)), None)
-
-    def has_value(self, topic: str, schema: str) -> bool:
-        """Tell whether some version of a topic's value schema is this one.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-        """
-        return any(same_schema(each, schema) for each in self._versions(topic, _VALUE))
+        return [Version.of(each, 0) for each in self._versions(topic, _VALUE)]
 
     def _versions(self, topic: str, what: str) -> list[str]:
         if self._known is None:

@@ -203,7 +203,7 @@ def test_the_whole_line_goes_through_tls_and_passwords_and_tells_no_secret(
 
 def registry_answers(connection):
     with closing(Registry(connection)) as registry:
-        registry.latest_value("nothing")
+        registry.values("nothing")
 
 
 POSTGRES = {
