@@ -43,6 +43,8 @@ from changelog.options import (
     JsonOption,
     MaskOption,
     MessagesOption,
+    OnErrorOption,
+    OnIncompatibleOption,
     OperationsOption,
     OutputOption,
     PostgresOption,
@@ -158,6 +160,11 @@ def capture(
     replica_identity: ReplicaIdentityOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
     exactly_once: ExactlyOnceOption = None,
+    on_incompatible: OnIncompatibleOption = None,
+    on_error: OnErrorOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
+    ] = False,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -208,6 +215,8 @@ def capture(
                 envelope=envelope,
                 replica_identity=replica_identity,
                 exactly_once=exactly_once,
+                on_incompatible=on_incompatible,
+                on_error=on_error,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),
@@ -215,6 +224,9 @@ def capture(
             "capture.fix_topics": fix_topics,
         },
     )
+    if check:
+        _check(settings, as_json=as_json)
+        return
     from changelog.capture.identity import ensure_identity
     from changelog.capture.report import CaptureReport
     from changelog.capture.run import CaptureRun, until_lsn
@@ -228,6 +240,18 @@ def capture(
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _check(settings: Project, *, as_json: bool) -> None:
+    from changelog.capture.check import check_capture
+
+    found = check_capture(settings)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console.print(found.table())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def _agreed(names: str) -> bool:

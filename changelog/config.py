@@ -92,6 +92,8 @@ class _Capture(_Section):
     output_format: Output = Output.AVRO
     envelope: Envelope = Envelope.ROW
     replica_identity: Literal["", "full"] = ""
+    on_incompatible: Literal["stop", "resnapshot"] = "stop"
+    on_error: Literal["exit", "log"] = "exit"
 
 
 class _Spark(_Section):
@@ -154,6 +156,9 @@ class CaptureSettings:
         ddl: capture the schema changes of captured tables, by event triggers at the source.
         form: of the records on the tables' topics.
         replica_identity: `full` to alter the tables that lack it, after asking; or empty.
+        on_incompatible: what follows when the log cannot go on with a table that was altered:
+            `stop`, or `resnapshot` to copy it anew.
+        on_error: what follows when a table cannot be captured: `exit`, or `log` to go on without.
     """
 
     slot: str = "changelog"
@@ -182,6 +187,8 @@ class CaptureSettings:
     ddl: bool = False
     form: Form = PLAIN
     replica_identity: Literal["", "full"] = ""
+    on_incompatible: Literal["stop", "resnapshot"] = "stop"
+    on_error: Literal["exit", "log"] = "exit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +320,8 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             ddl=capture.ddl,
             form=Form(capture.output_format, capture.envelope),
             replica_identity=capture.replica_identity,
+            on_incompatible=capture.on_incompatible,
+            on_error=capture.on_error,
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,

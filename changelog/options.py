@@ -125,6 +125,22 @@ ReplicaIdentityOption = Annotated[
     ),
 ]
 
+OnIncompatibleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-incompatible",
+        help="A table is altered so that its log cannot go on: `stop`, or `resnapshot` it.",
+    ),
+]
+
+OnErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        help="A table cannot be captured: `exit`, or `log` it and go on without it.",
+    ),
+]
+
 ExactlyOnceOption = Annotated[
     bool | None,
     typer.Option(
@@ -161,6 +177,8 @@ def capture_overrides(
     envelope: Envelope | None,
     replica_identity: str | None,
     exactly_once: bool | None,
+    on_incompatible: str | None,
+    on_error: str | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -187,6 +205,8 @@ def capture_overrides(
         "capture.envelope": envelope,
         "capture.replica_identity": replica_identity,
         "capture.exactly_once": exactly_once,
+        "capture.on_incompatible": on_incompatible,
+        "capture.on_error": on_error,
     }
 
 

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.codec import FRAME_BYTES, frame
+from changelog.contract.evolution import obstacles
 from changelog.contract.schema import LoggedColumn, LoggedSchema
 from replay.failures import Fault, fail
 from replay.read import place
-from replay.schemas import TopicSchemas, obstacles
+from replay.schemas import TopicSchemas
 
 _VALUE, _ESCAPE = "member0", "member1"  # how Spark names the branches of a union
 

@@ -42,7 +42,7 @@ from replay.topic_state import TopicState
 
 TIMEOUT_S = 30.0
 _BATCH = 1_000
-_QUIET = {"log_level": 4}  # the client notes on standard error that it ends with unserved events
+_QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -167,7 +167,7 @@ def _explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
     }:
         return UnavailableLogError(
             f"no Kafka broker answers at {kafka.brokers}",
-            hint="start the brokers, or correct the address",
+            hint="start the brokers, or correct the address or [kafka.options]",
         )
     said = cause.str() if isinstance(cause, KafkaError) else str(error)
     return LogError(f"Kafka at {kafka.brokers} refuses: {said}")
@@ -209,15 +209,14 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
 
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
-    consumer = Consumer(
-        kafka.client_config(
-            group_id=f"changelog-{uuid.uuid4()}",
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-            isolation_level="read_uncommitted",
-            auto_offset_reset="error",
-        )
+    config = kafka.client_config(
+        group_id=f"changelog-{uuid.uuid4()}",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level="read_uncommitted",
+        auto_offset_reset="error",
     )
+    consumer = Consumer({**config, **_QUIET})
     step = _BATCH
     try:
         while True:

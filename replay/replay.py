@@ -219,7 +219,7 @@ def _topic(frontier: Frontier, table: TableName) -> str:
     if topic is None:
         known = ", ".join(sorted(str(each) for each in frontier.tables.values()))
         raise ConfigurationError(
-            f'table "{table}" is not captured by slot "{frontier.slot}"',
+            f'slot "{frontier.slot}": table "{table}" {frontier.why_absent(table)}',
             hint=f"captured are: {known or 'none'}",
         )
     return topic

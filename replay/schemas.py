@@ -23,12 +23,10 @@ from changelog.contract.errors import (
     SchemaConflictError,
     UnavailableLogError,
 )
-from changelog.contract.schema import LoggedColumn, LoggedSchema, read_schema
-from changelog.contract.types import ColumnType, Kind
+from changelog.contract.schema import LoggedSchema, read_schema
 
 _T = TypeVar("_T")
 _NOT_FOUND = 404
-_WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,33 +142,3 @@ def check_columns(schemas: TopicSchemas) -> None:
             )
     if not set(schema.key) or not {each.lower() for each in schema.key} <= set(seen):
         raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key of its own')
-
-
-def obstacles(writer: LoggedSchema, reader: LoggedSchema) -> list[str]:
-    """Say which columns' old values cannot be read exactly as the reader's type.
-
-    Avro's own rules are not enough: they resolve bytes to bytes whatever the decimal scale, and
-    text to bytes. A column that only one side has is no obstacle.
-    """
-    old = {column.field: column for column in writer.columns}
-    return [
-        f'column "{new.column}" was {old[new.field].type.name}, is {new.type.name}'
-        for new in reader.columns
-        if new.field in old and not _fits(old[new.field], new)
-    ]
-
-
-def _fits(old: LoggedColumn, new: LoggedColumn) -> bool:
-    return old.column == new.column and _type_fits(old.type, new.type)
-
-
-def _type_fits(old: ColumnType, new: ColumnType) -> bool:
-    if (old.kind, new.kind) in _WIDENINGS:
-        return True
-    if old.kind is not new.kind:
-        return False
-    if old.kind is Kind.DECIMAL:
-        return old.scale == new.scale and old.precision <= new.precision
-    if old.element is not None and new.element is not None:
-        return _type_fits(old.element, new.element)
-    return True

@@ -85,7 +85,7 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings) -> Plan:
     project = settings.project
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
-        check_captured(spec, record.frontier.tables.values())
+        check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
     return Plan(record, freeze(project.kafka, record, tables_of(specs)))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from changelog.contract.errors import ViewError
@@ -146,14 +147,29 @@ def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ..
     return listed
 
 
-def check_captured(spec: ViewSpec, captured: Iterable[TableName]) -> None:
+def check_captured(
+    spec: ViewSpec,
+    captured: Iterable[TableName],
+    aside: Mapping[TableName, str] = MappingProxyType({}),
+) -> None:
     """Require that each table of a view is captured.
+
+    Args:
+        spec: the view.
+        captured: the tables that the frontier speaks of.
+        aside: those of which it does not for the moment, with the reason.
 
     Raises:
         ViewError: one is not; names it and those that are.
     """
     known = sorted(captured)
     for table in spec.tables:
+        if table in aside:
+            raise ViewError(
+                f'view "{spec.name}" reads table "{short_name(table)}", which is set aside: '
+                f"{aside[table]}",
+                hint="`changelog status` says what to do",
+            )
         if table not in known:
             names = [short_name(name) for name in known]
             near = get_close_matches(short_name(table), names, n=1)

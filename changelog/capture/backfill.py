@@ -38,13 +38,15 @@ from changelog.capture.crew import Crew
 from changelog.capture.cut import Cutter
 from changelog.capture.fence import XidSnapshot
 from changelog.capture.ground import Ground
+from changelog.capture.policy import TABLE_ERRORS, Answer, answer, with_way_out
 from changelog.capture.report import SnapshotProgress
 from changelog.capture.seed import Seed, Surroundings
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.task import TableTask
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter, bury
 from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import UncapturableTableError
+from changelog.contract.errors import ChangelogError, LookAgainError, UncapturableTableError
 from changelog.contract.headers import Op
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -111,6 +113,8 @@ class Backfill:
         cutter: Cutter,
         around: Surroundings,
         keep_alive: Callable[[], None],
+        deaf_until: dict[int, Lsn],
+        watch: Watch,
     ) -> None:
         """Go on with what is to be done; call when the stream has begun.
 
@@ -125,6 +129,8 @@ class Backfill:
             cutter: is told what is whole.
             around: report, bar, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
+            watch: is told which tables begin to be copied.
+            deaf_until: tells the stream which tables it need not look at, see `Assembler`.
         """
         self._ground = ground
         self._epoch = seed.epoch
@@ -137,6 +143,8 @@ class Backfill:
         self._cutter = cutter
         self._around = around
         self._keep_alive = keep_alive
+        self._deaf_until = deaf_until
+        self._watch = watch
         self._is_first = not seed.has_frontier
         self._lsn = Lsn(0)
         self._crew: Crew | None = None
@@ -158,7 +166,9 @@ class Backfill:
             self._mute(task)
         self._tell_cutter()
         self._show()
-        if tasks:
+        if ground.refused or any(task.fault for task in tasks):
+            self._write_progress()
+        if self.pending:
             self._hire()
             emit(ground.connection, OWN_PREFIX, b"", transactional=True)
 
@@ -185,11 +195,17 @@ class Backfill:
         if task.is_new:
             floor = task.since or Position(self._epoch, NEVER, 0)
             self._writer.since[task.topic] = floor
+            self._deaf_until[task.relation.oid] = floor.commit_lsn
 
     @property
     def pending(self) -> bool:
         """Tell whether a table is not whole yet, or no frontier says so."""
-        return bool(self._tasks)
+        return bool(self._active)
+
+    @property
+    def _active(self) -> list[TableTask]:
+        """Give the tables that are being copied; the others wait until they are asked for."""
+        return [task for task in self._tasks.values() if not task.fault]
 
     # --- what the stream tells ------------------------------------------------------------
 
@@ -251,6 +267,8 @@ class Backfill:
             set_aside: the log cannot go on with the table as it is. None of its changes are
                 written until the copy begins, and no frontier speaks of it until it is whole.
         """
+        if table in self._ground.refused:
+            raise LookAgainError(f'table "{table}" is looked at again, since {reason}')
         topic = self._ground.topics.get(table)
         if topic is None:
             log.warning('table "%s" is not captured, and so not copied', table)
@@ -258,14 +276,50 @@ class Backfill:
         place = Position(self._epoch, lsn, 0)
         task = self._tasks.get(topic)
         begun = task.since if task is not None else self._writer.since.get(topic)
-        if begun is not None and begun > place and begun.commit_lsn < NEVER:
-            return
-        if task is not None and task.since is None:
+        if task is not None and task.fault:
+            known = lsn <= task.high  # asked for before the fault, and it comes once more
+        elif task is not None and task.since is None:
+            known = task.set_aside or not set_aside
+        else:
+            known = begun is not None and place < begun and begun.commit_lsn < NEVER
+        if known:
             return
         log.info('copying the table "%s", since %s', table, reason, extra={"table": str(table)})
-        if task is not None:
-            task.restart()
-        else:
+        task = self._begin_anew(topic, table, reason)
+        if set_aside:
+            self._set_aside(task)
+        self._note(task)
+
+    def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
+        """Take what is wrong with one table: copy it anew, set it aside, or raise the error.
+
+        Args:
+            table: one that is captured.
+            error: of `TABLE_ERRORS`.
+            lsn: of the commit that showed it.
+        """
+        topic = self._ground.topics[table]
+        task = self._tasks.get(topic)
+        copying = task is not None and task.since is None
+        what = {"table": str(table), "lsn": str(lsn)}
+        match answer(error, self._ground.settings.capture, copying=copying):
+            case Answer.STOP:
+                raise with_way_out(error, copying=copying)
+            case Answer.COPY:
+                log.warning("%s", error, extra=what)
+                self.request(table, str(error.args[0]), lsn, set_aside=True)
+            case Answer.ASIDE:
+                log.error('the table "%s" is set aside: %s', table, error, extra=what)
+                task = self._begin_anew(topic, table, str(error))
+                task.fault = str(error.args[0])
+                task.high = self._ground.current_lsn()
+                self._set_aside(task)
+                self._note(task)
+
+    def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
+        """Give the task of a table that nothing is copied of yet."""
+        task = self._tasks.get(topic)
+        if task is None:
             task = self._tasks[topic] = TableTask(
                 relation=self._ground.relations[table],
                 topic=topic,
@@ -275,9 +329,22 @@ class Backfill:
                 stale=True,
                 topic_id=self._ground.topic_ids[topic],
             )
-        task.is_new |= set_aside
+        task.restart()
+        task.reason, task.fault = reason, ""
+        return task
+
+    def _set_aside(self, task: TableTask) -> None:
+        # The schema of the copy is none for the rows that older frontiers speak of: it is
+        # registered only once a frontier says that the table is not there.
+        task.is_spoken_of |= not task.is_new
+        task.is_new = task.set_aside = True
+        self._cutter.renew()
+
+    def _note(self, task: TableTask) -> None:
+        """Write down what was decided about a table; from here on a crash does not undo it."""
         self._mute(task)
         self._tell_cutter()
+        self._around.reach("table set aside")
         self._write_progress()
         self._hide(None)
         self._show()
@@ -285,13 +352,15 @@ class Backfill:
     def frontier_written(self) -> None:
         """Note that a frontier stands on the log, which speaks of all tables that are whole."""
         self._is_first = False
+        for task in self._tasks.values():
+            task.is_spoken_of = False
         whole = [topic for topic, task in self._tasks.items() if task.is_whole]
         if not whole:
             return
         for topic in whole:
             del self._tasks[topic]
         self._write_progress()
-        if not self._tasks:
+        if not self.pending:
             self._hide(None)
             if self._crew is not None:
                 self._crew.dismiss()
@@ -301,14 +370,14 @@ class Backfill:
 
     def step(self) -> None:
         """Go on, between two transactions of the stream."""
-        if not self._tasks or self._progress.reached < self._not_before:
+        if not self.pending or self._progress.reached < self._not_before:
             return
         if self._fence is not None:
             if self._recent.crowded:
                 self._give_up("too many rows change at once")
             return
         self._finish_resumed()
-        if all(task.is_whole for task in self._tasks.values()):
+        if all(task.is_whole or task.is_spoken_of for task in self._active):
             return
         if time.monotonic() < self._next_try:
             return
@@ -333,10 +402,13 @@ class Backfill:
         self._recent.open()
         # Whatever the fence, the keys that it leaves out have records from here on.
         since = Position(self._epoch, self._progress.reached, 0)
-        joining = [task for task in self._tasks.values() if task.since is None]
+        joining = [t for t in self._active if t.since is None and not t.is_spoken_of]
         for task in joining:
-            self._refresh(task)
-        joining = [task for task in joining if task.topic in self._tasks]
+            try:
+                self._refresh(task, since)
+            except TABLE_ERRORS as error:
+                self.failed(task.relation.name, error, self._progress.reached)
+        joining = [task for task in joining if task in self._tasks.values() and not task.fault]
         plans = plan_tables(self._ground.connection, [task.relation for task in joining])
         for task in joining:
             # A table that is dropped in this moment has no file, and so will start over.
@@ -344,9 +416,10 @@ class Backfill:
             if task.is_keyed:
                 self._mute(task)
 
-    def _refresh(self, task: TableTask) -> None:
+    def _refresh(self, task: TableTask, since: Position) -> None:
         """Look at the table anew: it may have other columns, or be gone."""
         name = task.relation.name
+        self._ground.tables.forget(name)
         table = self._ground.catalogue.table(task.relation.oid)
         if table is None:
             log.warning('table "%s" was dropped: it is not copied', name)
@@ -361,12 +434,13 @@ class Backfill:
                 hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
             )
         check_capturable([table])
+        self._watch.begin(name)
         task.relation = self._ground.relations[name] = table.relation
         if task.is_new:
-            self._ground.tables.schema_ids(task.relation, fresh=True)
+            self._ground.tables.begin_anew(task.relation, since)
 
     def _take_fence(self) -> None:
-        if not self._tasks:
+        if all(task.is_whole or task.since is None for task in self._active):
             self._recent.close()
             return
         if self._holder is None:
@@ -374,7 +448,7 @@ class Backfill:
             self._holder = SnapshotHolder(connect(dsn, application_name="changelog snapshot"))
         name, text = self._holder.take()
         snapshot = XidSnapshot.parse(text)
-        unkeyed = [t for t in self._tasks.values() if not t.is_keyed and not t.is_whole]
+        unkeyed = [t for t in self._active if not t.is_keyed and not t.is_whole and t.plan]
         hidden = self._recent.look(snapshot, everything=bool(unkeyed))
         hidden += self._writers(snapshot)
         if hidden:
@@ -394,7 +468,7 @@ class Backfill:
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
         """Give who may have changed the tables before the stream began, unseen by a snapshot."""
-        tasks = [task for task in self._tasks.values() if not task.is_whole]
+        tasks = [task for task in self._active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
         if new:
@@ -477,7 +551,7 @@ class Backfill:
         self._note_ends()
         self._write_progress()
         for task in tasks:
-            if finished and not task.left():
+            if finished and task.plan is not None and not task.left():
                 self._finish(task)
         self._restart_unkeyed()
 
@@ -507,6 +581,8 @@ class Backfill:
 
         def note(job: CopyJob, copied: Copied) -> None:
             task = self._tasks[job.topic]
+            if task.plan is None:
+                return  # another of its chunks has failed
             task.done.add(job.number)
             task.rows += copied.rows
             task.high = segment.high
@@ -517,8 +593,9 @@ class Backfill:
 
         whole = crew.copy(
             segment,
-            self._jobs(tasks),
+            self._jobs(tasks, Position(self._epoch, segment.high, 0)),
             on_copied=note,
+            on_failed=lambda job, error: self._chunk_failed(job, error, segment.high),
             seconds=self._seconds(tasks),
             stop=self._around.stop,
             on_wait=self._keep_alive,
@@ -526,6 +603,12 @@ class Backfill:
         if whole:
             crew.rest()
         return whole
+
+    def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
+        task = self._tasks[job.topic]
+        if task.plan is not None:
+            task.restart()
+            self.failed(job.relation.name, error, lsn)
 
     def _seconds(self, tasks: list[TableTask]) -> float:
         if not all(task.is_keyed for task in tasks):
@@ -544,11 +627,13 @@ class Backfill:
             self._crew = Crew(servers, settings.capture.snapshot_workers)
         return self._crew
 
-    def _jobs(self, tasks: list[TableTask]) -> Iterator[CopyJob]:
+    def _jobs(self, tasks: list[TableTask], at: Position) -> Iterator[CopyJob]:
         for task in tasks:
-            shape, ids = self._ground.tables.copied(task.relation, fresh=task.is_new)
+            shape, ids = self._ground.tables.copied(task.relation, at)
             where = self._ground.filters.get(task.relation.name, "")
             for number, chunk in task.left():
+                if task.plan is None:
+                    break
                 places = self._ground.partitions[task.topic]
                 yield CopyJob(shape, chunk, number, task.topic, ids, where, places)
 
@@ -572,7 +657,10 @@ class Backfill:
             timeline=system.timeline,
             start_lsn=self._start_lsn,
             lsn=self._lsn,
-            tables={topic: task.to_record() for topic, task in self._tasks.items()},
+            tables={
+                **{topic: task.to_record() for topic, task in self._tasks.items()},
+                **self._ground.refused_records(),
+            },
         )
 
     def _finish(self, task: TableTask) -> None:
@@ -595,16 +683,22 @@ class Backfill:
         self._tell_cutter()
 
     def _tell_cutter(self) -> None:
-        absent = {t.topic for t in self._tasks.values() if t.is_new and not t.is_whole}
-        self._cutter.absent = absent | self._dropped
-        self._cutter.waiting = self._is_first and bool(absent)
+        absent = {t.topic: t for t in self._tasks.values() if t.is_new and not t.is_whole}
+        self._cutter.absent = {*absent, *self._dropped}
+        self._cutter.aside = {
+            task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
+            for task in absent.values()
+            if task.set_aside
+        } | self._ground.refused
+        self._around.report.aside = dict(self._cutter.aside)
+        self._cutter.waiting = self._is_first and any(not t.fault for t in absent.values())
 
     # --- the bar --------------------------------------------------------------------------
 
     def _show(self) -> None:
-        if not self._tasks or self._bar is not None:
+        if not self.pending or self._bar is not None:
             return
-        relations = [task.relation for task in self._tasks.values()]
+        relations = [task.relation for task in self._active]
         names = [relation.name for relation in relations]
         estimate = estimated_rows(self._ground.connection, names)
         done = sum(task.rows for task in self._tasks.values())

@@ -182,9 +182,14 @@ class BulkWriter:
 
     def _encoded(self, run: _Run, payloads: Sequence[bytes]) -> list[_Records]:
         found: list[_Records] = []
-        described = [(oid, self._assembler.relation(oid)) for oid in np.unique(run.oids).tolist()]
+        heard = [
+            oid
+            for oid in np.unique(run.oids).tolist()
+            if not self._assembler.is_deaf(oid, Lsn(int(run.lsn[run.oids == oid][-1])))
+        ]
+        described = [(oid, self._assembler.relation(oid)) for oid in heard]
         wanted = [(oid, relation) for oid, relation in described if relation is not None]
-        if any(not each.key or self._tables.events(each) is not None for _, each in wanted):
+        if any(not each.key for _, each in wanted):
             raise NotInBulkError
         for oid, relation in wanted:
             at = np.flatnonzero(run.oids == oid)
@@ -192,16 +197,30 @@ class BulkWriter:
             if any(topic == other.topic for other in found):
                 raise NotInBulkError
             first = Position(self._epoch, Lsn(int(run.lsn[at[0]])), int(run.sequence[at[0]]))
-            if not self._writer.all_new(topic, first):
+            if not self._writer.all_new(topic, first) or self._tables.events(relation, first):
                 raise NotInBulkError
-            found.append(self._table(run, at, relation, topic, payloads))
+            found.append(self._table(run, at, relation, first, payloads))
         return found
 
     def _table(
-        self, run: _Run, at: Places, relation: Relation, topic: str, payloads: Sequence[bytes]
+        self,
+        run: _Run,
+        at: Places,
+        relation: Relation,
+        first: Position,
+        payloads: Sequence[bytes],
     ) -> _Records:
-        """Encode the rows of one table; `at` says which rows of the run they are."""
-        codec = self._tables.batch_codec(relation)
+        """Encode the rows of one table.
+
+        Args:
+            run: the messages.
+            at: which rows of the run they are.
+            relation: of the rows.
+            first: position of the first of them.
+            payloads: of the run.
+        """
+        topic = self._tables.topic(relation)
+        codec = self._tables.batch_codec(relation, first)
         frames = run.frames
         before = frames.tuple_kinds(run.messages[at])
         deleted = run.kind[at] == DELETE
@@ -256,10 +275,9 @@ class BulkWriter:
             change = self._assembler.change(message)
             assert change is not None  # noqa: S101 - the table is wanted
             time = run.times[int(run.transaction[row])]
-            for key, value, op, step in self._writer.encoded(change):
-                position = Position(
-                    self._epoch, Lsn(int(run.lsn[row])), int(run.sequence[row]) + step
-                )
+            place = Position(self._epoch, Lsn(int(run.lsn[row])), int(run.sequence[row]))
+            for key, value, op, step in self._writer.encoded(change, place):
+                position = Position(place.epoch, place.commit_lsn, place.sequence + step)
                 merged.keys.append(key)
                 merged.values.append(value)
                 merged.headers.append([(POSITION, position.to_bytes()), (OP, op.value), time])

@@ -19,6 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
+from changelog.capture.policy import TABLE_ERRORS
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.snapshot_worker import Reply, Request
 from changelog.contract.errors import ChangelogError
@@ -29,6 +30,7 @@ _POLL_S = 0.2
 _LEAN = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 OnCopied = Callable[[CopyJob, Copied], None]
+OnFailed = Callable[[CopyJob, ChangelogError], None]
 
 
 class Crew:
@@ -47,6 +49,7 @@ class Crew:
         jobs: Iterable[CopyJob],
         *,
         on_copied: OnCopied,
+        on_failed: OnFailed,
         seconds: float,
         stop: Callable[[], bool],
         on_wait: Callable[[], None],
@@ -57,6 +60,7 @@ class Crew:
             segment: what the chunks share.
             jobs: the chunks, in order; some may be left.
             on_copied: told of each chunk that the broker has.
+            on_failed: told of each that cannot be copied for its table's sake; may raise.
             seconds: after which no further chunk is begun.
             stop: asked often; after that only `dismiss` may be called.
             on_wait: called again and again while the workers work.
@@ -79,7 +83,12 @@ class Crew:
             done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             on_wait()
             for future in done:
-                job, copied = running.pop(future), future.result()
+                job = running.pop(future)
+                try:
+                    copied = future.result()
+                except TABLE_ERRORS as error:
+                    on_failed(job, error)
+                    continue
                 if copied is None:
                     busy = True  # the segment's locks are in somebody's way
                 else:

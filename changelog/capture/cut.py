@@ -13,6 +13,7 @@ from changelog.capture.forms import check_not_grown
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
+from changelog.contract.relation import TableName
 from changelog.progress import Progress
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
@@ -27,6 +28,7 @@ class Cutter:
         waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
         absent: topics that are not whole yet; no frontier speaks of them.
         whole: per topic the LSN of the last rows that were copied to it.
+        aside: tables of which no frontier speaks although older ones do, with the reason.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Cutter:
         self.waiting = False
         self.absent: set[str] = set()
         self.whole = dict(base.whole)
+        self.aside: dict[TableName, str] = {}
         self._base = base
         self._check = check
         self._partitions = dict(partitions or {})
@@ -108,6 +111,7 @@ class Cutter:
             since={topic: at for topic, at in since.items() if topic in tables},
             scopes={topic: scope for topic, scope in base.scopes.items() if topic in tables},
             whole={topic: at for topic, at in self.whole.items() if topic in tables},
+            aside=dict(self.aside),
         )
         self._log.write(frontier)
         self._last = lsn

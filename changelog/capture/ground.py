@@ -1,13 +1,13 @@
 """What one life of capture stands on: connections, tables, topics; all checked before use.
 
-Everything that can be refused is looked at first; the publication and the topics are made last,
-so that a refusal leaves nothing behind. `publish` comes after the decision how to begin.
+Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
+make the topics, and `publish` the publication, so that a refusal leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -16,10 +16,11 @@ from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
+from changelog.contract.backfill import BackfillRecord, TableBackfill
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
+    LookAgainError,
     SlotError,
     SourceError,
     UnavailableSourceError,
@@ -47,15 +48,18 @@ from changelog.sink.schema_topic import SchemaTopic
 from changelog.sink.topics import (
     FRONTIER_SETTINGS,
     TopicDescription,
+    TopicPlan,
     cluster_id,
     describe,
-    ensure_topics,
+    make_topics,
+    plan_topics,
 )
-from changelog.source.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.catalogue import Catalogue, Table, check_capturable, select_tables
 from changelog.source.connect import Connection, connect
 from changelog.source.ddl import has_ddl, install_ddl
 from changelog.source.filter import TableFilter
 from changelog.source.publication import (
+    PublicationChange,
     Wanted,
     make_publication,
     publication_version,
@@ -86,6 +90,7 @@ class Ground:
         scopes: what is captured of each table that is not captured whole.
         filters: the condition of each table's rows, as the server writes it; known once the
             publication is.
+        refused: tables that are wanted and cannot be captured as they are, with the reason.
     """
 
     settings: Project
@@ -101,6 +106,8 @@ class Ground:
     rules: Rules
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
+    refused: dict[TableName, str] = field(default_factory=dict)
+    _plans: tuple[TopicPlan, ...] = ()
     _publication: str | None = None
 
     @property
@@ -113,6 +120,10 @@ class Ground:
         """Give each captured table by its object id."""
         return {relation.oid: name for name, relation in self.relations.items()}
 
+    def table_of(self, topic: str) -> TableName:
+        """Give the table of a topic; raises KeyError for one that holds none."""
+        return {topic: table for table, topic in self.topics.items()}[topic]
+
     @property
     def topic_ids(self) -> dict[str, str]:
         """Give Kafka's id of each topic that is written."""
@@ -124,6 +135,14 @@ class Ground:
         """Give the number of partitions of each topic that is written."""
         found = {**self.descriptions, **self.logs}
         return {topic: each.partitions for topic, each in found.items()}
+
+    def refused_records(self) -> dict[str, TableBackfill]:
+        """Give what is written down of the refused tables, by the topics that they would have."""
+        names = topic_names([*self.topics, *self.refused], self.settings.topic_prefix)
+        return {
+            names[table]: TableBackfill(table=table, reason=why, set_aside=True, fault=why)
+            for table, why in self.refused.items()
+        }
 
     def scope_of(self, table: TableName) -> Scope:
         """Give what is captured of a table."""
@@ -157,17 +176,50 @@ class Ground:
             )
         return found
 
+    def make(self) -> None:
+        """Make the topics that are missing, alter those that differ, watch the schema if asked.
+
+        Raises:
+            LogError: see `make_topics`.
+        """
+        tables, logs = (make_topics(self.settings.kafka, plan) for plan in self._plans)
+        self.descriptions = {name: tables[name] for name in self.topics.values()}
+        self.logs = logs
+        if self.settings.capture.ddl:
+            _watch_schema(self.connection)
+
+    def unpublished(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None
+    ) -> set[TableName]:
+        """Give the tables that are to be streamed on and that the publication does not have.
+
+        One that was dropped and made anew is among them, since it is another table.
+        """
+        copied = backfill.tables.values() if backfill is not None else ()
+        aside = {table.table for table in copied if table.set_aside and table.since is None}
+        begun = {table.table for table in copied if table.since is not None}
+        spoken = set(frontier.tables.values()) if frontier is not None else set()
+        streamed = ((spoken | begun) & set(self.relations)) - aside
+        if not streamed:
+            return set()
+        return streamed - published_tables(self.connection, self.settings.capture.publication)
+
     def publish(
-        self, frontier: Frontier | None, backfill: BackfillRecord | None = None
-    ) -> frozenset[TableName]:
+        self,
+        frontier: Frontier | None,
+        backfill: BackfillRecord | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> PublicationChange:
         """Make the publication have exactly the captured tables, or check that it has them.
 
         Returns:
-            Tables whose rows were filtered in another way up to now.
+            What was changed, such as tables whose rows were filtered in another way up to now.
 
         Args:
             frontier: from which the stream goes on, or None before the first.
             backfill: the backfills that go on, or None.
+            rehearse: change nothing, and say what would be.
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
@@ -177,16 +229,14 @@ class Ground:
         copied = backfill.tables.values() if backfill is not None else ()
         begun = {table.table for table in copied if table.since is not None}
         streamed = {*(frontier.tables.values() if frontier is not None else ()), *begun}
-        if streamed:
-            captured = streamed & set(self.relations)
-            gone = captured - published_tables(self.connection, name)
-            if gone:
-                raise SlotError(
-                    f'the publication "{name}" was dropped or lost tables: '
-                    + ", ".join(str(table) for table in sorted(gone)),
-                    hint="their changes since then are lost; drop the slot with `changelog slot "
-                    "drop`, and the next start takes a fresh snapshot",
-                )
+        gone = self.unpublished(frontier, backfill)
+        mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
+        if gone and not mended:
+            raise SlotError(
+                f'the publication "{name}" was dropped or lost tables, whose changes since then '
+                "are lost: " + ", ".join(str(table) for table in sorted(gone)),
+                hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
+            )
         scopes = [] if frontier is None else list(frontier.scopes.values())
         scopes += [table.scope for table in copied if table.since is not None]
         # Operations are the same for all tables, since they are the publication's.
@@ -197,11 +247,14 @@ class Ground:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
-        make = make_publication if self.settings.capture.create_publication else use_publication
-        change = make(self.connection, name, wanted)
-        self.filters = dict(change.filters)
-        self._publication = publication_version(self.connection, name)
-        return change.refiltered
+        if self.settings.capture.create_publication:
+            change = make_publication(self.connection, name, wanted, rehearse=rehearse)
+        else:
+            change = use_publication(self.connection, name, wanted)
+        if not rehearse:
+            self.filters = dict(change.filters)
+            self._publication = publication_version(self.connection, name)
+        return change
 
     def check_publication(self) -> None:
         """Check that nobody has altered the publication since `publish`.
@@ -210,20 +263,26 @@ class Ground:
         out of the publication, without a word in the stream.
 
         Raises:
-            SourceError: it was altered or dropped.
+            LookAgainError: it was altered or dropped, and that is to be mended.
+        SourceError: the same, and it is not.
         """
         name = self.settings.capture.publication
         if publication_version(self.connection, name) != self._publication:
-            raise SourceError(
+            mended = self.settings.capture.on_incompatible == "resnapshot"
+            kind = LookAgainError if mended else SourceError
+            raise kind(
                 f'the publication "{name}" was altered while capture runs',
                 hint="start capture again: it says what is missing",
             )
 
-    def check_topics(self, frontier: Frontier) -> None:
+    def check_topics(self, frontier: Frontier) -> set[TableName]:
         """Check that the topics are those of the frontier.
 
+        Returns:
+            The tables whose topic was made anew, where that is to be mended.
+
         Raises:
-            LogError: the cluster is another one, or a topic was deleted and made anew.
+            LogError: the cluster is another one, or a topic was deleted, or made anew.
         """
         if frontier.cluster_id != self.cluster_id:
             raise LogError(
@@ -231,18 +290,22 @@ class Ground:
                 f"this one is {self.cluster_id}",
                 hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
             )
+        captured, anew = set(self.topics.values()), set()
         for topic, known in frontier.topic_ids.items():
             found = self.topic_ids.get(topic)
-            if found is None or found == known:
+            if found == known or (found is None and topic not in captured):
                 continue
             if topic in self.logs:
                 log.warning('topic "%s" was made anew: what it held is lost', topic)
+            elif self.settings.capture.on_incompatible == "resnapshot":
+                anew.add(frontier.tables[topic])
             else:
+                what = "was deleted" if found is None else "was made anew"
                 raise LogError(
-                    f'topic "{topic}" was made anew: what it held is lost',
-                    hint="drop the slot with `changelog slot drop`; the next start takes a "
-                    "snapshot",
+                    f'topic "{topic}" {what}: what it held is lost',
+                    hint="start with `--on-incompatible resnapshot`: it copies the table anew",
                 )
+        return anew
 
     def dead_keys(
         self,
@@ -262,79 +325,132 @@ class Ground:
 
 @contextmanager
 def survey(settings: Project) -> Iterator[Ground]:
-    """Connect, check, and make what is missing.
+    """Connect and check; what is missing is made by `Ground.make`.
 
     Raises:
         ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
-    topic = frontier_topic(capture.topic_prefix)
     with (
         closing(connect(settings.postgres)) as connection,
-        FrontierLog(settings.kafka, topic) as frontiers,
-        closing(_schemas(settings, frontiers)) as schemas,
+        FrontierLog(settings.kafka, frontier_topic(capture.topic_prefix)) as frontiers,
+        closing(schemas_of(settings, frontiers)) as schemas,
     ):
         check_ready(connection)
         system = identify(settings.postgres)
         rules = Rules(capture, str(connection.info.dbname))
         catalogue = Catalogue(connection, rules.unkeyed)
-        relations = _wanted(catalogue, settings)
+        selected, refused = wanted_tables(catalogue, settings)
+        for name, why in refused.items():
+            log.error('the table "%s" is set aside: it %s', name, why, extra={"table": str(name)})
+        _say_uncaptured(catalogue, settings, selected)
+        relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
         cluster = cluster_id(settings.kafka)
-        scopes = {table: rules.scope(relation) for table, relation in relations.items()}
         last = frontiers.last(capture.slot)
-        if last is not None:
-            check_forms(last.frontier, names, scopes, describe(settings.kafka, names.values()))
-        tables = CapturedTables(schemas, names, catalogue.older_values, rules.shape)
-        own = [topic]
-        if isinstance(schemas, SchemaTopic):
-            own.append(schema_topic(capture.topic_prefix))
-        descriptions = ensure_topics(
-            settings.kafka,
-            {**dict.fromkeys(names.values(), capture.partitions), **dict.fromkeys(own, 1)},
-            replication=capture.replication_factor,
-            settings=capture.topics,
-            fix=capture.fix_topics,
-            extra={
-                **dict.fromkeys(names.values(), capture.topic_properties),
-                **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
-            },
-            unkeyed={names[name] for name, each in relations.items() if not each.key},
-        )
-        logs: dict[str, dict[str, str]] = {}
-        if capture.messages:
-            logs[messages_topic(capture.topic_prefix)] = {}
-        if capture.ddl:
-            logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
-        # One partition: what comes later in the WAL comes later on the topic.
-        found_logs = ensure_topics(
-            settings.kafka,
-            dict.fromkeys(logs, 1),
-            replication=capture.replication_factor,
-            settings=TopicSettings(compacted=False),
-            extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
-        )
-        tables.check_registry()
-        if capture.ddl:
-            _watch_schema(connection)
-        yield Ground(
+        yield stand(
             settings=settings,
             connection=connection,
             system=system,
             relations=relations,
-            tables=tables,
+            tables=CapturedTables(schemas, names, catalogue.older_values, rules.shape),
             frontiers=frontiers,
             cluster_id=cluster,
-            descriptions={name: descriptions[name] for name in names.values()},
-            logs=found_logs,
             catalogue=catalogue,
             rules=rules,
-            scopes=narrowed(scopes),
+            refused=refused,
+            last=last.frontier if last is not None else None,
         )
 
 
-def _schemas(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
+def stand(
+    *,
+    settings: Project,
+    connection: Connection,
+    system: SystemIdentity,
+    relations: dict[TableName, Relation],
+    tables: CapturedTables,
+    frontiers: FrontierLog,
+    cluster_id: str,
+    catalogue: Catalogue,
+    rules: Rules,
+    refused: dict[TableName, str],
+    last: Frontier | None,
+) -> Ground:
+    """Check topics and registry, and give the ground; what is missing is not made yet.
+
+    Raises:
+        TopicSettingsError: topics hold other records than are asked for, or differ in settings.
+        LogError: the brokers would not make what is missing.
+        UnavailableLogError: broker or registry do not answer.
+    """
+    scopes = {table: rules.scope(relation) for table, relation in relations.items()}
+    if last is not None:
+        there = describe(settings.kafka, tables.topics.values())
+        check_forms(last, tables.topics, scopes, there)
+    plans = topic_plans(settings, relations, tables.topics)
+    tables.check_registry()
+    found = plans[0].there
+    return Ground(
+        settings=settings,
+        connection=connection,
+        system=system,
+        relations=relations,
+        tables=tables,
+        frontiers=frontiers,
+        cluster_id=cluster_id,
+        descriptions={name: found[name] for name in tables.topics.values() if name in found},
+        logs=dict(plans[1].there),
+        catalogue=catalogue,
+        rules=rules,
+        scopes=narrowed(scopes),
+        refused=refused,
+        _plans=plans,
+    )
+
+
+def topic_plans(
+    settings: Project, relations: Mapping[TableName, Relation], names: Mapping[TableName, str]
+) -> tuple[TopicPlan, TopicPlan]:
+    """Look at the topics of tables, frontiers and schemas, and at those that are logs.
+
+    Raises:
+        TopicSettingsError: some have other settings than they must.
+        LogError: the brokers would not make what is missing.
+    """
+    capture, topics = settings.capture, names.values()
+    own = [frontier_topic(capture.topic_prefix)]
+    if capture.form.output is Output.JSON:
+        own.append(schema_topic(capture.topic_prefix))
+    logs: dict[str, dict[str, str]] = {}
+    if capture.messages:
+        logs[messages_topic(capture.topic_prefix)] = {}
+    if capture.ddl:
+        logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
+    tables = plan_topics(
+        settings.kafka,
+        {**dict.fromkeys(topics, capture.partitions), **dict.fromkeys(own, 1)},
+        replication=capture.replication_factor,
+        settings=capture.topics,
+        fix=capture.fix_topics,
+        extra={
+            **dict.fromkeys(topics, capture.topic_properties),
+            **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
+        },
+        unkeyed={names[name] for name, each in relations.items() if not each.key},
+    )
+    # One partition: what comes later in the WAL comes later on the topic.
+    return tables, plan_topics(
+        settings.kafka,
+        dict.fromkeys(logs, 1),
+        replication=capture.replication_factor,
+        settings=TopicSettings(compacted=False),
+        extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
+    )
+
+
+def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
     """Give where the schemas are kept: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
         return Registry(settings.registry)
@@ -359,16 +475,32 @@ def _watch_schema(connection: Connection) -> None:
         log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
 
 
-def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation]:
+def wanted_tables(
+    catalogue: Catalogue, settings: Project
+) -> tuple[tuple[Table, ...], dict[TableName, str]]:
+    """Give the tables to capture, and why others cannot be, where these are set aside.
+
+    Raises:
+        UncapturableTableError: one is missing or cannot be captured; names all of them.
+        ConfigurationError: there is none.
+    """
     capture = settings.capture
-    wanted = TableFilter(capture.tables, capture.exclude)
-    selected = select_tables(catalogue.tables(), wanted)
+    selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
+    refused = {}
+    if capture.on_error == "log":
+        refused = {each.name: each.obstacle for each in selected if each.obstacle}
+        selected = tuple(each for each in selected if not each.obstacle)
     check_capturable(selected)
     if not selected:
         raise ConfigurationError(
             f"no table matches {', '.join(capture.tables)}",
             hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
         )
+    return selected, refused
+
+
+def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
+    wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
     for what in catalogue.uncaptured(wanted, selected):
         log.info("not captured: %s", what)
     for table in selected:
@@ -378,4 +510,3 @@ def _wanted(catalogue: Catalogue, settings: Project) -> dict[TableName, Relation
                 "the table",
                 table.name,
             )
-    return {table.name: table.relation for table in selected}

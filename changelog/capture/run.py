@@ -15,11 +15,17 @@ from contextlib import closing
 
 from rich.console import Console
 
+from changelog.capture.policy import Answer, answer, with_way_out
 from changelog.capture.report import CaptureReport
 from changelog.capture.seed import Surroundings, reach_nothing
 from changelog.capture.session import CaptureSession
 from changelog.config import Project
-from changelog.contract.errors import UnavailableError
+from changelog.contract.errors import (
+    ChangelogError,
+    LookAgainError,
+    RecordRefusedError,
+    UnavailableError,
+)
 from changelog.contract.lsn import Lsn
 from changelog.contract.secret import redacted
 from changelog.source.connect import connect
@@ -69,9 +75,10 @@ class CaptureRun:
         """
         wait_s = FIRST_WAIT_S
         busy_until = time.monotonic() + BUSY_S
+        refused: dict[str, ChangelogError] = {}
         while not self._stop():
             around = Surroundings(self._report, self._console, self._stop, self._reach)
-            session = CaptureSession(self._settings, around)
+            session = CaptureSession(self._settings, around, refused)
             try:
                 session.run(until)
             except SlotBusyError as error:
@@ -81,6 +88,16 @@ class CaptureRun:
                 self._report.errors[type(error).__name__] += 1
                 log.info("%s; trying again", error)
                 self._wait(FIRST_WAIT_S)
+            except RecordRefusedError as error:
+                # Which table's it was, the producer alone knows; and that is of no use any more.
+                stops = answer(error, self._settings.capture) is Answer.STOP
+                if stops or error.topic in refused or not error.topic:
+                    raise with_way_out(error) from error
+                refused[error.topic] = error
+                self._report.errors[type(error).__name__] += 1
+            except LookAgainError as error:
+                self._report.errors[type(error).__name__] += 1
+                log.warning("%s; beginning again", error.args[0])
             except UnavailableError as error:
                 if not session.connected and self._report.restarts == 0:
                     raise

@@ -19,16 +19,19 @@ from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.messages import MessageLog, MessageWriter
+from changelog.capture.outlook import Standing, refuse_first
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
-from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.capture.start import Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.backfill import BackfillRecord, TableBackfill
+from changelog.contract.errors import ChangelogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
 from changelog.contract.topic import ddl_topic, messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
@@ -74,8 +77,18 @@ class CaptureSession:
         connected: whether source, broker and registry have all answered in this life.
     """
 
-    def __init__(self, settings: Project, around: Surroundings) -> None:
+    def __init__(
+        self, settings: Project, around: Surroundings, refused: dict[str, ChangelogError]
+    ) -> None:
+        """Prepare a life.
+
+        Args:
+            settings: the project.
+            around: report, console, stop, crash points.
+            refused: topics that took no record of an earlier life; emptied when that is noted.
+        """
         self.connected = False
+        self._refused = refused
         self._settings = settings
         self._capture = settings.capture
         self._around = around
@@ -101,7 +114,9 @@ class CaptureSession:
             self.connected = True
             if producer.is_transactional:
                 self._take_over(ground, producer)
-            self._stream(ground, producer, self._begin(ground), until)
+            found = refuse_first(ground)
+            ground.make()
+            self._stream(ground, producer, self._begin(ground, found), until)
 
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
@@ -118,32 +133,19 @@ class CaptureSession:
         producer.take_over()
         ground.frontiers.through = producer
 
-    def _begin(self, ground: Ground) -> Beginning:
+    def _begin(self, ground: Ground, found: Standing) -> Beginning:
         """Decide how to begin, and make what is missing."""
-        slot = self._capture.slot
-        record = ground.frontiers.last(slot)
-        frontier = record.frontier if record is not None else None
-        backfill = ground.frontiers.backfill(slot)
-        status = inspect_slot(ground.connection, slot)
+        record, backfill, status = found.record, found.backfill, found.slot
         topics = ground.topics.values()
         written = last_positions(
             self._settings.kafka,
             ground.frontiers,
-            frontier,
+            found.frontier,
             [*topics, *ground.logs],
             expiring=ground.logs,
             backfill=backfill,
         )
-        begin = decide(
-            slot_name=slot,
-            frontier=frontier,
-            backfill=backfill,
-            slot=_facts(status),
-            system_id=ground.system.system_id,
-            timeline=ground.system.timeline,
-            last_epoch=written.last_epoch,
-            tables=ground.topics,
-        )
+        begin = found.beginning(ground, written.last_epoch)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
@@ -155,7 +157,7 @@ class CaptureSession:
             case Resume():
                 if record is not None:
                     self._around.report.frontier_found(record)
-                return self._resumed(ground, begin, backfill, status, written)
+                return self._resumed(ground, begin, found.going(begin), status, written)
 
     def _continued(
         self,
@@ -167,7 +169,7 @@ class CaptureSession:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
-        refiltered = ground.publish(None, first)
+        refiltered = ground.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
         seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
@@ -179,7 +181,7 @@ class CaptureSession:
         self,
         ground: Ground,
         begin: Resume,
-        backfill: BackfillRecord | None,
+        going: BackfillRecord | None,
         status: SlotStatus | None,
         written: Written,
     ) -> Beginning:
@@ -187,15 +189,51 @@ class CaptureSession:
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         frontier = begin.frontier
-        ground.check_topics(frontier)
-        going = backfill if backfill and backfill.epoch == frontier.epoch else None
-        refiltered = ground.publish(frontier, going)
+        left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
+        for table in sorted(left):
+            log.warning('table "%s" is not captured any more: frontiers leave it out', table)
+        going = self._mended(ground, frontier, going, ground.check_topics(frontier))
+        refiltered = ground.publish(frontier, going).refiltered
         anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
         self._hold(ground, seed)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+
+    def _mended(
+        self,
+        ground: Ground,
+        frontier: Frontier,
+        going: BackfillRecord | None,
+        anew: set[TableName],
+    ) -> BackfillRecord | None:
+        """Write down which tables have lost changes, before that can no longer be seen."""
+        if self._capture.on_incompatible == "resnapshot":
+            anew = anew | ground.unpublished(frontier, going)
+        if not anew:
+            return going
+        names = ", ".join(map(str, sorted(anew)))
+        log.warning("changes are lost, and so these tables are copied anew: %s", names)
+        record = going or BackfillRecord(
+            slot=frontier.slot,
+            epoch=frontier.epoch,
+            system_id=frontier.system_id,
+            timeline=frontier.timeline,
+        )
+        lost = {
+            ground.topics[table]: TableBackfill(
+                table=table,
+                reason="changes of it are lost",
+                set_aside=True,
+                topic_id=ground.topic_ids[ground.topics[table]],
+            )
+            for table in anew
+        }
+        record = replace(record, tables={**record.tables, **lost})
+        ground.frontiers.write_backfill(record)
+        self._around.reach("loss noted")
+        return record
 
     @staticmethod
     def _hold(ground: Ground, seed: Seed) -> None:
@@ -279,6 +317,7 @@ class CaptureSession:
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
             cutter = self._cutter(ground, producer, seed)
+            watch = Watch(ground, seed.epoch, progress)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,
@@ -291,6 +330,8 @@ class CaptureSession:
                     cutter=cutter,
                     around=self._around,
                     keep_alive=waiting,
+                    deaf_until=assembler.deaf_until,
+                    watch=watch,
                 )
             )
             messages = partial(
@@ -326,7 +367,14 @@ class CaptureSession:
                 nudge=lambda: _nudge(ground.connection),
                 reach=reach,
                 backfill=backfill,
+                names=ground.names,
+                watch=watch,
             )
+            while self._refused:
+                topic, error = self._refused.popitem()
+                if topic not in ground.topics.values():
+                    raise error  # no table's
+                backfill.failed(ground.table_of(topic), error, seed.lsn)
             log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)
 
@@ -350,15 +398,6 @@ class _Waiting:
                 self._give_up_at = time.monotonic() + STOP_S
         elif time.monotonic() > self._give_up_at:
             raise UnavailableLogError(f"stopped, though the broker has not answered for {STOP_S} s")
-
-
-def _facts(status: SlotStatus | None) -> SlotFacts | None:
-    if status is None:
-        return None
-    return SlotFacts(
-        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
-        lost=status.wal_status == "lost",
-    )
 
 
 def _nudge(connection: Connection) -> None:

@@ -44,7 +44,7 @@ def main() -> None:
         try:
             reply = _answered(copier, request)
         except ChangelogError as error:
-            copier.end()
+            copier.close()  # a producer that was refused a record is of no use any more
             reply = error
         pickle.dump(reply, sys.stdout.buffer)
         sys.stdout.buffer.flush()

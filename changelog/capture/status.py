@@ -11,6 +11,7 @@ from rich.table import Table
 
 from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.config import Project
+from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.topic import frontier_topic
@@ -52,6 +53,7 @@ class CaptureStatus:
             without a frontier.
         now_ms: when it was asked, milliseconds since 1970.
         limits: from where on something is wrong.
+        backfill: how far copies of tables are, and which are set aside; None when there are none.
     """
 
     slot_name: str
@@ -61,6 +63,13 @@ class CaptureStatus:
     lag_s: float | None
     now_ms: int
     limits: Limits
+    backfill: BackfillRecord | None = None
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """Give the tables that are set aside until somebody asks for a copy, with the reason."""
+        copied = self.backfill.tables.values() if self.backfill is not None else ()
+        return {str(each.table): each.fault for each in copied if each.fault}
 
     @property
     def frontier_age_s(self) -> float | None:
@@ -107,6 +116,11 @@ class CaptureStatus:
         return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
 
     def _log_problems(self) -> Iterator[str]:
+        for table, why in sorted(self.aside.items()):
+            yield (
+                f'the table "{table}" is set aside: {why}; '
+                f"`changelog resnapshot {table}` takes it back"
+            )
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
         if age is None or lag is None:
             yield "the log has no frontier yet: no snapshot is whole"
@@ -143,6 +157,7 @@ class CaptureStatus:
                 "average": self.rate.average,
                 "used": highest[1] if highest else None,
             },
+            "aside": self.aside,
             "reserves": [asdict(each) for each in self.reserves],
             "frontier": None
             if record is None
@@ -251,6 +266,8 @@ def capture_status(
         time.sleep(apart_s)
         source = ask_source(connection, settings.slot)
     record = last_frontier(settings)
+    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
+        backfill = frontiers.backfill(settings.slot)
     now = WalMark(source.now_us, source.wal_lsn)
     found = record.frontier if record else None
     return CaptureStatus(
@@ -261,6 +278,7 @@ def capture_status(
         lag_s=clock.lag_s(found.lsn, found.ts_us, now) if found else None,
         now_ms=time.time_ns() // 1_000_000,
         limits=limits or Limits(),
+        backfill=backfill,
     )
 
 

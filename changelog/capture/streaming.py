@@ -8,7 +8,7 @@ by `reach`; in use it does nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 from changelog.capture.backfill import Backfill
@@ -16,15 +16,20 @@ from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.messages import MessageWriter
+from changelog.capture.policy import TABLE_ERRORS
 from changelog.capture.report import CaptureReport, op_of
+from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
+from changelog.contract.change import Truncate
+from changelog.contract.errors import RecordRefusedError
 from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.ddl import DDL_PREFIX
 from changelog.source.message import OWN_PREFIX
-from changelog.source.pgoutput import decode
+from changelog.source.pgoutput import Message, decode, relations_of
 from changelog.source.stream import ReplicationStream
 
 POLL_S = 0.2
@@ -55,6 +60,8 @@ class StreamLoop:
         nudge: Callable[[], None],
         reach: Callable[[str], None],
         backfill: Backfill,
+        names: Mapping[int, TableName],
+        watch: Watch,
     ) -> None:
         """Join the parts of one life.
 
@@ -73,7 +80,11 @@ class StreamLoop:
             nudge: makes the server write a message into its WAL.
             reach: told the name of each point at which a crash is tested.
             backfill: copies tables between segments of the stream.
+            names: the captured tables by object id.
+            watch: looks for changes of tables that the stream does not tell.
         """
+        self._watch = watch
+        self._names = names
         self._backfill = backfill
         self._stream = stream
         self._assembler = assembler
@@ -130,8 +141,19 @@ class StreamLoop:
 
     def _write_each(self, payloads: list[bytes]) -> None:
         for payload in payloads:
-            for event in self._assembler.add(decode(payload)):
+            message = decode(payload)
+            self._resolve(message)
+            for event in self._assembler.add(message):
                 self._take(event)
+
+    def _resolve(self, message: Message) -> None:
+        """See that the relations of a change can be captured, or are set aside."""
+        for oid in relations_of(message):
+            if not self._assembler.is_deaf(oid, self._began.commit_lsn):
+                try:
+                    self._assembler.relation(oid)
+                except TABLE_ERRORS as error:
+                    self._backfill.failed(self._names[oid], error, self._began.commit_lsn)
 
     def _write_bulk(self, payloads: list[bytes]) -> bool:
         """Write a run at once; False when it has to be taken message by message."""
@@ -159,9 +181,17 @@ class StreamLoop:
             case Changed(change=change, sequence=sequence):
                 began = self._began
                 size = self._producer.bytes
-                written = self._writer.write(
-                    change, began.commit_lsn, sequence, began.ts_us, began.xid
-                )
+                try:
+                    written = self._writer.write(
+                        change, began.commit_lsn, sequence, began.ts_us, began.xid
+                    )
+                except RecordRefusedError:
+                    raise  # of an earlier record, and maybe another table
+                except TABLE_ERRORS as error:
+                    self._backfill.failed(change.relation.name, error, began.commit_lsn)
+                    return
+                if isinstance(change, Truncate):
+                    self._watch.truncated(change.relation.name, began.xid)
                 what = (change.relation.name, op_of(change))
                 self._report.records += written
                 self._report.rows[what] += written > 0
@@ -206,6 +236,8 @@ class StreamLoop:
     def _cut(self) -> None:
         lsn = self._progress.frontier_due()
         if lsn is None or not self._cutter.worthwhile(self._progress):
+            return
+        if not self._watch.look(self._cutter.absent, self._backfill.failed):
             return
         self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us)
         self._reach("frontier written")

@@ -22,8 +22,10 @@ from changelog.contract.codec import SchemaIds
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.event import EventEncoder
 from changelog.contract.event_record import read_value_schema
+from changelog.contract.evolution import Version, alive, marked, type_fits, version_at
 from changelog.contract.form import PLAIN, Output
 from changelog.contract.missing import avro_default
+from changelog.contract.position import Position
 from changelog.contract.relation import Field, Relation, TableName
 from changelog.contract.schema import LoggedSchema, key_schema
 from changelog.contract.types import ColumnType, Kind
@@ -49,14 +51,17 @@ class Schemas(Protocol):
     def register_key(self, topic: str, schema: str) -> int:
         """Give the id of a topic's key schema, which stays for the topic's life."""
 
-    def register_value(self, topic: str, schema: str) -> int:
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
         """Give the id of a topic's value schema, registering it when it is new."""
 
-    def latest_value(self, topic: str) -> str | None:
-        """Give the newest value schema of a topic, None when it has none."""
+    def check_key(self, topic: str, schema: str) -> None:
+        """Check that a topic's keys have this schema, or none yet; registers nothing."""
 
-    def has_value(self, topic: str, schema: str) -> bool:
-        """Tell whether some version of a topic's value schema is this one."""
+    def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
+        """Check that a topic's value schema would be taken; registers nothing."""
+
+    def values(self, topic: str) -> Sequence[Version]:
+        """Give the versions of a topic's value schema, the oldest first."""
 
 
 class CapturedTables:
@@ -95,59 +100,135 @@ class CapturedTables:
             UnavailableLogError: the registry does not answer.
         """
         for topic in self.topics.values():
-            self._registry.latest_value(topic)
+            self._registry.values(topic)
 
-    def schema_ids(self, relation: Relation, *, fresh: bool) -> SchemaIds:
-        """Register the schemas of a relation, and give their ids.
+    def begin_anew(self, relation: Relation, since: Position) -> None:
+        """Register the schemas of a table whose rows are all written anew from a position on.
+
+        No older version counts from then on.
+
+        Raises:
+            SchemaConflictError: the topic's key has another schema, or the registry refuses.
+            UnavailableLogError: the registry does not answer.
+        """
+        topic, text = self.topic(relation), logged_schema(self.shape(relation))
+        versions = self._registry.values(topic)
+        now = alive(versions)
+        if len(now) != 1 or not now[0].is_like(text):
+            text = marked(text, since, fresh=True) if versions else text
+            self._registry.register_value(topic, text, fresh=True)
+        self._key_id(relation)
+
+    def copied(self, relation: Relation, at: Position) -> tuple[Shape, SchemaIds]:
+        """Give how the rows of a table are copied: columns that are not written are not read.
 
         Args:
             relation: the table's version, as its rows come.
-            fresh: whether all of its rows are written anew now, so that no older version counts.
+            at: position of the rows.
 
         Raises:
             SchemaConflictError: the topic's key has another schema, the registry refuses, or
                 rows that are on the log already would read wrong under the new version.
             UnavailableLogError: the registry does not answer.
         """
-        return self._registered(relation if fresh else self._with_defaults(relation))
+        version, ids = self._registered(relation, at)
+        return self.shape(version).only_needed(), ids
 
-    def copied(self, relation: Relation, *, fresh: bool) -> tuple[Shape, SchemaIds]:
-        """Give how the rows of a table are copied: columns that are not written are not read.
+    def check(self, relation: Relation, *, fresh: bool) -> None:
+        """Check that the schemas of a relation would be taken; registers nothing.
 
-        Arguments and errors as for `schema_ids`.
+        Args:
+            relation: the table's version, as its rows come.
+            fresh: whether all of its rows are written anew, so that no older version counts.
+
+        Raises:
+            SchemaConflictError: as for `begin_anew` and `copied`.
+            UnavailableLogError: the registry does not answer.
         """
-        version = relation if fresh else self._with_defaults(relation)
-        return self.shape(version).only_needed(), self._registered(version)
+        topic, shape = self.topic(relation), self.shape(relation)
+        if shape.logged.key:
+            self._registry.check_key(topic, key_schema(shape.logged))
+        versions = alive(self._registry.values(topic))
+        if not versions:
+            return
+        if not fresh:
+            relation, is_known = self._next(relation, versions, versions[-1])
+        else:
+            is_known = len(versions) == 1 and versions[0].is_like(logged_schema(shape))
+        if not is_known:
+            text = logged_schema(self.shape(relation))
+            self._registry.check_value(topic, text, fresh=fresh)
 
-    def _registered(self, relation: Relation) -> SchemaIds:
+    def _registered(self, relation: Relation, at: Position) -> tuple[Relation, SchemaIds]:
+        """Give a version of a table, with defaults, and the ids of its schemas."""
         topic = self.topic(relation)
-        shape = self.shape(relation)
-        relation = shape.logged
-        self._say_unmapped(relation)
-        has_key = bool(relation.key)
-        return SchemaIds(
-            key=self._registry.register_key(topic, key_schema(relation)) if has_key else 0,
-            value=self._registry.register_value(topic, logged_schema(shape)),
+        versions = alive(self._registry.values(topic))
+        self._say_unmapped(self.shape(relation).logged)
+        # The key first: when it is another one, there is no way out by way of the value.
+        key = self._key_id(relation)
+        if not versions:
+            text = logged_schema(self.shape(relation))
+            return relation, SchemaIds(key=key, value=self._registry.register_value(topic, text))
+        version = version_at(versions, at)
+        relation, is_known = self._next(relation, versions, version)
+        if is_known:
+            return relation, SchemaIds(key=key, value=version.id)
+        text = marked(logged_schema(self.shape(relation)), at, fresh=False)
+        try:
+            value = self._registry.register_value(topic, text)
+        except SchemaConflictError as error:
+            raise self._conflict(relation, str(error.args[0]), hint=error.hint) from error
+        return relation, SchemaIds(key=key, value=value)
+
+    def _next(
+        self, relation: Relation, versions: Sequence[Version], version: Version
+    ) -> tuple[Relation, bool]:
+        """Give a version of a table, with defaults, and whether the one before it is the same."""
+        logged = read_value_schema(version.text)
+        relation = relation.with_defaults({c.column: c.default for c in logged.columns})
+        if version.is_like(logged_schema(self.shape(relation))):
+            return relation, True
+        older = [read_value_schema(each.text) for each in versions if each is not version]
+        return self._with_defaults(relation, logged, older), False
+
+    def _key_id(self, relation: Relation) -> int:
+        logged = self.shape(relation).logged
+        if not logged.key:
+            return 0
+        return self._registry.register_key(self.topic(relation), key_schema(logged))
+
+    def _conflict(self, relation: Relation, what: str, hint: str = "") -> SchemaConflictError:
+        subject = f"{self.topic(relation)}-value"
+        return SchemaConflictError(
+            f'table "{relation.name}", subject "{subject}": {what}', hint=hint
         )
 
-    def codec(self, relation: Relation) -> Rows:
-        """Give the codec of a relation version; the first call registers its schemas."""
-        return self._codecs_of(relation).rows
+    def codec(self, relation: Relation, at: Position) -> Rows:
+        """Give the codec of a relation version.
 
-    def batch_codec(self, relation: Relation) -> Batches:
+        Args:
+            relation: the version.
+            at: position of its row; the first call registers the schemas from there on.
+
+        Raises:
+            SchemaConflictError: as for `copied`.
+            UnavailableLogError: the registry does not answer.
+        """
+        return self._codecs_of(relation, at).rows
+
+    def batch_codec(self, relation: Relation, at: Position) -> Batches:
         """Give the codec of many rows of a relation version; else as `codec`."""
-        return self._codecs_of(relation).batches
+        return self._codecs_of(relation, at).batches
 
-    def events(self, relation: Relation) -> EventEncoder | None:
+    def events(self, relation: Relation, at: Position) -> EventEncoder | None:
         """Give what encodes changes, None where values are rows; else as `codec`."""
-        return self._codecs_of(relation).events
+        return self._codecs_of(relation, at).events
 
-    def _codecs_of(self, relation: Relation) -> _Codecs:
+    def _codecs_of(self, relation: Relation, at: Position) -> _Codecs:
         # By identity: a row's relation is the one object that the stream last described.
         found = self._codecs.get(id(relation))
         if found is None or found.relation is not relation:
-            version = self._with_defaults(relation)
-            ids = self._registered(version)
+            version, ids = self._registered(relation, at)
             shape = self.shape(version)
             found = _Codecs(
                 relation,
@@ -158,46 +239,50 @@ class CapturedTables:
             self._codecs[id(relation)] = found
         return found
 
-    def _with_defaults(self, relation: Relation) -> Relation:
+    def forget(self, table: TableName) -> None:
+        """Forget the codecs of a table that is written anew."""
+        self._codecs = {
+            key: found for key, found in self._codecs.items() if found.relation.name != table
+        }
+
+    def _with_defaults(
+        self, relation: Relation, logged: LoggedSchema, older: Sequence[LoggedSchema]
+    ) -> Relation:
         """Give a version of a table with what older records stand for in its new columns.
 
         A column that was added with a constant has that as its default from then on. Other changes
         that give old rows values which the stream leaves out are refused. PostgreSQL tells the
         stream neither of those nor of the constant.
+
+        Args:
+            relation: the version.
+            logged: the one before it.
+            older: others of which rows may be alive.
         """
-        topic = self.topic(relation)
-        before = self._registry.latest_value(topic)
-        if before is None:
-            return relation
-        logged = read_value_schema(before)
-        relation = relation.with_defaults({c.column: c.default for c in logged.columns})
         shape = self.shape(relation)
         written = shape.logged
-        if self._registry.has_value(topic, logged_schema(shape)):
-            return relation
         old = {column.column for column in logged.columns}
         new = {column.name for column in written.columns}
+        ever = {column.column for each in older for column in each.columns}
         added, gone = sorted(new - old), sorted(old - new)
         values = self._older_values(relation, added) if added else {}
         defaults = self._defaults(relation, values)
         unknown = [name for name in added if values.get(name) is not None and not defaults[name]]
         computed = sorted({*added} & {*logged.generated})
-        # Of Avro the registry says whether older records read right.
-        other = _retyped(logged, written) if shape.form.output is Output.JSON else []
+        back = sorted({*added} & ever)
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:
             what = f"columns {computed} were generated, and older rows have their values too"
+        elif back:
+            what = f"columns {back} were dropped and are back, and older records have their values"
         elif unknown:
             what = f"columns {unknown} were added with a default, which older rows have too"
-        elif other:
+        elif other := _retyped([logged, *older], shape):
             what = f"columns {other} have another type, and older rows the form of the old one"
         else:
             return relation.with_defaults(defaults)
-        raise SchemaConflictError(
-            f'table "{relation.name}", subject "{topic}-value": {what}; the log has no word of it',
-            hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
-        )
+        raise self._conflict(relation, f"{what}; the log has no word of it")
 
     def _defaults(
         self, relation: Relation, values: Mapping[str, Field | Unknown]
@@ -234,13 +319,17 @@ class CapturedTables:
                 )
 
 
-def _retyped(logged: LoggedSchema, relation: Relation) -> list[str]:
-    """Give the columns whose values may be written in another way than before."""
-    before = {column.column: column.type for column in logged.columns}
+def _retyped(versions: Sequence[LoggedSchema], shape: Shape) -> list[str]:
+    """Give the columns whose older values do not read as the new type; JSON has no types."""
+    now = {column.name: column.type for column in shape.logged.columns}
+    fits = _reads_alike if shape.form.output is Output.JSON else type_fits
     return sorted(
-        column.name
-        for column in relation.columns
-        if column.name in before and not _reads_alike(before[column.name], column.type)
+        {
+            column.column
+            for each in versions
+            for column in each.columns
+            if column.column in now and not fits(column.type, now[column.column])
+        }
     )
 
 

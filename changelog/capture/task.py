@@ -37,6 +37,10 @@ class TableTask:
         writers: transactions from before this life that may have written to the table and be
             invisible still; None when that is not known.
         is_whole: whether all is on the log and only the frontier is to come.
+        set_aside: whether frontiers spoke of the topic and must not any more, see `TableBackfill`.
+        is_spoken_of: whether the last frontier still speaks of a table that is set aside.
+        fault: why the table is not copied until somebody asks for it; empty when it is.
+            Then `high` is where the source was when that was found.
 
     A table without a primary key is copied in one segment, or else anew: its rows and its changes
     have no key by which one could replace the other, so each row has to come exactly once.
@@ -58,6 +62,9 @@ class TableTask:
     ends: tuple[int, ...] = ()
     writers: frozenset[int] | None = None
     is_whole: bool = False
+    set_aside: bool = False
+    is_spoken_of: bool = False
+    fault: str = ""
 
     @property
     def is_keyed(self) -> bool:
@@ -108,6 +115,8 @@ class TableTask:
             high=self.high,
             topic_id=self.topic_id,
             ends=self.ends,
+            set_aside=self.set_aside,
+            fault=self.fault,
         )
 
 
@@ -148,9 +157,13 @@ def table_tasks(
             stale=any(ends[topic]),
             topic_id=ground.topic_ids[topic],
         )
-        if task.is_new:
-            # Before the stream brings a row: all rows are written anew, no older version counts.
-            ground.tables.schema_ids(relation, fresh=True)
+        if before is not None and before.set_aside:
+            task.is_new = task.set_aside = True
+            task.reason, task.high = before.reason, before.high
+            # Without a topic it was refused at a start, and is looked at anew at each.
+            task.fault = before.fault if before.topic_id else ""
+        spoken = frontier is not None and topic in frontier.tables
+        task.is_spoken_of = task.is_new and spoken
         goes_on = before is not None and before.since is not None and task.is_keyed
         if before is not None and goes_on and relation.name not in refiltered:
             same = (before.table, before.scope, before.topic_id)

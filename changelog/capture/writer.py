@@ -122,7 +122,8 @@ class RecordWriter:
             return 0
         if topic in self.settling and self.recent.sees_current:
             return 0
-        codec, events = self._tables.codec(change.relation), self._tables.events(change.relation)
+        codec = self._tables.codec(change.relation, position)
+        events = self._tables.events(change.relation, position)
         told = None
         if events is not None:
             seen_us = time.time_ns() // 1000
@@ -153,13 +154,15 @@ class RecordWriter:
             self._catch_up_until = None
         return self._catch_up_until is None
 
-    def encoded(self, change: RowChange) -> list[tuple[bytes, bytes | None, Op, int]]:
+    def encoded(
+        self, change: RowChange, position: Position
+    ) -> list[tuple[bytes, bytes | None, Op, int]]:
         """Give the records of a change without writing them: key, value, op, step in sequence.
 
         Raises:
             EncodeError: a value has no exact form on the log.
         """
-        codec = self._tables.codec(change.relation)
+        codec = self._tables.codec(change.relation, position)
         found = []
         for step, record in enumerate(records_of(change)):
             value = self._value(codec, record)

@@ -28,7 +28,7 @@ def backfill_key(slot: str) -> bytes:
 
 def is_frontier_key(key: bytes) -> bool:
     """Tell whether a record of the frontier topic is a frontier."""
-    return not key.endswith(_MARK.encode())
+    return b"#" not in key
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,10 @@ class TableBackfill:
         high: position of the last copied rows; no state before it can be read from the topic.
         topic_id: Kafka's id of the topic.
         ends: per partition the end offset at `BackfillRecord.lsn`; empty when not known.
+        set_aside: whether the log could not go on with the table as it was: no frontier from then
+            on speaks of it until it is whole again, though older ones do.
+        fault: what is wrong with a table that is not copied until somebody asks for it; empty
+            for one that is being copied.
     """
 
     table: TableName
@@ -79,6 +83,8 @@ class TableBackfill:
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     topic_id: str = ""
     ends: tuple[int, ...] = ()
+    set_aside: bool = False
+    fault: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Give it as the record stores it."""
@@ -96,6 +102,8 @@ class TableBackfill:
             "high": str(self.high),
             "topic_id": self.topic_id,
             "ends": list(self.ends),
+            "set_aside": self.set_aside,
+            "fault": self.fault,
         }
 
     @classmethod
@@ -115,6 +123,8 @@ class TableBackfill:
             high=Lsn.parse(raw["high"]),
             topic_id=raw["topic_id"],
             ends=tuple(raw["ends"]),
+            set_aside=raw.get("set_aside", False),
+            fault=raw.get("fault", ""),
         )
 
 

@@ -60,6 +60,10 @@ class UnavailableSourceError(SourceError, UnavailableError):
     """PostgreSQL does not answer now."""
 
 
+class LookAgainError(SourceError):
+    """The source is another one than at the start: a new life of capture sees what it is."""
+
+
 class UncapturableTableError(SourceError):
     """A table cannot be captured as asked: no primary key, wrong replica identity, missing."""
 
@@ -86,6 +90,16 @@ class UnavailableLogError(LogError, UnavailableError):
     """The broker or the schema registry does not answer now."""
 
 
+class RefusedAccessError(UnavailableLogError):
+    """The broker or the schema registry does not let us in: TLS, user or password.
+
+    At a first start it is a matter of configuration. A capture that was let in before waits, as
+    for a server that is away: passwords and certificates are exchanged while it runs.
+    """
+
+    exit_code = 2
+
+
 class TopicSettingsError(LogError):
     """An existing topic has settings under which the log would lose rows."""
 
@@ -94,6 +108,16 @@ class TopicSettingsError(LogError):
 
 class SchemaConflictError(LogError):
     """The registry holds, or demands, another schema than the one that we need."""
+
+
+class RecordRefusedError(LogError):
+    """A topic does not take a record, whatever is tried: it is too large, or not allowed.
+
+    Attributes:
+        topic: which one; empty behind a process that has not kept it.
+    """
+
+    topic: str = ""
 
 
 class NoFrontierError(LogError):

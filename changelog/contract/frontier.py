@@ -41,6 +41,8 @@ class Frontier:
         whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
             state from before that can be had from the topic, though records are alive since
             `since`.
+        aside: tables that are captured and of which the frontier does not speak, each with the
+            reason.
     """
 
     slot: str
@@ -56,6 +58,7 @@ class Frontier:
     since: Mapping[str, Position] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     whole: Mapping[str, Lsn] = field(default_factory=dict)
+    aside: Mapping[TableName, str] = field(default_factory=dict)
 
     def scope_of(self, topic: str) -> Scope:
         """Give what of its table a topic holds."""
@@ -64,6 +67,11 @@ class Frontier:
     def topic_of(self, table: TableName) -> str | None:
         """Give the topic of a table, or None when it is not captured."""
         return next((topic for topic, name in self.tables.items() if name == table), None)
+
+    def why_absent(self, table: TableName) -> str:
+        """Say why the frontier does not speak of a table, as the end of a sentence."""
+        reason = self.aside.get(table)
+        return "is not captured" if reason is None else f"is set aside: {reason}"
 
     def to_json(self) -> str:
         """Give the value of the record on the frontier topic."""
@@ -82,6 +90,7 @@ class Frontier:
                 "since": {topic: str(position) for topic, position in self.since.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
                 "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
+                "aside": [[*table, reason] for table, reason in self.aside.items()],
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -112,6 +121,7 @@ class Frontier:
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
                 },
                 whole={topic: Lsn.parse(lsn) for topic, lsn in raw.get("whole", {}).items()},
+                aside={TableName(*each[:2]): each[2] for each in raw.get("aside", [])},
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error

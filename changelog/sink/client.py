@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
+    RefusedAccessError,
     UnavailableLogError,
 )
 from changelog.contract.secret import redacted
@@ -46,13 +47,20 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-_REFUSED_ACCESS = {
+_NOT_LET_IN = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+_FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+_ALERT = "SSL alert"  # what the broker's own refusal of a certificate looks like
+_UNTOLD_S = 3.0
+"""After this time without an answer, connections that end without a word are a refusal."""
 _SESSION_LOST = {
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.UNKNOWN_PRODUCER_ID,
@@ -79,7 +87,9 @@ def log_error(error: KafkaException | KafkaError, what: str, *, hint: str = "") 
     if not isinstance(inner, KafkaError):
         return LogError(redacted(f"{what}: {error}"), hint=hint)
     said = redacted(f"{what}: {inner.str()}")
-    if inner.code() in _REFUSED_ACCESS:
+    if inner.code() in _NOT_LET_IN:
+        return RefusedAccessError(said, hint=hint or _access_hint(said))
+    if inner.code() in _FORBIDDEN:
         return LogError(said, hint=hint or "look at the user and the options of kafka")
     if is_passing(inner):
         return UnavailableLogError(said, hint=hint or "are the brokers running, the address right?")
@@ -103,9 +113,79 @@ def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) 
         ) from None
 
 
+def _access_hint(said: str) -> str:
+    if "certificate verify failed" in said:
+        return (
+            "ssl.ca.location has to hold the authority of the brokers' certificate, and that has "
+            "to name the host that is connected to"
+        )
+    if _ALERT in said:
+        return "the brokers want a client's certificate: ssl.certificate.location, ssl.key.location"
+    if "SASL" in said:
+        return "look at sasl.mechanism, sasl.username and sasl.password in [kafka.options]"
+    return "look at security.protocol and the other [kafka.options]"
+
+
+class _Heard:
+    """What went wrong on a client's connections; no request's answer tells it, only a timeout."""
+
+    def __init__(self) -> None:
+        self._refusal = ""
+        self._is_absent = False
+        self._all_down_at: float | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        said = error.str()
+        if error.code() in _NOT_LET_IN or _ALERT in said:
+            self._refusal = said
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down_at = self._all_down_at or time.monotonic()
+        else:
+            self._is_absent = True
+
+    def refusal(self) -> str:
+        """Say why no broker lets us in; empty while one may."""
+        if self._all_down_at is None:
+            return ""
+        untold = not self._is_absent and time.monotonic() - self._all_down_at > _UNTOLD_S
+        return self._refusal or ("the connection is ended without a word" if untold else "")
+
+
 def admin_client(kafka: KafkaConnection) -> AdminClient:
     """Give an admin client; the caller holds it until its requests are answered."""
     return make_client(AdminClient, kafka.client_config())
+
+
+def meet(kafka: KafkaConnection) -> str:
+    """Ask who the brokers are: the first request, which shows whether they let us in.
+
+    What goes wrong on connections is told to a callback alone. An admin client is no safe place
+    for one (a run of the tests with it ended in `abort`), so a producer, which has nothing to
+    send, connects beside it and listens.
+
+    Returns:
+        The cluster's identifier.
+
+    Raises:
+        RefusedAccessError: none of them does; says why.
+        UnavailableLogError: none answers.
+        LogError: they refuse.
+    """
+    heard = _Heard()
+    listener = make_client(Producer, {**kafka.client_config(), "error_cb": heard})
+
+    def listen() -> None:
+        listener.poll(0)
+        said = redacted(heard.refusal())
+        if said:
+            raise RefusedAccessError(
+                f"Kafka at {kafka.brokers} does not let us in: {said}", hint=_access_hint(said)
+            )
+
+    admin = admin_client(kafka)  # held: its requests end with it
+    asked = admin.describe_cluster(request_timeout=REQUEST_S)
+    what = f"no Kafka broker answers at {kafka.brokers}"
+    return str(answered(asked, what, listen).cluster_id)
 
 
 def nothing() -> None:

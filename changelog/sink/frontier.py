@@ -19,7 +19,8 @@ from changelog.contract.backfill import BackfillRecord, backfill_key
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, nothing
+from changelog.contract.standing import Standings, standing_key
+from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
 from changelog.sink.producer import LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
@@ -53,6 +54,7 @@ class FrontierLog:
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
+        self._has_met = False
         self._ids: dict[str, str] = {}
         self._producer: LogProducer | None = None
 
@@ -156,6 +158,32 @@ class FrontierLog:
         """
         self._write(backfill_key(record.slot), record.to_json())
 
+    def standings(self, slot: str) -> Standings | None:
+        """Give how the tables of a slot stood when they were looked at last; None without.
+
+        Raises:
+            CorruptRecordError: the newest record is not that; names its place.
+            UnavailableLogError: the broker does not answer.
+            LogError: the topic has several partitions.
+        """
+        newest = self._newest(standing_key(slot))
+        value = None if newest is None else newest.value()
+        if newest is None or value is None:
+            return None
+        try:
+            return Standings.from_json(value)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+
+    def write_standings(self, slot: str, standings: Standings) -> None:
+        """Append how the tables stand and wait for the broker's acknowledgement.
+
+        Raises:
+            UnavailableLogError: as for `write`.
+            LogError: the broker refuses it.
+        """
+        self._write(standing_key(slot), standings.to_json())
+
     def _write(self, key: bytes, text: str) -> None:
         if self.through is not None:
             self.through.produce(self._topic, key, text.encode("utf-8"), [])
@@ -197,6 +225,9 @@ class FrontierLog:
 
     def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
+        if not self._has_met:
+            meet(self._kafka)
+            self._has_met = True
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:

@@ -21,7 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError, UnavailableLogError
+from changelog.contract.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.headers import Headers
 from changelog.sink.client import WAIT_S, log_error, make_client, nothing
 
@@ -37,6 +37,8 @@ FULL_S = 0.005
 CLOSE_S = 2.0
 WRITE_S = 60.0
 SAY_AFTER_S = 10.0
+_NEVER_TAKEN = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD}
+
 TRANSACTION_S = 60
 """After this time without a commit the broker aborts a transaction; Kafka's default."""
 
@@ -110,19 +112,24 @@ class LogProducer:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._fail(error, f'topic "{message.topic()}" does not take a record')
+            topic = message.topic() or ""
+            self._fail(error, f'topic "{topic}" does not take a record', topic)
 
     def _told(self, error: KafkaError) -> None:
         if error.fatal():
             self._fail(error, "the producer lost its session")
         log.debug("kafka: %s", error.str())
 
-    def _fail(self, error: KafkaError, what: str) -> None:
+    def _fail(self, error: KafkaError, what: str, topic: str = "") -> None:
         if self._failure is not None:
             return
         too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
         hint = "a row is too large: raise the topic's max.message.bytes" if too_large else ""
         self._failure = log_error(error, what, hint=hint)
+        if topic and error.code() in _NEVER_TAKEN:
+            refused = RecordRefusedError(*self._failure.args, hint=hint)
+            refused.topic, refused.__cause__ = topic, self._failure.__cause__
+            self._failure = refused
         if error.fatal():
             # A new producer has a new session, and resends what this one may have lost.
             self._failure = UnavailableLogError(f"{what}: {error.str()}")
@@ -152,7 +159,7 @@ class LogProducer:
                 started = started or time.monotonic()
                 self._make_room(started)
             except KafkaException as error:
-                self._fail(error.args[0], f'topic "{topic}" does not take a record')
+                self._fail(error.args[0], f'topic "{topic}" does not take a record', topic)
                 self._raise_failure()
             else:
                 self.records += 1

@@ -14,18 +14,29 @@ from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
+    RefusedAccessError,
     SchemaConflictError,
     UnavailableLogError,
 )
+from changelog.contract.evolution import Version
 from changelog.contract.secret import redacted
 
 _NOT_FOUND = 404
 _REFUSED = {409, 422}
+_NOT_LET_IN = {401, 403}
 _TOO_MANY = 429
+_FORBIDDEN = "the subject's compatibility setting forbids the new version"
 _SERVER_ERROR = 500
 _TIMEOUT_S = 15
 _RETRIES = 2
 _RETRY_WAIT_MS = 200
+VALUE_LEVEL = "BACKWARD"
+"""What a value's new version must read: see docs/decisions/0016."""
+
+KEY_LEVEL = "FULL"
+"""For the subject of a key, which never has a second version: as much as there is."""
+
+_OURS = {None, "NONE", VALUE_LEVEL}
 T = TypeVar("T")
 
 
@@ -54,6 +65,7 @@ class Registry:
                 hint="its URL starts with http:// or https://; options are confluent-kafka's",
             ) from None
         self._ids: dict[tuple[str, str], int] = {}
+        self._values: dict[str, list[Version]] = {}
 
     def close(self) -> None:
         """Close its connections."""
@@ -72,9 +84,120 @@ class Registry:
         subject = f"{topic}-key"
         if (subject, schema) in self._ids:
             return self._ids[subject, schema]
+        pinned = self._pinned(subject, schema)
+        if pinned is None:
+            pinned = self._register(subject, schema)
+            self._guard(subject, KEY_LEVEL, is_new=True)
+        self._ids[subject, schema] = pinned
+        return pinned
+
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
+        """Give the id of a topic's value schema, registering it when it is new.
+
+        Args:
+            topic: whose values.
+            schema: of them.
+            fresh: whether all rows are written anew under it, so that it need not be compatible
+                with those before it.
+
+        Raises:
+            SchemaConflictError: the registry refuses the schema as incompatible.
+            UnavailableLogError: the registry does not answer.
+        """
+        subject = f"{topic}-value"
+        if (subject, schema) not in self._ids:
+            versions = self.values(topic)
+            is_first = not versions
+            if not is_first:
+                self._guard(subject, VALUE_LEVEL)
+            try:
+                number = self._register(subject, schema)
+            except SchemaConflictError:
+                if not fresh or self._level(subject) not in _OURS:
+                    raise
+                number = self._register_unguarded(subject, schema)
+            if is_first:
+                self._guard(subject, VALUE_LEVEL, is_new=True)
+            versions.append(Version.of(schema, number))
+        return self._ids[subject, schema]
+
+    def check_key(self, topic: str, schema: str) -> None:
+        """Check that a topic's keys have this schema, or none yet; registers nothing.
+
+        Raises:
+            SchemaConflictError: they have another.
+            UnavailableLogError: the registry does not answer.
+        """
+        self._pinned(f"{topic}-key", schema)
+
+    def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
+        """Check that `register_value` would be taken; registers nothing.
+
+        Raises:
+            SchemaConflictError: the registry would refuse the schema as incompatible.
+            UnavailableLogError: the registry does not answer.
+        """
+        subject, wanted = f"{topic}-value", Schema(schema, "AVRO")
+        if not self.values(topic) or (fresh and self._level(subject) in _OURS):
+            return
+        fits = self._asked(
+            subject, lambda: self._client.test_compatibility_all_versions(subject, wanted)
+        )
+        if not fits:
+            raise SchemaConflictError(
+                f'subject "{subject}": its new version cannot be read beside the older ones',
+                hint=_FORBIDDEN,
+            )
+
+    def values(self, topic: str) -> list[Version]:
+        """Give the versions of a topic's value schema, the oldest first.
+
+        Raises:
+            CorruptRecordError: one is not ours.
+            UnavailableLogError: the registry does not answer.
+        """
+        subject = f"{topic}-value"
+        if topic not in self._values:
+            self._values[topic] = self._asked(
+                subject, lambda: _or_none(lambda: self._read(subject)) or []
+            )
+        return self._values[topic]
+
+    def _read(self, subject: str) -> list[Version]:
+        found = [
+            self._client.get_version(subject, number)
+            for number in sorted(self._client.get_versions(subject))
+        ]
+        return [Version.of(str(each.schema.schema_str), each.schema_id or 0) for each in found]
+
+    def _guard(self, subject: str, level: str, *, is_new: bool = False) -> None:
+        """Set what a subject must be compatible with, where nobody has.
+
+        Some registries do not tell a subject without a setting from one that is set to NONE; then
+        a subject that we have just made is without.
+        """
+        found = self._level(subject)
+        if found is None or (is_new and found == "NONE"):
+            self._asked(subject, lambda: self._client.set_compatibility(subject, level))
+
+    def _level(self, subject: str) -> str | None:
+        asked = self._asked(
+            subject, lambda: _or_none(lambda: self._client.get_compatibility(subject))
+        )
+        return None if asked is None else str(asked)
+
+    def _register_unguarded(self, subject: str, schema: str) -> int:
+        self._asked(subject, lambda: self._client.set_compatibility(subject, "NONE"))
+        try:
+            return self._register(subject, schema)
+        finally:
+            self._asked(subject, lambda: self._client.set_compatibility(subject, VALUE_LEVEL))
+
+    def _pinned(self, subject: str, schema: str) -> int | None:
+        """Give the id of the first schema of keys, None when there is none; it must be this one."""
         pinned = self._first(subject)
         if pinned is None:
-            return self._register(subject, schema)
+            return None
         number, text = pinned
         if not same_schema(text, schema):
             raise SchemaConflictError(
@@ -82,43 +205,7 @@ class Registry:
                 f"the topic's keys are {described(text)}",
                 hint="capture the table under another --topic-prefix, or delete topic and subject",
             )
-        self._ids[subject, schema] = number
         return number
-
-    def register_value(self, topic: str, schema: str) -> int:
-        """Give the id of a topic's value schema, registering it when it is new.
-
-        Raises:
-            SchemaConflictError: the registry refuses the schema as incompatible.
-            UnavailableLogError: the registry does not answer.
-        """
-        return self._register(f"{topic}-value", schema)
-
-    def latest_value(self, topic: str) -> str | None:
-        """Give the newest value schema of a topic, None when it has none.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
-        """
-
-        def ask() -> str:
-            return str(self._client.get_latest_version(f"{topic}-value").schema.schema_str)
-
-        return self._asked(f"{topic}-value", lambda: _or_none(ask))
-
-    def has_value(self, topic: str, schema: str) -> bool:
-        """Tell whether some version of a topic's value schema is this one.
-
-        Raises:
-            UnavailableLogError: the registry does not answer.
-        """
-        subject, wanted = f"{topic}-value", Schema(schema, "AVRO")
-        if (subject, schema) in self._ids:
-            return True
-        found = self._asked(
-            subject, lambda: _or_none(lambda: self._client.lookup_schema(subject, wanted))
-        )
-        return found is not None
 
     def _first(self, subject: str) -> tuple[int, str] | None:
         def ask() -> tuple[int, str]:
@@ -143,16 +230,26 @@ class Registry:
         except SchemaRegistryError as error:
             said = redacted(f'subject "{subject}": {error.error_message}')
             if error.http_status_code in _REFUSED:
-                raise SchemaConflictError(
-                    said, hint="the registry's compatibility setting forbids the new version"
+                raise SchemaConflictError(said, hint=_FORBIDDEN) from error
+            if error.http_status_code in _NOT_LET_IN:
+                raise RefusedAccessError(
+                    f"the schema registry {self._where} does not let us in: {said}",
+                    hint="look at basic.auth.user.info, or the token, in [registry.options]",
                 ) from error
             if error.http_status_code == _TOO_MANY or error.http_status_code >= _SERVER_ERROR:
                 raise UnavailableLogError(f"the schema registry fails: {said}") from error
             raise LogError(f"the schema registry refuses: {said}") from error
         except (httpx.HTTPError, OSError) as error:
+            said = redacted(str(error))
+            if "SSL" in said:
+                raise RefusedAccessError(
+                    f"no TLS with the schema registry {self._where}: {said}",
+                    hint="ssl.ca.location in [registry.options] has to hold the authority of its "
+                    "certificate, and that has to name the host of the URL",
+                ) from error
             raise UnavailableLogError(
-                redacted(f"no schema registry answers at {self._where}: {error}"),
-                hint="is it running, and the URL right?",
+                f"no schema registry answers at {self._where}: {said}",
+                hint="is it running, and the URL right, with https:// where it wants TLS?",
             ) from error
 
 

@@ -14,10 +14,12 @@ import hashlib
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import SchemaConflictError
+from changelog.contract.evolution import Version
 from changelog.sink.frontier import WRITE_S, FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import described, same_schema
 from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.topics import describe
 
 _KEY, _VALUE = "key", "value"
 
@@ -30,7 +32,7 @@ class SchemaTopic:
 
         Args:
             kafka: the brokers.
-            topic: of the schemas, one partition; it is there when a schema is asked for.
+            topic: of the schemas, one partition; it is there when a schema is noted.
             frontiers: asks for offsets; its `on_wait` is called while the broker is slow.
         """
         self._kafka = kafka
@@ -48,42 +50,47 @@ class SchemaTopic:
             SchemaConflictError: the topic has another key schema.
             UnavailableLogError: the broker does not answer.
         """
-        known = self._versions(topic, _KEY)
-        if not known:
+        if not self._versions(topic, _KEY):
             self._write(topic, _KEY, schema)
-        elif not same_schema(known[0], schema):
+        self.check_key(topic, schema)
+        return 0
+
+    def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
+        """Check that a topic's value schema would be taken: any is."""
+
+    def check_key(self, topic: str, schema: str) -> None:
+        """Check that a topic's keys have this schema, or none yet; writes nothing.
+
+        Raises:
+            SchemaConflictError: they have another.
+            UnavailableLogError: the broker does not answer.
+        """
+        known = self._versions(topic, _KEY)
+        if known and not same_schema(known[0], schema):
             raise SchemaConflictError(
                 f'topic "{topic}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(known[0])}",
                 hint="capture the table under another --topic-prefix and --slot",
             )
-        return 0
 
-    def register_value(self, topic: str, schema: str) -> int:
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:  # noqa: ARG002 - nothing is refused here
         """Note a topic's value schema when it is new. Gives 0: no record bears a number.
 
         Raises:
             UnavailableLogError: the broker does not answer.
         """
-        if not self.has_value(topic, schema):
+        if not any(same_schema(each, schema) for each in self._versions(topic, _VALUE)):
             self._write(topic, _VALUE, schema)
         return 0
 
-    def latest_value(self, topic: str) -> str | None:
-        """Give the newest value schema of a topic, None when it has none.
+    def values(self, topic: str) -> list[Version]:
+        """Give the versions of a topic's value schema, the oldest first.
 
         Raises:
+            CorruptRecordError: one is not ours.
             UnavailableLogError: the broker does not answer.
         """
-        return next(reversed(self._versions(topic, _VALUE)), None)
-
-    def has_value(self, topic: str, schema: str) -> bool:
-        """Tell whether some version of a topic's value schema is this one.
-
-        Raises:
-            UnavailableLogError: the broker does not answer.
-        """
-        return any(same_schema(each, schema) for each in self._versions(topic, _VALUE))
+        return [Version.of(each, 0) for each in self._versions(topic, _VALUE)]
 
     def _versions(self, topic: str, what: str) -> list[str]:
         if self._known is None:
@@ -91,6 +98,8 @@ class SchemaTopic:
         return self._known.setdefault(f"{topic}-{what}", [])
 
     def _read(self) -> dict[str, list[str]]:
+        if not describe(self._kafka, [self._topic]):
+            return {}  # before the first start
         ((end,),) = self._frontiers.ends([self._topic]).values()
         known: dict[str, list[str]] = {}
         for record in scan(self._kafka, [OffsetRange(self._topic, 0, 0, end)]):

@@ -25,7 +25,7 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import TopicSettingsError, UnavailableLogError
 from changelog.contract.secret import redacted
 from changelog.contract.topic import TopicSettings
-from changelog.sink.client import REQUEST_S, admin_client, answered, log_error
+from changelog.sink.client import REQUEST_S, admin_client, answered, log_error, meet
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
 """For a frontier topic: the active segment is never cleaned, and one record a second is little.
@@ -36,6 +36,14 @@ With the brokers' defaults the topic would grow for a week before old frontiers 
 VISIBLE_S = 30.0
 _NAP_S = 0.05
 _LONGEST_LAG = "max.compaction.lag.ms"
+
+_MAY_CREATE = "allow this user to create topics, or make them by hand"
+_CREATE_HINTS = {
+    KafkaError.INVALID_REPLICATION_FACTOR: "see capture.replication_factor",
+    KafkaError.POLICY_VIOLATION: "the brokers' policy; see capture.topic (-T) and --partitions",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _MAY_CREATE,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _MAY_CREATE,
+}
 
 Must = Callable[[str], TopicSettings]
 """Gives what a topic must have."""
@@ -62,11 +70,10 @@ def cluster_id(kafka: KafkaConnection) -> str:
     """Give the cluster's identifier; also shows that the brokers answer.
 
     Raises:
+        RefusedAccessError: the brokers do not let us in.
         UnavailableLogError: no broker answers at the address.
     """
-    what = f"no Kafka broker answers at {kafka.brokers}"
-    admin = admin_client(kafka)  # held: its requests end with it
-    return str(answered(admin.describe_cluster(request_timeout=REQUEST_S), what).cluster_id)
+    return meet(kafka)
 
 
 def describe(kafka: KafkaConnection, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -116,7 +123,24 @@ def _settings(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]
     }
 
 
-def ensure_topics(
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What is to be made and altered, none of which the brokers refuse.
+
+    Attributes:
+        there: the topics that exist, as they are.
+        missing: those to be made.
+        differing: those to be altered, with what differs.
+        must: gives what each topic must have.
+    """
+
+    there: Mapping[str, TopicDescription]
+    missing: tuple[NewTopic, ...]
+    differing: Mapping[str, list[str]]
+    must: Must
+
+
+def plan_topics(
     kafka: KafkaConnection,
     wanted: Mapping[str, int],
     *,
@@ -125,8 +149,8 @@ def ensure_topics(
     fix: bool = False,
     extra: Mapping[str, Mapping[str, str]] | None = None,
     unkeyed: Collection[str] = (),
-) -> dict[str, TopicDescription]:
-    """Make the missing topics and check the others; nothing is made when one is refused.
+) -> TopicPlan:
+    """Look which topics are missing and check the others; changes nothing.
 
     Args:
         kafka: the brokers.
@@ -143,7 +167,7 @@ def ensure_topics(
         UnavailableLogError: the brokers do not answer.
     """
     admin = admin_client(kafka)
-    there = _describe(admin, sorted(wanted))
+    there = _describe(admin, sorted(set(wanted)))
     unlike = replace(settings, compacted=False)
 
     def must(name: str) -> TopicSettings:
@@ -160,23 +184,43 @@ def ensure_topics(
     }
     if compacted:
         raise _differ(compacted, "its records would be lost: delete it, or take another prefix")
-    missing = {name: count for name, count in wanted.items() if name not in there}
-    if differing:
-        _alter(admin, {name: there[name] for name in differing}, must)
-    if missing:
-        _create(
-            admin,
-            [
-                NewTopic(
-                    name,
-                    num_partitions=count,
-                    replication_factor=replication,
-                    config={**(extra or {}).get(name, {}), **must(name).to_config()},
-                )
-                for name, count in sorted(missing.items())
-            ],
+    missing = tuple(
+        NewTopic(
+            name,
+            num_partitions=count,
+            replication_factor=replication,
+            config={**(extra or {}).get(name, {}), **must(name).to_config()},
         )
-    return _settled(admin, sorted(wanted), must) if missing or differing else there
+        for name, count in sorted(wanted.items())
+        if name not in there
+    )
+    plan = TopicPlan(there, missing, differing, must)
+    _carry_out(admin, plan, only_ask=True)
+    return plan
+
+
+def make_topics(kafka: KafkaConnection, plan: TopicPlan) -> dict[str, TopicDescription]:
+    """Make and alter what a plan says; gives every topic as it is then.
+
+    Raises:
+        TopicSettingsError: somebody made one of them otherwise meanwhile.
+        LogError: the brokers refuse.
+        UnavailableLogError: the brokers do not answer.
+    """
+    if not plan.missing and not plan.differing:
+        return dict(plan.there)
+    admin = admin_client(kafka)
+    _carry_out(admin, plan)
+    names = {*plan.there, *(topic.topic for topic in plan.missing)}
+    return _settled(admin, sorted(names), plan.must)
+
+
+def _carry_out(admin: AdminClient, plan: TopicPlan, *, only_ask: bool = False) -> None:
+    """Alter and make, or only ask the brokers whether they would."""
+    if plan.differing:
+        _alter(admin, {name: plan.there[name] for name in plan.differing}, plan.must, only_ask)
+    if plan.missing:
+        _create(admin, list(plan.missing), only_ask)
 
 
 def _differing(topics: Mapping[str, TopicDescription], must: Must) -> dict[str, list[str]]:
@@ -206,7 +250,9 @@ def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str
     return found
 
 
-def _alter(admin: AdminClient, differing: Mapping[str, TopicDescription], must: Must) -> None:
+def _alter(
+    admin: AdminClient, differing: Mapping[str, TopicDescription], must: Must, only_ask: bool
+) -> None:
     kinds = AlterConfigOpType
     resources = [
         ConfigResource(
@@ -221,13 +267,16 @@ def _alter(admin: AdminClient, differing: Mapping[str, TopicDescription], must: 
         )
         for name, topic in differing.items()
     ]
-    asked = admin.incremental_alter_configs(resources, request_timeout=REQUEST_S)
+    asked = admin.incremental_alter_configs(
+        resources, validate_only=only_ask, request_timeout=REQUEST_S
+    )
     for resource, future in asked.items():
         answered(future, f'cannot alter topic "{resource.name}"')
 
 
-def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
-    for name, future in admin.create_topics(topics, request_timeout=REQUEST_S).items():
+def _create(admin: AdminClient, topics: list[NewTopic], only_ask: bool) -> None:
+    asked = admin.create_topics(topics, validate_only=only_ask, request_timeout=REQUEST_S)
+    for name, future in asked.items():
         try:
             future.result(timeout=2 * REQUEST_S)
         except KafkaException as error:
@@ -237,7 +286,8 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
                 said = redacted(f"{what}: {error.args[0].str()}")
                 raise TopicSettingsError(said, hint=hint) from error
             if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise log_error(error, what) from error
+                hint = _CREATE_HINTS.get(code, "")
+                raise log_error(error, what, hint=hint) from error
 
 
 def _settled(admin: AdminClient, names: list[str], must: Must) -> dict[str, TopicDescription]:

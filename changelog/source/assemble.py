@@ -103,10 +103,19 @@ class _Known:
 
 
 class Assembler:
-    """Turns one connection's messages into events; make a new one for each connection."""
+    """Turns one connection's messages into events; make a new one for each connection.
+
+    A relation is resolved when the first of its rows that is wanted comes.
+
+    Attributes:
+        deaf_until: relations whose changes are not wanted up to a commit LSN, by oid; they are
+            not resolved before.
+    """
 
     def __init__(self, resolve: Resolve) -> None:
+        self.deaf_until: dict[int, Lsn] = {}
         self._resolve = resolve
+        self._described_as: dict[int, RelationMessage] = {}
         self._known: dict[int, _Known | None] = {}
         self._open: Begin | None = None
         self._sequence = 0
@@ -135,6 +144,10 @@ class Assembler:
         known = self._described(oid)
         return known.relation if known else None
 
+    def is_deaf(self, oid: int, commit_lsn: Lsn) -> bool:
+        """Tell whether changes of a relation in a transaction are not wanted."""
+        return bool(self.deaf_until) and commit_lsn < self.deaf_until.get(oid, 0)
+
     def continue_at(self, transaction: Begin | None, sequence: int) -> None:
         """Go on behind messages that were taken in another way."""
         self._open, self._sequence = transaction, sequence
@@ -149,7 +162,7 @@ class Assembler:
         match message:
             case InsertMessage() | UpdateMessage() | DeleteMessage():
                 sequence = self._next()
-                change = self.change(message)
+                change = None if self._is_deaf_now(message.oid) else self.change(message)
                 events = () if change is None else (Changed(change, sequence),)
             case TruncateMessage(oids=oids):
                 events = self._truncated(oids)
@@ -158,8 +171,8 @@ class Assembler:
             case Commit():
                 events = self._committed(message)
             case RelationMessage():
-                relation = self._resolve(message)
-                self._known[message.oid] = self._checked(message, relation)
+                self._described_as[message.oid] = message
+                self._known.pop(message.oid, None)
             case LogicalMessage(prefix=prefix, content=content, transactional=inside, lsn=lsn):
                 sequence = self._next() if inside else 0
                 events = (Emitted(prefix, content, inside, lsn, sequence),)
@@ -215,11 +228,19 @@ class Assembler:
             case _:
                 assert_never(message)
 
+    def _is_deaf_now(self, oid: int) -> bool:
+        return self._open is not None and self.is_deaf(oid, self._open.commit_lsn)
+
     def _described(self, oid: int) -> _Known | None:
         try:
             return self._known[oid]
         except KeyError:
-            raise ProtocolError(f"a row comes before its relation {oid}") from None
+            pass
+        message = self._described_as.get(oid)
+        if message is None:
+            raise ProtocolError(f"a row comes before its relation {oid}")
+        known = self._known[oid] = self._checked(message, self._resolve(message))
+        return known
 
     def _next(self) -> int:
         if self._open is None:
@@ -231,7 +252,7 @@ class Assembler:
     def _truncated(self, oids: Sequence[int]) -> Sequence[Event]:
         # One message, one number: its tables have different topics.
         sequence = self._next()
-        known = [self._described(oid) for oid in oids]
+        known = [self._described(oid) for oid in oids if not self._is_deaf_now(oid)]
         return tuple(Changed(Truncate(each.relation), sequence) for each in known if each)
 
 

@@ -146,9 +146,22 @@ class Unkeyed(Enum):
 class Catalogue:
     """Reads the catalogue over a connection in autocommit mode, so that it sees the present."""
 
-    def __init__(self, connection: Connection, unkeyed: Unkeyed = Unkeyed.REFUSED) -> None:
-        """Read over `connection`; `unkeyed` says what tables without a key are."""
+    def __init__(
+        self,
+        connection: Connection,
+        unkeyed: Unkeyed = Unkeyed.REFUSED,
+        *,
+        assume_full: bool = False,
+    ) -> None:
+        """Read over `connection`.
+
+        Args:
+            connection: in autocommit mode.
+            unkeyed: what is to be done with tables without a primary key.
+            assume_full: take all tables as they will be with REPLICA IDENTITY FULL.
+        """
         self._unkeyed = unkeyed
+        self._assume_full = assume_full
         self._connection = connection
         self._types = TypeResolver(connection)
         self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
@@ -264,7 +277,7 @@ class Catalogue:
         leaves: dict[int, list[_Leaf]] = {}
         roots = [row.oid for row in rows if row.partitioned]
         for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, (roots,)):
-            leaf = _Leaf(TableName(schema, table), kind, ReplicaIdentity(identity), is_key)
+            leaf = _Leaf(TableName(schema, table), kind, self._identity(identity), is_key)
             leaves.setdefault(root, []).append(leaf)
         return tuple(
             self._table(
@@ -284,7 +297,7 @@ class Catalogue:
         types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
         built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
         generated = tuple(column.name for column in columns if column.generated)
-        identity = ReplicaIdentity(row.identity)
+        identity = self._identity(row.identity)
         if key.columns or self._unkeyed is Unkeyed.REFUSED:
             obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
         else:
@@ -297,6 +310,9 @@ class Catalogue:
         keys = () if obstacle else key.columns
         relation = Relation(row.oid, name, built, keys, identity, generated)
         return Table(relation, row.partitioned, obstacle, remedy)
+
+    def _identity(self, letter: str) -> ReplicaIdentity:
+        return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
 
     def _unkeyed_obstacle(
         self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf]

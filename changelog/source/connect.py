@@ -39,6 +39,9 @@ _TRANSIENT = (
     "terminating connection",
 )
 _PERMANENT = {
+    "no encryption": "it wants TLS, or another line in pg_hba.conf: try sslmode=verify-full",
+    "root certificate file": "sslrootcert names the file with the authority of its certificate",
+    "certificate for": "sslmode=verify-full wants a certificate that names the host: look at host",
     "password authentication failed": "check user and password",
     "no password supplied": "give the password in the connection string, PGPASSWORD or ~/.pgpass",
     "pg_hba.conf": "allow this user and address in pg_hba.conf",
@@ -47,7 +50,7 @@ _PERMANENT = {
     "permission denied to start wal sender": "ALTER ROLE … REPLICATION",
     "replication role": "ALTER ROLE … REPLICATION",
     "does not support ssl": "use another sslmode, or turn SSL on at the server",
-    "certificate": "check sslmode and sslrootcert",
+    "certificate": "sslrootcert has to hold the authority of the server's certificate",
     "is not permitted to log in": "ALTER ROLE … LOGIN",
     "permission denied for database": "GRANT CONNECT ON DATABASE … TO …",
 }

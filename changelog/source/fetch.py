@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psycopg2 import sql
+import psycopg2
+from psycopg2 import errorcodes, sql
 
+from changelog.contract.errors import UncapturableTableError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import Field, KeyRow, Relation
 from changelog.source.connect import Connection, source_errors
 from changelog.source.copytext import CopyTarget, parse_row
 from changelog.source.system import current_lsn
+
+_CHANGED_CODES = {
+    errorcodes.UNDEFINED_COLUMN,
+    errorcodes.UNDEFINED_TABLE,
+    errorcodes.INVALID_SCHEMA_NAME,
+    errorcodes.INVALID_TEXT_REPRESENTATION,
+    errorcodes.NUMERIC_VALUE_OUT_OF_RANGE,
+}
 
 
 def fetch_columns(
@@ -27,21 +37,34 @@ def fetch_columns(
     """
     lines: list[bytes] = []
     target = CopyTarget(lines.extend, batch_rows=1)
-    with (
-        source_errors(connection, f'cannot fetch a row of "{relation.name}"'),
-        connection.cursor() as cursor,
-    ):
-        cursor.copy_expert(_copy(relation, key, columns), target)
+    what = f'table "{relation.name}": a value that the stream left out cannot be fetched'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        try:
+            cursor.copy_expert(_copy(connection, relation, key, columns), target)
+        except psycopg2.Error as error:
+            if error.pgcode not in _CHANGED_CODES:
+                raise
+            raise UncapturableTableError(
+                f"{what}: {error.diag.message_primary}",
+                hint="the table was altered after the row was written",
+            ) from error
     target.finish()
     return (parse_row(lines[0]) if lines else None), current_lsn(connection)
 
 
-def _copy(relation: Relation, key: KeyRow, columns: Sequence[str]) -> sql.Composed:
+def _copy(
+    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
+) -> sql.Composed:
     # An untyped literal takes the column's type, so that the primary key's index serves.
     where = sql.SQL(" AND ").join(
         sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(field.decode("utf-8")))
         for name, field in zip(relation.key, key, strict=True)
     )
-    return sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT").format(
-        sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(*relation.name), where
+    # Another table may have taken the name: then the row is not to be had any more.
+    name = sql.Identifier(*relation.name)
+    same = sql.SQL("{}::regclass = {}").format(
+        sql.Literal(name.as_string(connection)), sql.Literal(relation.oid)
+    )
+    return sql.SQL("COPY (SELECT {} FROM {} WHERE {} AND {}) TO STDOUT").format(
+        sql.SQL(", ").join(map(sql.Identifier, columns)), name, where, same
     )

@@ -162,6 +162,17 @@ _CASCADE, _RESTART_IDENTITY = 1, 2
 _VALUES_AT = 6  # message letter, oid, and the letter before the tuple
 
 
+def relations_of(message: Message) -> tuple[int, ...]:
+    """Give the relations, by oid, whose rows a message changes."""
+    match message:
+        case InsertMessage(oid=oid) | UpdateMessage(oid=oid) | DeleteMessage(oid=oid):
+            return (oid,)
+        case TruncateMessage(oids=oids):
+            return tuple(oids)
+        case _:
+            return ()
+
+
 def decode(payload: bytes | memoryview) -> Message:
     """Decode the payload of one replication message.
 

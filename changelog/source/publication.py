@@ -65,6 +65,9 @@ SELECT format('%%s:%%s:', p.oid, p.xmin)
   FROM pg_publication p WHERE p.pubname = %s
 """
 _VERSION_15 = 150_000
+REHEARSAL_TIMEOUT = "5s"
+"""How long a rehearsal waits for a lock on a table."""
+
 _OWN = "drop it, or let capture use a publication of its own"
 
 
@@ -167,10 +170,13 @@ def ensure_publication(
     return make_publication(connection, name, Wanted(tables=dict.fromkeys(tables, "")))
 
 
-def make_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
+def make_publication(
+    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool = False
+) -> PublicationChange:
     """Make the publication, or alter it, so that it sends exactly what is wanted.
 
     Make it before the slot: a stream cannot read a publication that is younger than the changes.
+    A rehearsal does the same, so that the server says what it would refuse, and takes it back.
 
     Raises:
         SourceError: the right is missing, a row filter cannot be used, or the existing
@@ -189,13 +195,15 @@ def make_publication(connection: Connection, name: str, wanted: Wanted) -> Publi
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute("BEGIN")
         try:
+            if rehearse:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
             for statement in _statements(name, facts, wanted):
                 cursor.execute(statement)
             after = read_publication(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
             _check_filter_columns(connection, after.oid, wanted)
             untouched = facts is not None and _alike(facts, after)
-            cursor.execute("ROLLBACK" if untouched else "COMMIT")
+            cursor.execute("ROLLBACK" if untouched or rehearse else "COMMIT")
         except BaseException:
             if not connection.closed:
                 cursor.execute("ROLLBACK")

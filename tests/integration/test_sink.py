@@ -41,8 +41,9 @@ from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.resume import last_positions
 from changelog.sink.scan import OffsetRange, headers_of, scan
-from changelog.sink.topics import FRONTIER_SETTINGS, cluster_id, describe, ensure_topics
+from changelog.sink.topics import FRONTIER_SETTINGS, cluster_id, describe
 from tests.support.builders import BIGINT, TEXT, decimal_type, make_relation
+from tests.support.topics import ensure_topics
 from tests.support.wait import wait_until
 
 SETTINGS = TopicSettings()

@@ -15,7 +15,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import backfill, bulk, cut, fence, messages, session, task, writer
+from changelog.capture import (
+    backfill,
+    bulk,
+    cut,
+    fence,
+    messages,
+    session,
+    tables,
+    task,
+    watch,
+    writer,
+)
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
@@ -164,6 +175,21 @@ def progress_before_copy():
     backfill.Crew.copy = copy
 
 
+def forget_to_compare():
+    """Take every version of a table for one under which older records read right."""
+    tables.CapturedTables._with_defaults = lambda _self, relation, *_: relation
+
+
+def forget_to_look():
+    """Write frontiers without a look at what the catalogue says of the tables."""
+    watch.Watch.look = lambda *_: True
+
+
+def skip_bad_rows():
+    """Leave out what cannot be written, and let frontiers speak of the table all the same."""
+    backfill.Backfill.failed = lambda *_: None
+
+
 def believe_aborted():
     """After a crash, take records of an aborted transaction for written."""
     original = resume.scan
@@ -203,6 +229,9 @@ DEFECTS = {
         forget_writers,
         progress_before_copy,
         believe_aborted,
+        forget_to_compare,
+        skip_bad_rows,
+        forget_to_look,
     )
 }
 

@@ -36,7 +36,7 @@ class LogReader:
         self._registry = registry
         self._schemas = {}
 
-    def decode(self, raw):
+    def decode(self, raw, reader=None):
         if raw is None:
             return None
         number = int.from_bytes(raw[1:5], "big")
@@ -44,7 +44,25 @@ class LogReader:
             answer = httpx.get(f"{self._registry.url}/schemas/ids/{number}")
             schema = json.loads(answer.json()["schema"])
             self._schemas[number] = parse_schema(schema)
-        return schemaless_reader(io.BytesIO(raw[5:]), self._schemas[number], None)
+        return schemaless_reader(io.BytesIO(raw[5:]), self._schemas[number], reader)
+
+    def newest(self, topic):
+        """Give the newest version of a topic's value schema, as the registry numbers them."""
+        answer = httpx.get(f"{self._registry.url}/subjects/{topic}-value/versions/latest")
+        return parse_schema(json.loads(answer.json()["schema"]))
+
+    def folded(self, frontier, topic):
+        """Give the live rows by key, each read as the newest version of the table."""
+        reader, since = self.newest(topic), frontier.since.get(topic)
+        last: dict[tuple, tuple[Position, bytes | None]] = {}
+        for message in self.messages(topic, frontier.ends[topic]):
+            position = decode_headers(message.headers()).position
+            key = tuple(self.decode(message.key()).values())
+            alive = since is None or position >= since
+            if alive and (key not in last or position >= last[key][0]):
+                last[key] = position, message.value()
+        rows = {key: raw for key, (_, raw) in last.items() if raw is not None}
+        return {key: self.decode(raw, reader) for key, raw in rows.items()}
 
     def messages(self, topic, ends):
         """Give the messages before the ends, those of a partition in their order."""

@@ -37,7 +37,7 @@ POSTGRES_SETTINGS = {
 }
 
 
-_FOLDER = "changelog-tests-"
+FOLDER = "changelog-tests-"
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def downloads(request: pytest.FixtureRequest) -> None:
 def stack(downloads: None) -> Iterator[Stack]:
     """All five servers, in a directory of this run that goes with it."""
     _end_stacks_of_dead_runs()
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
         # Under root the servers run as another user, who cannot enter pytest's own folders.
         Path(folder).chmod(0o755)
         with Stack(
@@ -113,8 +113,8 @@ def dsn(database: str) -> str:
 
 def _end_stacks_of_dead_runs() -> None:
     """End what a run has left behind that was killed: its servers outlive it."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
-        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        owner = folder.name.removeprefix(FOLDER).partition("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             # Of another user perhaps: then it is not ours to end.
             with suppress(StackError, OSError):

@@ -52,9 +52,12 @@ class Schemas:
     def _client(self) -> httpx.Client:
         options = self._connection.options
         user, _, password = options.get("basic.auth.user.info", "").partition(":")
-        authority = options.get("ssl.ca.location")
+        trusted = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
+        certificate = options.get("ssl.certificate.location")
+        if certificate:
+            trusted.load_cert_chain(certificate, options.get("ssl.key.location"))
         return httpx.Client(
             auth=(user, password) if user else None,
-            verify=ssl.create_default_context(cafile=authority) if authority else True,
+            verify=trusted,
             timeout=_TIMEOUT_SECONDS,
         )

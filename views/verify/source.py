@@ -94,12 +94,12 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
             the snapshot in time.
     """
     latest = _latest(request)
-    tables = request.tables or tuple(sorted(latest.tables.values()))
+    tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.aside}))
     for table in tables:
         if latest.topic_of(table) is None:
             raise ViewError(
-                f'table "{table}" is not captured by slot "{request.slot}"',
-                hint=f"captured: {', '.join(map(str, sorted(latest.tables.values())))}",
+                f'slot "{request.slot}": table "{table}" {latest.why_absent(table)}',
+                hint=f"on the log: {', '.join(map(str, sorted(latest.tables.values())))}",
             )
     with (
         open_snapshot(request.postgres) as snapshot,

@@ -68,7 +68,8 @@ class Log:
         """
         topic = self._frontier.topic_of(table)
         if topic is None:
-            raise ViewError(f'table "{table}" is not captured by slot "{self._frontier.slot}"')
+            why = self._frontier.why_absent(table)
+            raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
         self._count += 1
         raw, survivors = f"__raw_{self._count}", f"__survivors_{self._count}"
         records = read_topic(self._kafka, self._frontier, topic, self._database, raw)

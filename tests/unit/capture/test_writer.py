@@ -39,11 +39,11 @@ class FakeRegistry(Registry):
     def register_key(self, topic, schema):
         return 1
 
-    def register_value(self, topic, schema):
+    def register_value(self, topic, schema, *, fresh=False):
         return 2
 
-    def latest_value(self, topic):
-        return None
+    def values(self, topic):
+        return []
 
 
 class FakeLog:
@@ -74,7 +74,7 @@ class Bench:
         )
 
     def key(self, text):
-        return self.tables.codec(RELATION).encode_key((text,))
+        return self.tables.codec(RELATION, Position(1, Lsn(0), 0)).encode_key((text,))
 
     def write(self, change, lsn=100, sequence=0):
         return self.writer.write(change, Lsn(lsn), sequence, 7)

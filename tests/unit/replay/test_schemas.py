@@ -12,9 +12,10 @@ from changelog.contract.errors import (
     SchemaConflictError,
     UnavailableLogError,
 )
+from changelog.contract.evolution import obstacles
 from changelog.contract.schema import key_schema, read_schema, value_schema
 from changelog.contract.types import array_type, column_type
-from replay.schemas import SchemaReader, obstacles
+from replay.schemas import SchemaReader
 from tests.support.builders import BIGINT, INTEGER, TEXT, decimal_type, make_relation
 
 CONNECTION = RegistryConnection(url="mock://tests")

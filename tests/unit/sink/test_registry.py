@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import (
     ConfigurationError,
-    LogError,
+    RefusedAccessError,
     SchemaConflictError,
     UnavailableLogError,
 )
@@ -36,12 +36,21 @@ class Subjects:
 
     def __init__(self):
         self.versions = {}
+        self.levels = {}
         self.next_id = 7
         self.failure = None
 
     def _check(self):
         if self.failure is not None:
             raise self.failure
+
+    def get_compatibility(self, subject):
+        if subject not in self.levels:
+            raise SchemaRegistryError(404, 40408, f"subject '{subject}' has no level of its own")
+        return self.levels[subject]
+
+    def set_compatibility(self, subject, level):
+        self.levels[subject] = level
 
     def get_versions(self, subject):
         self._check()
@@ -99,6 +108,42 @@ def test_a_foreign_key_schema_is_refused_too(connect, subjects):
         connect().register_key("orders", key_schema())
 
 
+def test_a_subject_without_a_setting_gets_what_the_reader_needs(connect, subjects):
+    connect().register_key("orders", key_schema())
+    connect().register_value("orders", key_schema())
+    assert subjects.levels == {"orders-key": "FULL", "orders-value": "BACKWARD"}
+
+
+def test_a_setting_of_somebody_else_is_left_alone(connect, subjects):
+    subjects.levels = {"orders-value": "FULL_TRANSITIVE"}
+    registry = connect()
+    for kind in ("int", "long"):
+        registry.register_value("orders", key_schema(type=kind))
+    assert subjects.levels["orders-value"] == "FULL_TRANSITIVE"
+
+
+class Strict(Subjects):
+    """Refuses each new version, unless nothing is asked of it."""
+
+    def register_schema(self, subject, schema):
+        if self.levels.get(subject, "NONE") != "NONE":
+            raise SchemaRegistryError(409, 409, "incompatible")
+        return super().register_schema(subject, schema)
+
+
+def test_a_fresh_copy_need_not_be_compatible_and_leaves_the_setting_as_it_was(connect):
+    registry = connect()
+    registry._client = strict = Strict()
+    registry.register_value("orders", key_schema())
+    with pytest.raises(SchemaConflictError):
+        registry.register_value("orders", key_schema(type="long"))
+    registry.register_value("orders", key_schema(type="long"), fresh=True)
+    assert strict.levels == {"orders-value": "BACKWARD"}
+    strict.levels["orders-value"] = "FULL"
+    with pytest.raises(SchemaConflictError):
+        registry.register_value("orders", key_schema(type="string"), fresh=True)
+
+
 def test_a_value_may_have_many_versions(connect):
     registry = connect()
     one = registry.register_value("orders", key_schema())
@@ -122,11 +167,11 @@ def test_a_registry_that_fails_is_unavailable(connect, subjects, status):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_registry_that_refuses_the_user_is_not_waited_for(connect, subjects, status):
+def test_a_registry_that_refuses_the_user_ends_a_start_with_2(connect, subjects, status):
     subjects.failure = SchemaRegistryError(status, status, "not you")
-    with pytest.raises(LogError) as caught:
+    with pytest.raises(RefusedAccessError, match="does not let us in") as caught:
         connect().register_value("orders", key_schema())
-    assert not isinstance(caught.value, UnavailableLogError)
+    assert caught.value.exit_code == 2
 
 
 def test_no_registry_at_the_address_is_unavailable_and_named(monkeypatch):

@@ -219,5 +219,7 @@ def test_what_does_not_fit_is_a_protocol_error(messages, says):
 
 def test_a_relation_that_resolves_to_other_columns_is_a_protocol_error():
     other = resolve(described(names=("a", "c")))
+    made = Assembler(lambda _: other)
+    made.add(described())
     with pytest.raises(ProtocolError, match="other columns"):
-        Assembler(lambda _: other).add(described())
+        made.relation(OID)

@@ -1,0 +1,168 @@
+"""How capture would begin, seen before anything is made: so that a refusal leaves nothing behind.
+
+`changelog capture` looks here first and then makes what is missing; `changelog capture --check`
+only looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from changelog.capture.ground import Ground
+from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.contract.backfill import BackfillRecord
+from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
+from changelog.source.publication import PublicationChange
+from changelog.source.readiness import check_readable, check_room
+from changelog.source.slot import SlotStatus, check_slot, inspect_slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What log and server say of a slot.
+
+    Attributes:
+        record: the last frontier, or None.
+        backfill: how far backfills are, or None.
+        slot: the slot on the server, or None.
+    """
+
+    record: FrontierRecord | None
+    backfill: BackfillRecord | None
+    slot: SlotStatus | None
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """Give the last frontier without its place."""
+        return self.record.frontier if self.record is not None else None
+
+    def beginning(self, ground: Ground, last_epoch: int) -> Fresh | Continue | Resume:
+        """Decide how to begin; `last_epoch` is the highest on the topics.
+
+        Raises:
+            SlotError: log and server do not tell one story.
+        """
+        return decide(
+            slot_name=ground.settings.slot,
+            frontier=self.frontier,
+            backfill=self.backfill,
+            slot=_facts(self.slot),
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            last_epoch=last_epoch,
+            tables=ground.topics,
+        )
+
+    def going(self, begin: Fresh | Continue | Resume) -> BackfillRecord | None:
+        """Give the backfills that go on."""
+        match begin:
+            case Continue(record=first):
+                return first
+            case Resume(frontier=frontier):
+                same = self.backfill is not None and self.backfill.epoch == frontier.epoch
+                return self.backfill if same else None
+            case Fresh():
+                return None
+
+
+def standing(ground: Ground) -> Standing:
+    """Ask log and server."""
+    slot = ground.settings.slot
+    return Standing(
+        record=ground.frontiers.last(slot),
+        backfill=ground.frontiers.backfill(slot),
+        slot=inspect_slot(ground.connection, slot),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How capture would begin.
+
+    Attributes:
+        begin: the decision; the number of a new epoch is not known yet.
+        copied: the tables that would be copied from their start.
+        going: those whose copying would go on.
+    """
+
+    begin: Fresh | Continue | Resume
+    copied: frozenset[TableName]
+    going: frozenset[TableName]
+
+
+def foresee(ground: Ground, found: Standing) -> Outlook:
+    """Say how capture would begin.
+
+    Raises:
+        SlotError: log and server do not tell one story, or the slot cannot be used, or made.
+        LogError: a topic of the frontier is another one now.
+    """
+    begin = found.beginning(ground, last_epoch=0)
+    tables = frozenset(ground.topics)
+    match begin:
+        case Fresh(drop_slot=drop):
+            check_room(ground.connection, needs_slot=not drop)
+            return Outlook(begin=begin, copied=tables, going=frozenset())
+        case Continue():
+            _check_slot(ground, found)
+            return Outlook(begin=begin, copied=frozenset(), going=tables)
+        case Resume(frontier=frontier, added=added):
+            _check_slot(ground, found)
+            lost = ground.check_topics(frontier)
+            backfill = found.going(begin)
+            known = backfill.tables.values() if backfill is not None else ()
+            going = frozenset(table.table for table in known) & tables
+            if ground.settings.capture.on_incompatible == "resnapshot":
+                lost |= ground.unpublished(frontier, backfill)
+            copied = (frozenset(added) - going) | lost
+            return Outlook(begin=begin, copied=copied, going=going - lost)
+
+
+def _check_slot(ground: Ground, found: Standing) -> None:
+    assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
+    check_slot(found.slot)
+    check_room(ground.connection, needs_slot=False)
+
+
+def rehearse_publication(ground: Ground, found: Standing, outlook: Outlook) -> PublicationChange:
+    """Have the server say whether the publication could be made or used; changes nothing.
+
+    Raises:
+        SourceError: it could not.
+        SlotError: a table was taken out of it.
+    """
+    begin = outlook.begin
+    frontier = begin.frontier if isinstance(begin, Resume) else None
+    return ground.publish(frontier, found.going(begin), rehearse=True)
+
+
+def refuse_first(ground: Ground) -> Standing:
+    """Raise what would stop capture later, when topics and slot would have been made.
+
+    Returns:
+        What log and server say of the slot.
+
+    Raises:
+        ChangelogError: what stands against capture; see each family.
+    """
+    found = standing(ground)
+    outlook = foresee(ground, found)
+    rehearse_publication(ground, found, outlook)
+    if ground.settings.capture.on_error == "log":
+        return found  # a table that cannot go on is set aside then
+    copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]
+    check_readable(ground.connection, copied)
+    for table in sorted(outlook.copied):
+        ground.tables.check(ground.relations[table], fresh=True)
+    return found
+
+
+def _facts(status: SlotStatus | None) -> SlotFacts | None:
+    if status is None:
+        return None
+    return SlotFacts(
+        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
+        lost=status.wal_status == "lost",
+    )

@@ -1,0 +1,235 @@
+"""How captured tables stood in the catalogue when capture looked last (pure).
+
+Some changes of a table give its rows other values, or take rows away, without a word in the
+stream. They leave marks in the catalogue. What capture saw there stands beside the frontiers, and
+each frontier is written only after a look that found none of these marks between the two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from changelog.contract.errors import CorruptRecordError
+from changelog.contract.relation import TableName
+
+_MARK = "#tables"  # no character of a slot's name
+
+
+def standing_key(slot: str) -> bytes:
+    """Give the key under which the standing of a slot's tables is on the frontier topic."""
+    return f"{slot}{_MARK}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenColumn:
+    """A column.
+
+    Attributes:
+        number: `attnum`; a column that is dropped and made again has another.
+        xid: who wrote its entry in the catalogue last.
+        type: oid and modifier of its type.
+        missing: whether older rows have its constant in the catalogue.
+    """
+
+    number: int
+    xid: int
+    type: tuple[int, int]
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStore:
+    """What holds rows: the table, or one of its partitions.
+
+    Attributes:
+        filenode: its file; another one after a rewrite or a truncation; 0 for one without.
+        xid: who wrote its entry in the catalogue last.
+        joined: who made it a partition; 0 for a table.
+        attached: whether it was a table before it became a partition.
+    """
+
+    filenode: int
+    xid: int
+    joined: int = 0
+    attached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A table.
+
+    Attributes:
+        oid: its object id.
+        name: of it.
+        columns: the live ones, by name.
+        last_number: the highest `attnum` ever given.
+        stores: by object id.
+    """
+
+    oid: int
+    name: TableName
+    columns: Mapping[str, SeenColumn]
+    last_number: int
+    stores: Mapping[int, SeenStore]
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Tell whether partitions hold its rows."""
+        return self.oid not in self.stores
+
+    def change_since(self, before: Standing, truncated: Collection[int]) -> str:
+        """Say what has changed in silence since an earlier look; empty when nothing has.
+
+        Args:
+            before: the table at that look.
+            truncated: transactions of which the stream said that they truncated the table.
+        """
+        return (
+            self._renamed(before)
+            or self._columns_changed(before)
+            or (
+                self._partitions_changed(before, truncated)
+                if self.is_partitioned
+                else self._rewritten(before)
+            )
+        )
+
+    def has_other_columns(self, before: Standing) -> bool:
+        """Tell whether columns came or went, or have another type."""
+        mine = {name: (each.number, each.type) for name, each in self.columns.items()}
+        old = {name: (each.number, each.type) for name, each in before.columns.items()}
+        return mine != old
+
+    def is_unexplained(self, before: Standing, truncated: Collection[int]) -> bool:
+        """Tell whether a truncation that the stream is still to bring may explain a change."""
+        return self.is_partitioned and bool(self._other_files(before, truncated))
+
+    def _renamed(self, before: Standing) -> str:
+        return f'the table is called "{self.name}" now' if self.name != before.name else ""
+
+    def _columns_changed(self, before: Standing) -> str:
+        old = {each.number: name for name, each in before.columns.items()}
+        new = {each.number: name for name, each in self.columns.items()}
+        again = sorted(
+            name
+            for name, each in self.columns.items()
+            if name in before.columns and before.columns[name].number != each.number
+        )
+        if again:
+            return f"columns {again} are others of the same name"
+        renamed = sorted(new[at] for at in old if at in new and old[at] != new[at])
+        if renamed:
+            return f"columns {renamed} were renamed"
+        later = range(before.last_number + 1, self.last_number + 1)
+        if any(at in new for at in later) and any(at not in new for at in later):
+            names = sorted(new[at] for at in later if at in new)
+            return f"columns {names} came, and others came and went meanwhile"
+        return ""
+
+    def _rewritten(self, before: Standing) -> str:
+        if self.stores[self.oid].filenode == before.stores.get(self.oid, _NO_STORE).filenode:
+            return ""
+        # VACUUM FULL makes a new file too, but touches no column, save to take its constant out.
+        altered = sorted(
+            name
+            for name, each in self.columns.items()
+            if name in before.columns and _is_altered(before.columns[name], each)
+        )
+        if not altered:
+            return ""
+        return (
+            f"columns {altered} were altered and the table was rewritten, maybe with other values"
+        )
+
+    def _partitions_changed(self, before: Standing, truncated: Collection[int]) -> str:
+        if set(before.stores) - set(self.stores):
+            return "a partition was detached or dropped, with its rows"
+        joined = [
+            each
+            for oid, each in self.stores.items()
+            if oid not in before.stores or before.stores[oid].joined != each.joined
+        ]
+        if any(each.attached for each in joined):
+            return "a table was attached as a partition, with the rows that it had"
+        if self._other_files(before, truncated):
+            return "a partition was truncated or rewritten by itself"
+        return ""
+
+    def _other_files(self, before: Standing, truncated: Collection[int]) -> list[int]:
+        return [
+            oid
+            for oid, each in self.stores.items()
+            if oid in before.stores
+            and before.stores[oid].filenode != each.filenode
+            and each.xid not in truncated
+        ]
+
+    def to_json(self) -> list[Any]:
+        """Give it as the record stores it."""
+        return [
+            self.oid,
+            list(self.name),
+            {
+                name: [each.number, each.xid, *each.type, each.missing]
+                for name, each in self.columns.items()
+            },
+            self.last_number,
+            {
+                str(oid): [each.filenode, each.xid, each.joined, each.attached]
+                for oid, each in self.stores.items()
+            },
+        ]
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """Read what `to_json` gave."""
+        oid, name, columns, last_number, stores = raw
+        return cls(
+            oid,
+            TableName(*name),
+            {
+                column: SeenColumn(number, xid, (kind, modifier), missing)
+                for column, (number, xid, kind, modifier, missing) in columns.items()
+            },
+            last_number,
+            {int(store): SeenStore(*values) for store, values in stores.items()},
+        )
+
+
+_NO_STORE = SeenStore(0, 0)
+
+
+def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
+    if before.number != now.number or before.xid == now.xid:
+        return False
+    return before.type != now.type or before.missing == now.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """How the tables of a slot stood, by topic."""
+
+    epoch: int
+    tables: Mapping[str, Standing]
+
+    def to_json(self) -> str:
+        """Give the value of the record on the frontier topic."""
+        tables = {topic: each.to_json() for topic, each in self.tables.items()}
+        return json.dumps({"epoch": self.epoch, "tables": tables}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the value of a record on the frontier topic.
+
+        Raises:
+            CorruptRecordError: the text is something else.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            tables = {topic: Standing.from_json(each) for topic, each in raw["tables"].items()}
+            return cls(raw["epoch"], tables)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptRecordError(f"a record is no standing of tables: {error!r}") from error

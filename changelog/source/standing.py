@@ -1,0 +1,70 @@
+"""Look at captured tables in the catalogue: what changes there without a word in the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from changelog.contract.relation import TableName
+from changelog.contract.standing import SeenColumn, SeenStore, Standing
+from changelog.source.connect import Connection, source_errors
+
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::bigint,
+       c.xmin::text::bigint
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%s)
+"""
+_COLUMNS = """
+SELECT attrelid, attname, attnum, xmin::text::bigint, atttypid::bigint, atttypmod, atthasmissing
+  FROM pg_attribute
+ WHERE attrelid = ANY (%s) AND attnum > 0 AND NOT attisdropped
+"""
+# The entry of a system column stays as it was made with its table. Of a table that was made as a
+# partition some column's entry is as old; ATTACH PARTITION writes each of them anew.
+# Not by functions that lock the tables: an ALTER TABLE that stays open is not waited for.
+_PARTITIONS = """
+WITH RECURSIVE tree AS (
+    SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS o(oid)
+     UNION
+    SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::text::bigint,
+       NOT EXISTS (SELECT FROM pg_attribute u
+                    WHERE u.attrelid = c.oid AND u.attnum > 0
+                      AND u.xmin = a.xmin AND u.cmin = a.cmin)
+  FROM tree
+  JOIN pg_class c ON c.oid = tree.oid AND c.oid <> tree.root
+  JOIN pg_inherits i ON i.inhrelid = c.oid
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = -6
+"""
+
+
+def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing]:
+    """Give how tables stand now, by oid; one that is gone is left out."""
+    wanted = list(oids)
+    what = "cannot look at the tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_TABLES, (wanted,))
+        tables = cursor.fetchall()
+        cursor.execute(_COLUMNS, (wanted,))
+        columns: dict[int, dict[str, SeenColumn]] = {}
+        for oid, name, number, xid, kind, modifier, missing in cursor.fetchall():
+            seen = SeenColumn(number, xid, (kind, modifier), missing)
+            columns.setdefault(oid, {})[name] = seen
+        stores: dict[int, dict[int, SeenStore]] = {}
+        roots = [row[0] for row in tables if row[3]]
+        if roots:
+            cursor.execute(_PARTITIONS, {"oids": roots})
+            for root, oid, filenode, xid, joined, attached in cursor.fetchall():
+                store = SeenStore(filenode, xid, joined, attached)
+                stores.setdefault(root, {})[oid] = store
+    return {
+        oid: Standing(
+            oid,
+            TableName(schema, table),
+            columns.get(oid, {}),
+            number,
+            stores.get(oid, {}) if partitioned else {oid: SeenStore(filenode, xid)},
+        )
+        for oid, schema, table, partitioned, number, filenode, xid in tables
+    }

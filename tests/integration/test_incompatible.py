@@ -1,0 +1,201 @@
+"""Tables that the log cannot go on with: stopped by name, copied anew, or set aside."""
+
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from tests.support.capture_command import CrashingCapture
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+ROWS = 500
+
+
+class Capture(CrashingCapture):
+    """A capture whose settings are added to, and whose rows are compared whole."""
+
+    def set(self, **settings):
+        path = self.folder / "changelog.toml"
+        more = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
+        path.write_text(path.read_text() + more)
+
+    def differing(self, table):
+        """Give the keys of rows that differ between the table and the fold of its topic."""
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            names = [column.name for column in cursor.description or ()]
+            rows = {(row[0],): dict(zip(names, row, strict=True)) for row in cursor}
+        folded = self.reader.folded(self.frontier(), f"{self.prefix}.{table}")
+        return sorted(k for k in {*rows, *folded} if rows.get(k) != folded.get(k))
+
+    def aside(self):
+        return {str(table): why for table, why in self.frontier().aside.items()}
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made.sql(
+        "CREATE TABLE notes (id integer PRIMARY KEY, text text, number integer)",
+        f"INSERT INTO notes SELECT n, 'row ' || n, n FROM generate_series(1, {ROWS}) n",
+        "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+        "INSERT INTO other SELECT n, 'row ' || n FROM generate_series(1, 50) n",
+        "ANALYZE notes",
+    )
+    yield made
+    made.kill()
+
+
+CHANGE = (
+    "ALTER TABLE notes RENAME number TO amount",
+    "DELETE FROM notes WHERE id <= 10",
+    "UPDATE notes SET amount = -1 WHERE id BETWEEN 11 AND 20",
+    "UPDATE other SET text = 'after' WHERE id = 1",
+)
+
+
+def test_an_incompatible_change_stops_with_column_subject_and_the_way_out(capture):
+    capture.finish()
+    capture.sql(*CHANGE)
+    code, said = capture.attempt()
+    assert code == 1
+    for part in ('table "public.notes"', f'"{capture.prefix}.notes-value"', "['amount']"):
+        assert part in said
+    assert "`--on-incompatible resnapshot`" in said
+    # The way out is true.
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    assert (capture.differing("notes"), capture.differing("other")) == ([], [])
+    assert capture.aside() == {}
+
+
+def test_twin_versions_that_are_not_compared_read_wrong(capture):
+    capture.finish()
+    capture.sql(*CHANGE)
+    capture.finish(defect="forget_to_compare")
+    assert capture.differing("notes")
+
+
+POINTS = (
+    "table set aside",
+    "progress written:1",
+    "frontier written:1",
+    "fence taken",
+    "segment written",
+    "progress written:3",
+    "table whole",
+)
+
+
+@pytest.mark.matrix
+def test_a_kill_at_any_point_of_a_fresh_copy_is_survived(capture):
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    sinces = set()
+    for number, point in enumerate(POINTS):
+        names = ("number", "amount") if number % 2 == 0 else ("amount", "number")
+        capture.sql(
+            f"ALTER TABLE notes RENAME {names[0]} TO {names[1]}",
+            f"DELETE FROM notes WHERE id = {number}",
+            f"UPDATE notes SET {names[1]} = -{number} WHERE id % 7 = 0",
+            f"INSERT INTO notes VALUES (1000 + {number}, 'new', 1)",
+        )
+        capture.crash(point, small=True)
+        capture.sql("UPDATE notes SET text = 'again' WHERE id % 11 = 0")
+        capture.finish(small=True)
+        assert capture.differing("notes") == [], point
+        assert capture.aside() == {}
+        sinces.add(capture.frontier().since[f"{capture.prefix}.notes"])
+    # Tombstones of dead keys stand at the `since` of their copy.
+    assert {at for *_, at in capture.log("notes").regressions} <= sinces
+
+
+# --- bad tables ------------------------------------------------------------------------------
+
+LARGE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60000))"
+BAD = {
+    "keyless": ("ALTER TABLE keyless DROP CONSTRAINT keyless_pkey", "primary key"),
+    "retyped": ("ALTER TABLE retyped ALTER text TYPE integer USING 1", "have another type"),
+    "large": (f"UPDATE large SET text = {LARGE} WHERE id = 7", "does not take a record"),
+}
+MENDED = (
+    "DELETE FROM keyless a USING keyless b WHERE a.id = b.id AND a.ctid > b.ctid",
+    "ALTER TABLE keyless ADD PRIMARY KEY (id)",
+    "UPDATE large SET text = 'small' WHERE id = 7",
+)
+
+
+@pytest.fixture
+def bad(capture):
+    """Several tables that go bad, each in another way, while another one is well."""
+    for table in BAD:
+        capture.sql(
+            f"CREATE TABLE {table} (id integer PRIMARY KEY, text text)",
+            f"INSERT INTO {table} SELECT n, 'row ' || n FROM generate_series(1, 50) n",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+    capture.finish()
+    return capture
+
+
+def spoil(capture):
+    for change, _ in BAD.values():
+        capture.sql(change)
+    for table in ("keyless", "retyped", "large", "other"):
+        value = "2" if table == "retyped" else "'x'"
+        capture.sql(
+            f"UPDATE {table} SET text = {value} WHERE id = 3",
+            f"DELETE FROM {table} WHERE id = 4",
+            f"INSERT INTO {table} VALUES (100, {value})",
+        )
+
+
+def test_bad_tables_are_set_aside_and_named_and_taken_back(bad):
+    bad.set(on_error="log")
+    spoil(bad)
+    bad.crash("table set aside")
+    bad.crash("progress written:2")
+    bad.finish()
+    aside = bad.aside()
+    assert {f"public.{table}" for table in BAD} == {*aside}
+    for table, (_, why) in BAD.items():
+        assert why in aside[f"public.{table}"]
+        assert bad.frontier().topic_of(("public", table)) is None
+    assert bad.differing("other") == bad.differing("notes") == []
+    # A restart neither forgets it nor copies anything.
+    before = bad.frontier().ends
+    bad.sql("UPDATE other SET text = 'later' WHERE id = 9", "INSERT INTO retyped VALUES (101, 5)")
+    bad.finish()
+    assert set(bad.aside()) == set(aside)
+    assert sum(bad.frontier().ends[f"{bad.prefix}.other"]) == 1 + sum(before[f"{bad.prefix}.other"])
+    assert bad.differing("other") == []
+    (status,) = bad.command("status", "--json", "--allow-inactive", codes={1})
+    assert set(status["aside"]) == set(aside)
+    assert any("`changelog resnapshot public.large`" in each for each in status["problems"])
+    (said,) = bad.command("verify", "retyped", "--json", codes={1, 2})
+    assert "is set aside" in said["error"]
+    # A copy that is asked for before the fault is mended finds it once more.
+    bad.command("resnapshot", "large", "--json")
+    bad.finish()
+    assert "public.large" in bad.aside()
+    bad.sql(*MENDED)
+    bad.command("resnapshot", *BAD, "--json")
+    bad.finish()
+    assert bad.aside() == {}
+    assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
+
+
+def test_a_bad_table_stops_capture_by_default_and_says_what_else_can_be_done(bad):
+    bad.sql(BAD["large"][0])
+    code, said = bad.attempt()
+    assert code == 1
+    assert f'topic "{bad.prefix}.large" does not take a record' in said
+    assert "`--on-error log`" in said
+
+
+def test_twin_rows_that_are_left_out_in_silence_are_missed(bad):
+    bad.sql(BAD["retyped"][0], "UPDATE retyped SET text = 2 WHERE id = 3")
+    bad.finish(defect="skip_bad_rows")
+    assert bad.aside() == {}
+    assert bad.differing("retyped")

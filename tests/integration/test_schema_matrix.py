@@ -1,0 +1,231 @@
+"""Every change of a table while writes go on: equal in the end, or stopped by name.
+
+One capture, many tables, each altered in its own way while a writer works on all of them; in the
+end the fold of each topic, read by fastavro, equals the table. Where `silent` names a mark, the
+change has no word in the stream: a twin that does not look for marks reads wrong rows.
+"""
+
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+
+import psycopg2
+import pytest
+
+from tests.integration.test_incompatible import Capture
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
+
+ROWS = 120
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table and what happens to it; `{t}` is its name."""
+
+    change: str
+    made: str = "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text)"
+    silent: bool = False
+
+
+PARTED = (
+    "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text) PARTITION BY RANGE (id);"
+    "CREATE TABLE {t}_low PARTITION OF {t} FOR VALUES FROM (0) TO (60);"
+    "CREATE TABLE {t}_high PARTITION OF {t} FOR VALUES FROM (60) TO (100000)"
+)
+SPARE = "CREATE TABLE aside.{t} (id integer PRIMARY KEY, a integer, b text);"
+NUMERIC = "CREATE TABLE {t} (id integer PRIMARY KEY, a numeric(12,2), b text)"
+VARCHAR = "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b varchar(10))"
+
+CASES = {
+    "add_null": Case("ALTER TABLE {t} ADD c text"),
+    "add_constant": Case("ALTER TABLE {t} ADD c integer DEFAULT 7"),
+    "add_volatile": Case("ALTER TABLE {t} ADD c float DEFAULT random()"),
+    "drop_column": Case("ALTER TABLE {t} DROP a"),
+    "rename_column": Case("ALTER TABLE {t} RENAME a TO c"),
+    "swap_names": Case(
+        "ALTER TABLE {t} ADD c integer; UPDATE {t} SET c = -id; ALTER TABLE {t} RENAME a TO x;"
+        "ALTER TABLE {t} RENAME c TO a; ALTER TABLE {t} RENAME x TO c"
+    ),
+    "widen": Case("ALTER TABLE {t} ALTER a TYPE bigint"),
+    "revalued": Case("ALTER TABLE {t} ALTER a TYPE integer USING a * 2 + 1", silent=True),
+    "to_integer": Case("ALTER TABLE {t} ALTER b TYPE integer USING length(b)"),
+    "longer": Case("ALTER TABLE {t} ALTER b TYPE varchar(20)", made=VARCHAR),
+    "scaled": Case("ALTER TABLE {t} ALTER a TYPE numeric(14,3)", made=NUMERIC),
+    "digits": Case("ALTER TABLE {t} ALTER a TYPE numeric(14,2)", made=NUMERIC),
+    "made_again": Case("ALTER TABLE {t} DROP a; ALTER TABLE {t} ADD a integer", silent=True),
+    "made_again_first": Case(
+        "ALTER TABLE {t} DROP a; ALTER TABLE {t} DROP b;"
+        "ALTER TABLE {t} ADD a integer; ALTER TABLE {t} ADD b text",
+        silent=True,
+    ),
+    "there_and_back": Case(
+        "ALTER TABLE {t} ADD c integer; UPDATE {t} SET c = 5 WHERE id < 50;"
+        "ALTER TABLE {t} DROP c; UPDATE {t} SET a = 1 WHERE id % 3 = 0;"
+        "ALTER TABLE {t} ADD c integer"
+    ),
+    "identities": Case(
+        "ALTER TABLE {t} REPLICA IDENTITY FULL; UPDATE {t} SET a = 2 WHERE id = 5;"
+        "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_pkey; DELETE FROM {t} WHERE id = 6;"
+        "ALTER TABLE {t} REPLICA IDENTITY DEFAULT"
+    ),
+    "truncated": Case("TRUNCATE {t} RESTART IDENTITY; INSERT INTO {t} VALUES (9000, 1, 'x')"),
+    "rewritten": Case("ALTER TABLE {t} SET (fillfactor = 50); CLUSTER {t} USING {t}_pkey"),
+    "dropped_and_made": Case(
+        "DROP TABLE {t}; CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text);"
+        "INSERT INTO {t} SELECT n, n, 'new' FROM generate_series(500, 600) n"
+    ),
+    "name_taken": Case(
+        "ALTER TABLE {t} SET SCHEMA aside; ALTER TABLE aside.{t} RENAME TO {t}_old;"
+        "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text);"
+        "INSERT INTO {t} VALUES (1, 1, 'another')"
+    ),
+    "attached": Case(
+        "DROP TABLE {t}_high;" + SPARE + "INSERT INTO aside.{t} VALUES (200, 2, 'before');"
+        "ALTER TABLE {t} ATTACH PARTITION aside.{t} FOR VALUES FROM (60) TO (100000)",
+        made=PARTED,
+        silent=True,
+    ),
+    "attached_later": Case(
+        "ALTER TABLE {t} ATTACH PARTITION aside.{t} FOR VALUES FROM (100000) TO (100100)",
+        made=PARTED + ";" + SPARE + "INSERT INTO aside.{t} VALUES (100001, 2, 'before')",
+        silent=True,
+    ),
+    "detached": Case(
+        "ALTER TABLE {t} DETACH PARTITION {t}_low; ALTER TABLE {t}_low SET SCHEMA aside",
+        made=PARTED,
+        silent=True,
+    ),
+    "part_truncated": Case("TRUNCATE {t}_low", made=PARTED, silent=True),
+    "root_truncated": Case("TRUNCATE {t}; INSERT INTO {t} VALUES (9, 9, 'x')", made=PARTED),
+    "part_added": Case(
+        "CREATE TABLE {t}_more PARTITION OF {t} FOR VALUES FROM (100000) TO (100100);"
+        "INSERT INTO {t} VALUES (100050, 1, 'in it')",
+        made=PARTED,
+    ),
+    "parted_using": Case(
+        "ALTER TABLE {t} ALTER a TYPE integer USING a * 2 + 1", made=PARTED, silent=True
+    ),
+    "inherited": Case(
+        "CREATE TABLE {t}_child () INHERITS ({t}); ALTER TABLE {t}_child SET SCHEMA aside;"
+        "INSERT INTO aside.{t}_child VALUES (7000, 1, 'not a row of the parent itself')"
+    ),
+}
+QUIET = {"revalued", "made_again", "part_truncated", "detached"}
+"""Cases to which nobody writes afterwards: only a look at the catalogue tells of them."""
+
+
+class Writers:
+    """Insert, update and delete in every table until told to stop."""
+
+    def __init__(self, dsn, tables):
+        self._dsn, self._tables = dsn, tables
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.rounds = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def _run(self):
+        with closing(psycopg2.connect(self._dsn)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            while not self._done.is_set():
+                self.rounds += 1
+                for table in self._tables:
+                    self._write(cursor, table, self.rounds)
+                self._done.wait(0.05)
+
+    @staticmethod
+    def _write(cursor, table, number):
+        for statement in (
+            f"UPDATE {table} SET id = id WHERE id % 17 = {number % 17}",
+            f"DELETE FROM {table} WHERE id = {number % 40 + 20}",
+            f"INSERT INTO {table} (id) VALUES ({1000 + number})",
+            f"UPDATE {table} SET id = id + 50000 WHERE id = {1000 + number - 3}",
+        ):
+            try:
+                cursor.execute(statement)
+            except psycopg2.Error:
+                return  # in the middle of its change
+
+
+def rows_of(capture, table):
+    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM ONLY {table}" if "inherited" in table else f"TABLE {table}")
+        names = [column.name for column in cursor.description or ()]
+        at = names.index("id")
+        return {(row[at],): dict(zip(names, row, strict=True)) for row in cursor}
+
+
+def differing(capture, table):
+    rows = rows_of(capture, table)
+    folded = capture.reader.folded(capture.frontier(), f"{capture.prefix}.{table}")
+    return sorted(k for k in {*rows, *folded} if rows.get(k) != folded.get(k))
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made.sql("CREATE SCHEMA aside")
+    for table, case in CASES.items():
+        made.sql(
+            case.made.format(t=table),
+            f"INSERT INTO {table} SELECT n, n, 'row ' || n FROM generate_series(1, {ROWS}) n",
+        )
+    yield made
+    made.kill()
+
+
+def alter(capture, tables):
+    """Change the tables, each statement by itself."""
+    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("SET lock_timeout = '20s'")
+        for table in tables:
+            for statement in CASES[table].change.format(t=table).split(";"):
+                cursor.execute(statement)
+
+
+def test_every_change_under_writes_ends_with_equal_rows(capture):
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    capture.begin(small=True)
+    with Writers(capture.dsn, [table for table in CASES if table not in QUIET]) as writers:
+        capture.settle()
+        alter(capture, CASES)
+        before = writers.rounds
+        capture.settle()
+    assert writers.rounds >= before
+    capture.settle()
+    capture.running.terminate()
+    capture.running.communicate(timeout=60)
+    capture.running = None
+    capture.finish(small=True)
+    assert capture.aside() == {}
+    found = {table: differing(capture, table)[:5] for table in CASES}
+    assert {table: keys for table, keys in found.items() if keys} == {}
+
+
+def test_every_change_while_capture_is_down_ends_with_equal_rows(capture):
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    alter(capture, CASES)
+    capture.finish(small=True)
+    capture.finish(small=True)
+    found = {table: differing(capture, table)[:5] for table in CASES}
+    assert {table: keys for table, keys in found.items() if keys} == {}
+
+
+def test_twin_without_a_look_at_the_catalogue_silent_changes_stay(capture):
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    silent = [table for table, case in CASES.items() if case.silent]
+    alter(capture, silent)
+    capture.finish(small=True, defect="forget_to_look")
+    assert [table for table in silent if not differing(capture, table)] == []

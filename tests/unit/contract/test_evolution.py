@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from changelog.contract.errors import CorruptRecordError
+from changelog.contract.evolution import Version, alive, marked, version_at
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+
+
+def at(lsn, sequence=0, epoch=1):
+    return Position(epoch, Lsn(lsn), sequence)
+
+
+def schema(*fields):
+    return json.dumps({"type": "record", "name": "t", "fields": list(fields)})
+
+
+NARROW, WIDE = schema("a"), schema("a", "b")
+FIRST = Version.of(NARROW, 1)
+SECOND = Version.of(marked(WIDE, at(100), fresh=False), 2)
+BACK = Version.of(marked(NARROW, at(200), fresh=False), 3)
+FRESH = Version.of(marked(WIDE, at(300), fresh=True), 4)
+
+
+def test_marks_are_no_part_of_the_form():
+    assert (SECOND.since, SECOND.fresh, SECOND.id) == (at(100), False, 2)
+    assert SECOND.is_like(WIDE)
+    assert not SECOND.is_like(NARROW)
+    assert BACK.is_like(NARROW)
+    assert FRESH.fresh
+
+
+@pytest.mark.parametrize(
+    ("position", "version"),
+    [
+        (at(0), FIRST),
+        (at(99, 8), FIRST),  # sent again after the second was registered
+        (at(100), SECOND),
+        (at(199), SECOND),
+        (at(200), BACK),
+        (at(0, epoch=2), BACK),
+    ],
+)
+def test_the_version_of_a_row_is_the_last_that_began_before_it(position, version):
+    assert version_at([FIRST, SECOND, BACK], position) == version
+
+
+def test_versions_before_a_fresh_copy_count_no_more():
+    assert alive([FIRST, SECOND]) == [FIRST, SECOND]
+    assert alive([FIRST, SECOND, FRESH]) == [FRESH]
+    assert version_at(alive([FIRST, FRESH]), at(5)) == FRESH
+    assert alive([]) == []
+
+
+@pytest.mark.parametrize("text", ["[", "3", '{"from": "x"}', '{"from": 7}'])
+def test_what_is_no_schema_of_ours_is_refused(text):
+    with pytest.raises(CorruptRecordError):
+        Version.of(text, 1)
