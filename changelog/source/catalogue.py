@@ -241,6 +241,13 @@ class Catalogue:
                 f'table "{name}": its primary key is not among the columns that it had',
                 hint="the table changed after these rows were written: take a new snapshot",
             )
+        flagged = {column.name for column in message.columns if column.is_key}
+        if message.identity is ReplicaIdentity.DEFAULT and key and flagged not in ({*key}, set()):
+            raise UncapturableTableError(
+                f'table "{name}": its primary key was {sorted(flagged)} when these rows were '
+                f"written, and is {list(key)}",
+                hint="the table changed after these rows were written: take a new snapshot",
+            )
         columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
         relation = Relation(message.oid, name, columns, key, identity, generated)
         self._streamed[message.oid] = (message, relation)

@@ -29,6 +29,13 @@ class Capture(CrashingCapture):
         folded = self.reader.folded(self.frontier(), f"{self.prefix}.{table}")
         return sorted(k for k in {*rows, *folded} if rows.get(k) != folded.get(k))
 
+    def end(self):
+        """End the process in the background, with a frontier."""
+        assert self.running is not None
+        self.running.terminate()
+        self.running.communicate(timeout=60)
+        self.running = None
+
     def aside(self):
         return {str(table): why for table, why in self.frontier().aside.items()}
 

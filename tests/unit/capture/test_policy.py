@@ -1,0 +1,34 @@
+import pytest
+
+from changelog.capture.policy import Answer, answer, with_way_out
+from changelog.config import CaptureSettings
+from changelog.contract.errors import (
+    EncodeError,
+    RecordRefusedError,
+    SchemaConflictError,
+    UncapturableTableError,
+)
+
+CHANGED = (SchemaConflictError("x"), UncapturableTableError("x"))
+BAD = (EncodeError("x"), RecordRefusedError("x"))
+
+
+@pytest.mark.parametrize("error", [*CHANGED, *BAD])
+def test_by_default_everything_stops_and_says_what_else_can_be_done(error):
+    assert answer(error, CaptureSettings()) is Answer.STOP
+    assert "`--on-error log`" in str(with_way_out(error))
+
+
+@pytest.mark.parametrize("error", CHANGED)
+def test_a_copy_is_the_way_out_of_a_change_unless_it_is_what_failed(error):
+    settings = CaptureSettings(on_incompatible="resnapshot", on_error="log")
+    assert answer(error, settings) is Answer.COPY
+    assert answer(error, settings, copying=True) is Answer.ASIDE
+    stopping = CaptureSettings(on_incompatible="resnapshot")
+    assert answer(error, stopping, copying=True) is Answer.STOP
+
+
+@pytest.mark.parametrize("error", BAD)
+def test_a_copy_helps_no_value_that_cannot_be_written(error):
+    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Answer.STOP
+    assert answer(error, CaptureSettings(on_error="log")) is Answer.ASIDE

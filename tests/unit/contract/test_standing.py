@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import pytest
+
+from changelog.contract.errors import CorruptRecordError
+from changelog.contract.relation import TableName
+from changelog.contract.standing import SeenColumn, SeenStore, Standing, Standings
+
+INT, BIGINT = (23, -1), (20, -1)
+COLUMNS = {
+    "id": SeenColumn(1, 700, INT, missing=False),
+    "a": SeenColumn(2, 700, INT, missing=False),
+}
+PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 700)})
+ROOT = replace(PLAIN, stores={61: SeenStore(61, 700, 700), 62: SeenStore(62, 700, 700)})
+
+
+def column(number, *, xid=900, kind=INT, missing=False):
+    return SeenColumn(number, xid, kind, missing)
+
+
+def with_columns(last=None, **columns):
+    there = {name: each for name, each in {**COLUMNS, **columns}.items() if each}
+    return replace(PLAIN, columns=there, last_number=last or max(c.number for c in there.values()))
+
+
+def new_file(standing, **columns):
+    return replace(standing, columns={**COLUMNS, **columns}, stores={50: SeenStore(51, 900)})
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (PLAIN, ""),
+        (with_columns(b=column(3)), ""),
+        (with_columns(a=None), ""),
+        (with_columns(a=column(2, kind=BIGINT)), ""),  # without a new file
+        (new_file(PLAIN), ""),  # VACUUM FULL
+        (with_columns(a=column(3)), "columns ['a'] are others of the same name"),
+        (with_columns(a=None, c=column(2)), "columns ['c'] were renamed"),
+        (with_columns(b=column(4)), "columns ['b'] came, and others came and went"),
+        (new_file(PLAIN, a=column(2)), "columns ['a'] were altered"),
+        (replace(PLAIN, name=TableName("public", "u")), 'is called "public.u" now'),
+    ],
+)
+def test_marks_of_a_table(now, says):
+    found = now.change_since(PLAIN, ())
+    assert (says in found) if says else (found == "")
+
+
+def test_a_constant_that_a_rewrite_takes_out_is_no_mark():
+    before = replace(PLAIN, columns={**COLUMNS, "a": column(2, xid=800, missing=True)})
+    assert new_file(PLAIN, a=column(2)).change_since(before, ()) == ""
+    retyped = new_file(PLAIN, a=column(2, kind=BIGINT))
+    assert "altered" in retyped.change_since(before, ())
+
+
+def parted(**stores):
+    return replace(ROOT, stores={**ROOT.stores, **{int(k[1:]): v for k, v in stores.items()}})
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (parted(p63=SeenStore(63, 900, 900)), ""),
+        (parted(p63=SeenStore(63, 800, 900, attached=True)), "was attached"),
+        (parted(p62=SeenStore(62, 900, 900, attached=True)), "was attached"),
+        (replace(ROOT, stores={61: ROOT.stores[61]}), "detached or dropped"),
+        (parted(p62=SeenStore(70, 900, 700)), "truncated or rewritten by itself"),
+    ],
+)
+def test_marks_of_partitions(now, says):
+    found = now.change_since(ROOT, ())
+    assert (says in found) if says else (found == "")
+
+
+def test_a_truncation_that_the_stream_has_brought_explains_new_files():
+    now = parted(p61=SeenStore(71, 900, 700), p62=SeenStore(72, 900, 700))
+    assert now.is_unexplained(ROOT, ())
+    assert not now.is_unexplained(ROOT, {900})
+    assert now.change_since(ROOT, {900}) == ""
+    again = parted(p61=SeenStore(71, 900, 700), p62=SeenStore(73, 901, 700))
+    assert "by itself" in again.change_since(ROOT, {900})
+
+
+def test_standings_survive_text():
+    found = Standings(3, {"t": PLAIN, "r": parted(p63=SeenStore(63, 1, 2, attached=True))})
+    assert Standings.from_json(found.to_json()) == found
+    with pytest.raises(CorruptRecordError):
+        Standings.from_json('{"epoch": 1, "tables": {"t": [1]}}')
