@@ -52,8 +52,11 @@ from changelog.options import (
     PublicationOption,
     RegistryOption,
     ReplicaIdentityOption,
+    SkipSnapshotOption,
     SlotOption,
+    StartLsnOption,
     StatusIntervalOption,
+    TemporarySlotOption,
     TopicOption,
     WhereOption,
     WorkersOption,
@@ -158,6 +161,9 @@ def capture(
     replica_identity: ReplicaIdentityOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
     exactly_once: ExactlyOnceOption = None,
+    skip_snapshot: SkipSnapshotOption = None,
+    start_lsn: StartLsnOption = None,
+    temporary_slot: TemporarySlotOption = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
@@ -208,6 +214,9 @@ def capture(
                 envelope=envelope,
                 replica_identity=replica_identity,
                 exactly_once=exactly_once,
+                skip_snapshot=skip_snapshot,
+                start_lsn=start_lsn,
+                temporary_slot=temporary_slot,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),
@@ -334,6 +343,7 @@ def status(
         max_lag_bytes=max_lag_bytes,
         max_frontier_age_s=max_frontier_age,
         allow_inactive=allow_inactive,
+        temporary_slot=settings.capture.temporary_slot,
     )
     found = capture_status(settings, limits)
     if as_json:

@@ -591,6 +591,7 @@ class Backfill:
             self._writer.since[task.topic] = task.since
         task.is_whole = True
         self._cutter.whole[task.topic] = task.high
+        self._cutter.uncopied.discard(task.topic)
         self._cutter.renew()
         self._tell_cutter()
 

@@ -7,12 +7,14 @@ it can be read exactly is counted from its age, and an idle source must not make
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from changelog.capture.forms import check_not_grown
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
+from changelog.contract.scope import WHOLE, Scope
 from changelog.progress import Progress
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
@@ -27,12 +29,14 @@ class Cutter:
         waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
         absent: topics that are not whole yet; no frontier speaks of them.
         whole: per topic the LSN of the last rows that were copied to it.
+        uncopied: topics that hold only what has changed since they began.
     """
 
     def __init__(
         self,
         *,
         base: Frontier,
+        uncopied: Collection[str] = (),
         log: FrontierLog,
         producer: LogProducer,
         check: Callable[[], None],
@@ -42,6 +46,7 @@ class Cutter:
 
         Args:
             base: what every frontier shares: slot, epoch, tables, identities.
+            uncopied: see the attribute.
             log: the frontier topic.
             producer: writes the records that a frontier speaks for.
             check: raises when the source no longer sends everything.
@@ -50,6 +55,7 @@ class Cutter:
         self.waiting = False
         self.absent: set[str] = set()
         self.whole = dict(base.whole)
+        self.uncopied = {*uncopied}
         self._base = base
         self._check = check
         self._partitions = dict(partitions or {})
@@ -106,10 +112,16 @@ class Cutter:
             topic_ids=topic_ids,
             ends=ends,
             since={topic: at for topic, at in since.items() if topic in tables},
-            scopes={topic: scope for topic, scope in base.scopes.items() if topic in tables},
+            scopes=self._scopes(tables),
             whole={topic: at for topic, at in self.whole.items() if topic in tables},
         )
         self._log.write(frontier)
         self._last = lsn
         self._renew_at = time.monotonic() + RENEW_S
         return frontier
+
+    def _scopes(self, topics: Collection[str]) -> dict[str, Scope]:
+        scopes = {topic: self._base.scope_of(topic) for topic in topics}
+        for topic in self.uncopied & scopes.keys():
+            scopes[topic] = replace(scopes[topic], copied=False)
+        return {topic: scope for topic, scope in scopes.items() if scope != WHOLE}

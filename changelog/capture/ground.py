@@ -7,7 +7,7 @@ so that a refusal leaves nothing behind. `publish` comes after the decision how 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -138,8 +138,10 @@ class Ground:
         """Give the topics of tables without a primary key."""
         return {self.topics[name] for name, each in self.relations.items() if not each.key}
 
-    def rescoped(self, frontier: Frontier) -> set[TableName]:
+    def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
         """Give the tables of which the log holds another part than is asked for now.
+
+        Those that are `skipped` have never been copied, and are not to be.
 
         Their rows have to be written anew: what was left out before is not on the log, and what
         is left out now would stay on it.
@@ -148,8 +150,11 @@ class Ground:
             table
             for topic, table in frontier.tables.items()
             if self.topics.get(table) == topic and frontier.scope_of(topic) != self.scope_of(table)
-        }
+        } - {*skipped}
         for table in sorted(found):
+            if not frontier.is_copied(self.topics[table]):
+                log.info('table "%s" was not copied before: copying it', table)
+                continue
             log.warning(
                 'table "%s" is captured in another way than before: taking a fresh snapshot of it; '
                 "its older records stay on the topic until they are cleaned",
@@ -158,7 +163,11 @@ class Ground:
         return found
 
     def publish(
-        self, frontier: Frontier | None, backfill: BackfillRecord | None = None
+        self,
+        frontier: Frontier | None,
+        backfill: BackfillRecord | None = None,
+        *,
+        as_it_is: bool = False,
     ) -> frozenset[TableName]:
         """Make the publication have exactly the captured tables, or check that it has them.
 
@@ -168,6 +177,7 @@ class Ground:
         Args:
             frontier: from which the stream goes on, or None before the first.
             backfill: the backfills that go on, or None.
+            as_it_is: only check it: PostgreSQL decodes WAL of before by what it was then.
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
@@ -197,7 +207,8 @@ class Ground:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
-        make = make_publication if self.settings.capture.create_publication else use_publication
+        may_make = self.settings.capture.create_publication and not as_it_is
+        make = make_publication if may_make else use_publication
         change = make(self.connection, name, wanted)
         self.filters = dict(change.filters)
         self._publication = publication_version(self.connection, name)

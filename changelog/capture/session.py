@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+
+from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
@@ -20,7 +22,7 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.messages import MessageLog, MessageWriter
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
-from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.writer import RecordWriter
@@ -29,6 +31,7 @@ from changelog.contract.backfill import BackfillRecord
 from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
 from changelog.contract.topic import ddl_topic, messages_topic
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
@@ -38,8 +41,9 @@ from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
 from changelog.source.message import OWN_PREFIX, emit
 from changelog.source.slot import (
-    SlotBusyError,
+    ExportedSnapshot,
     SlotStatus,
+    check_idle,
     check_slot,
     create_slot,
     drop_slot,
@@ -60,11 +64,13 @@ class Beginning:
         seed: from where it streams.
         tasks: the tables that have to be copied.
         start_lsn: where the slot began, as far as that is known.
+        connection: which has to read the slot, since it is temporary; or None.
     """
 
     seed: Seed
     tasks: list[TableTask]
     start_lsn: Lsn
+    connection: LogicalReplicationConnection | None = None
 
 
 class CaptureSession:
@@ -101,7 +107,7 @@ class CaptureSession:
             self.connected = True
             if producer.is_transactional:
                 self._take_over(ground, producer)
-            self._stream(ground, producer, self._begin(ground), until)
+            self._stream(ground, producer, self._begin(ground, stack), until)
 
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
@@ -110,21 +116,20 @@ class CaptureSession:
             SlotBusyError: another capture is alive: it is not to be thrown out.
         """
         status = inspect_slot(ground.connection, self._capture.slot)
-        if status is not None and status.active:
-            raise SlotBusyError(
-                f'the slot "{self._capture.slot}" is read by process {status.active_pid}',
-                hint="stop the other capture, or use another slot",
-            )
+        if status is not None:
+            check_idle(status)
         producer.take_over()
         ground.frontiers.through = producer
 
-    def _begin(self, ground: Ground) -> Beginning:
-        """Decide how to begin, and make what is missing."""
-        slot = self._capture.slot
+    def _begin(self, ground: Ground, stack: ExitStack) -> Beginning:
+        """Decide how to begin, and make what is missing; what that opens, the stack closes."""
+        capture, slot = self._capture, self._capture.slot
         record = ground.frontiers.last(slot)
         frontier = record.frontier if record is not None else None
         backfill = ground.frontiers.backfill(slot)
         status = inspect_slot(ground.connection, slot)
+        if status is not None and status.temporary:
+            check_slot(status)  # read by another capture, or still by our own last connection
         topics = ground.topics.values()
         written = last_positions(
             self._settings.kafka,
@@ -143,13 +148,33 @@ class CaptureSession:
             timeline=ground.system.timeline,
             last_epoch=written.last_epoch,
             tables=ground.topics,
+            wish=Wish(
+                skip_snapshot=capture.skip_snapshot,
+                start_lsn=capture.start_lsn,
+                temporary=capture.temporary_slot,
+                wal_end=ground.current_lsn(),
+            ),
         )
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
-                log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
-                start = self._make_slot(ground, epoch, drop=drop)
-                tasks = table_tasks(ground, set(ground.topics), None, None)
-                return Beginning(Seed(epoch=epoch, lsn=start), tasks, start)
+                what = "no table is copied" if capture.skip_snapshot else "copying every table"
+                level = logging.INFO if record is None else logging.WARNING
+                log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
+                made = self._make_slot(ground, epoch, stack, drop=drop)
+                if not capture.temporary_slot:
+                    made.close()
+                start = made.consistent_point
+                first = self._first(ground, Seed(epoch=epoch, lsn=start), None)
+                return replace(
+                    first, connection=made.connection if capture.temporary_slot else None
+                )
+            case Adopt(epoch=epoch, lsn=start):
+                assert status is not None  # noqa: S101 - decide adopts a slot that is there
+                check_slot(status)
+                ground.publish(None, as_it_is=True)
+                log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
+                ground.frontiers.write_backfill(self._intent(ground, epoch, start))
+                return self._first(ground, Seed(epoch=epoch, lsn=start), None)
             case Continue(record=first):
                 return self._continued(ground, first, status, written)
             case Resume():
@@ -172,8 +197,21 @@ class CaptureSession:
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
         seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
         self._hold(ground, seed)
-        tasks = table_tasks(ground, set(ground.topics), None, first, refiltered)
-        return Beginning(seed, tasks, start)
+        return self._first(ground, seed, first, refiltered)
+
+    def _first(
+        self,
+        ground: Ground,
+        seed: Seed,
+        backfill: BackfillRecord | None,
+        refiltered: Collection[TableName] = (),
+    ) -> Beginning:
+        """Begin before the first frontier: with every table to be copied, or none."""
+        if self._capture.skip_snapshot:
+            seed.skip(ground.topics.values())
+            return Beginning(seed, [], seed.lsn)
+        tasks = table_tasks(ground, set(ground.topics), None, backfill, refiltered)
+        return Beginning(seed, tasks, seed.lsn)
 
     def _resumed(
         self,
@@ -190,12 +228,33 @@ class CaptureSession:
         ground.check_topics(frontier)
         going = backfill if backfill and backfill.epoch == frontier.epoch else None
         refiltered = ground.publish(frontier, going)
-        anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        skipped = self._skip(ground, begin, going, seed)
+        anew = {*begin.added, *ground.rescoped(frontier, skipped), *refiltered} - skipped
         self._hold(ground, seed)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+
+    def _skip(
+        self, ground: Ground, begin: Resume, going: BackfillRecord | None, seed: Seed
+    ) -> set[TableName]:
+        """Give the tables that are not copied: as before, or as new ones, unless that has begun."""
+        if not self._capture.skip_snapshot:
+            return set()
+        frontier = begin.frontier
+        copied = {table.table for table in going.tables.values()} if going is not None else set()
+        added = {*begin.added} - copied
+        seed.skip([ground.topics[table] for table in added])
+        for table in sorted(added):
+            log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
+        kept = {
+            topic: table
+            for topic, table in frontier.tables.items()
+            if ground.topics.get(table) == topic and not frontier.is_copied(topic)
+        }
+        seed.uncopied |= kept.keys()
+        return {*added, *kept.values()}
 
     @staticmethod
     def _hold(ground: Ground, seed: Seed) -> None:
@@ -203,25 +262,30 @@ class CaptureSession:
             # Values fetched before the crash may come from any moment up to now.
             seed.hold_until = ground.current_lsn()
 
-    def _make_slot(self, ground: Ground, epoch: int, *, drop: bool) -> Lsn:
-        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
-        slot, reach = self._capture.slot, self._around.reach
-        ground.publish(None)
-        intent = BackfillRecord(
-            slot=slot,
+    def _intent(self, ground: Ground, epoch: int, start: Lsn) -> BackfillRecord:
+        return BackfillRecord(
+            slot=self._capture.slot,
             epoch=epoch,
             system_id=ground.system.system_id,
             timeline=ground.system.timeline,
+            start_lsn=start,
         )
-        ground.frontiers.write_backfill(intent)
+
+    def _make_slot(
+        self, ground: Ground, epoch: int, stack: ExitStack, *, drop: bool
+    ) -> ExportedSnapshot:
+        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
+        slot, reach = self._capture.slot, self._around.reach
+        ground.publish(None)
+        ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
         reach("slot intended")
         if drop:
             drop_slot(ground.connection, slot)
-        with create_slot(self._settings.postgres, slot) as made:
-            start = made.consistent_point
+        temporary = self._capture.temporary_slot
+        made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
         reach("slot made")
-        ground.frontiers.write_backfill(replace(intent, start_lsn=start))
-        return start
+        ground.frontiers.write_backfill(self._intent(ground, epoch, made.consistent_point))
+        return made
 
     def _cutter(self, ground: Ground, producer: LogProducer, seed: Seed) -> Cutter:
         base = Frontier(
@@ -239,6 +303,7 @@ class CaptureSession:
         )
         return Cutter(
             base=base,
+            uncopied=seed.uncopied,
             log=ground.frontiers,
             producer=producer,
             check=ground.check_publication,
@@ -260,6 +325,7 @@ class CaptureSession:
                     publication=self._capture.publication,
                     start_lsn=seed.lsn,
                     status_interval=self._capture.status_interval_ms / 1000,
+                    connection=beginning.connection,
                 )
             )
             waiting = _Waiting(stream.send_status, self._around.stop)

@@ -20,10 +20,9 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, nothing
-from changelog.sink.producer import LogProducer
+from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
-WRITE_S = 60.0
 _WINDOW = 2000
 _GROWTH = 8
 _NAP_S = 0.1

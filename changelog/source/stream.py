@@ -10,6 +10,7 @@ from typing import Self
 import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import quote_ident
+from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.contract.errors import ProtocolError
 from changelog.contract.headers import POSTGRES_EPOCH_US
@@ -56,8 +57,9 @@ class ReplicationStream:
         start_lsn: Lsn,
         status_interval: float = 5.0,
         application_name: str = "changelog",
+        connection: LogicalReplicationConnection | None = None,
     ) -> None:
-        """Connect and start the slot's stream.
+        """Connect, or take the connection that made a temporary slot, and start the slot's stream.
 
         PostgreSQL silently starts at the slot's own position when that is later than
         `start_lsn`: compare with `inspect_slot` first.
@@ -70,7 +72,7 @@ class ReplicationStream:
         self.server_wal_end = Lsn(0)
         self.acknowledged = start_lsn
         self._status_interval = status_interval
-        self._connection = connect_replication(dsn, application_name=application_name)
+        self._connection = connection or connect_replication(dsn, application_name=application_name)
         try:
             self._start(slot, publication, start_lsn)
         except psycopg2.Error as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import backfill, bulk, cut, fence, messages, session, task, writer
+from changelog.capture import backfill, bulk, cut, fence, messages, session, start, task, writer
 from changelog.capture.report import CaptureReport
 from changelog.capture.run import CaptureRun, until_lsn
 from changelog.config import load_project
@@ -170,6 +170,15 @@ def believe_aborted():
     resume.scan = lambda kafka, ranges, **_: original(kafka, ranges)
 
 
+def believe_start_lsn():
+    """Begin where it is asked for, whether the slot can give that or not."""
+
+    def adopt(_name, _slot, epoch, wish):
+        return start.Adopt(epoch, wish.start_lsn)
+
+    start._first = adopt
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -203,6 +212,7 @@ DEFECTS = {
         forget_writers,
         progress_before_copy,
         believe_aborted,
+        believe_start_lsn,
     )
 }
 
