@@ -77,9 +77,13 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
     latency_s: Annotated[int, typer.Option(help="Seconds of the latency phase; 0: none.")] = 60,
     long: Annotated[int, typer.Option(help="Rows of one very long transaction; 0: none.")] = 0,
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="Capture writes in transactions of Kafka.")
+    ] = False,
 ) -> None:
     """Measure snapshot, streams and latency."""
     figures = Figures()
+    settings = f"exactly_once = {str(exactly_once).lower()}"
     with (
         tempfile.TemporaryDirectory(prefix="bench-capture-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
@@ -87,16 +91,21 @@ def main(
         Path(folder).chmod(0o755)
         dsn = stack.endpoints().postgres
         for number in range(1, runs + 1):
-            line = Line(stack, Path(folder), f"bench{number}")
+            line = Line(stack, Path(folder), f"bench{number}", settings=settings)
             noise = Noise([pid for part in stack.status() if (pid := part.pid)])
             orders.make(dsn, rows)
             _measure(line, figures, rows, latency_s)
             figures.add("noise", noise.share())
         if long:
-            _measure_long(Line(stack, Path(folder), "long", table=orders.NARROW), figures, long)
+            _measure_long(
+                Line(stack, Path(folder), "long", table=orders.NARROW, settings=settings),
+                figures,
+                long,
+            )
     told = {**figures.medians(), "peak_mb": round(figures.peak_mb, 1)}
     cpu = told["stream_cpu_us_per_row"]
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
+    about: dict[str, object] = {"exactly_once": exactly_once}
+    about |= {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     print(json.dumps({**told, "cpu_us_per_row": cpu, "rows": rows, "runs": runs, **about}))
 
 
@@ -148,6 +157,13 @@ def _measure_latency(line: Line, figures: Figures, rows: int, seconds: int) -> N
     figures.add("latency_p99_ms", found.p99_ms)
     figures.add("latency_cores", found.cores)
     say(f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores")
+    if "exactly_once = true" in line.settings:
+        early = latency.measured(
+            line, rate=1000, warm_s=5, seconds=seconds, last=rows, committed=False
+        )
+        figures.add("latency_uncommitted_p50_ms", early.p50_ms)
+        figures.add("latency_uncommitted_p99_ms", early.p99_ms)
+        say(f"read uncommitted: p50 {early.p50_ms:.1f} ms, p99 {early.p99_ms:.1f} ms")
     pid = line.process.pid if line.process else 0
     before = cpu_s(pid)
     time.sleep(IDLE_S)

@@ -156,6 +156,7 @@ class Backfill:
         self._not_before = ground.current_lsn()
         for task in tasks:
             self._mute(task)
+        cutter.on_foreign = self.overwritten
         self._tell_cutter()
         self._show()
         if tasks:
@@ -281,6 +282,23 @@ class Backfill:
         self._write_progress()
         self._hide(None)
         self._show()
+
+    def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
+        """Have a table copied anew on whose topic others have written old records.
+
+        They lie behind newer ones, and the cleaner keeps of each key what lies last.
+        """
+        log.warning(
+            'topic "%s" has %d records that were not written by this capture: another one, thought '
+            "dead, has gone on; --exactly-once lets none do that",
+            topic,
+            count,
+        )
+        self._around.report.errors["ForeignRecords"] += count
+        tables = {name: table for table, name in self._ground.topics.items()}
+        table = tables.get(topic)
+        if table is not None and self._ground.relations[table].key:
+            self.request(table, "others have written to its topic", lsn)
 
     def frontier_written(self) -> None:
         """Note that a frontier stands on the log, which speaks of all tables that are whole."""
@@ -509,6 +527,7 @@ class Backfill:
             task = self._tasks[job.topic]
             task.done.add(job.number)
             task.rows += copied.rows
+            self._cutter.copied[job.topic] += copied.records
             task.high = segment.high
             self._around.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
             if self._bar is not None:
@@ -525,6 +544,8 @@ class Backfill:
         )
         if whole:
             crew.rest()
+        else:
+            self._cutter.lose_count()  # of chunks that are still under way
         return whole
 
     def _seconds(self, tasks: list[TableTask]) -> float:

@@ -15,6 +15,7 @@ from functools import partial
 
 from psycopg2.extras import LogicalReplicationConnection
 
+from changelog.capture.alone import Alone
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
@@ -28,7 +29,7 @@ from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.errors import UnavailableLogError, UnavailableSourceError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -50,6 +51,7 @@ from changelog.source.slot import (
     inspect_slot,
 )
 from changelog.source.stream import ReplicationStream
+from changelog.source.system import sender_timeout_s
 
 log = logging.getLogger("changelog.capture")
 
@@ -78,13 +80,16 @@ class CaptureSession:
 
     Attributes:
         connected: whether source, broker and registry have all answered in this life.
+        sender_timeout_s: how long the server may hold the slot for a connection that is lost.
     """
 
     def __init__(self, settings: Project, around: Surroundings) -> None:
         self.connected = False
+        self.sender_timeout_s = 0.0
         self._settings = settings
         self._capture = settings.capture
         self._around = around
+        self._written = Written({}, 0)
 
     def run(self, until: Lsn | None) -> None:
         """Begin as the log and the slot demand, then stream.
@@ -105,6 +110,7 @@ class CaptureSession:
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings))
             self.connected = True
+            self.sender_timeout_s = sender_timeout_s(ground.connection)
             if producer.is_transactional:
                 self._take_over(ground, producer)
             self._stream(ground, producer, self._begin(ground, stack), until)
@@ -139,6 +145,7 @@ class CaptureSession:
             expiring=ground.logs,
             backfill=backfill,
         )
+        self._written = written
         begin = decide(
             slot_name=slot,
             frontier=frontier,
@@ -287,7 +294,9 @@ class CaptureSession:
         ground.frontiers.write_backfill(self._intent(ground, epoch, made.consistent_point))
         return made
 
-    def _cutter(self, ground: Ground, producer: LogProducer, seed: Seed) -> Cutter:
+    def _cutter(
+        self, ground: Ground, producer: LogProducer, seed: Seed, check: Callable[[], None]
+    ) -> Cutter:
         base = Frontier(
             slot=self._capture.slot,
             epoch=seed.epoch,
@@ -301,14 +310,36 @@ class CaptureSession:
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
             whole=seed.whole,
         )
+        # Where records stand by transactions, no other capture can write any.
+        alone = None if producer.is_transactional else Alone(self._written.ends)
         return Cutter(
+            alone=alone,
             base=base,
             uncopied=seed.uncopied,
             log=ground.frontiers,
             producer=producer,
-            check=ground.check_publication,
+            check=check,
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
         )
+
+    def _check_of(self, ground: Ground) -> Callable[[], None]:
+        """Give what is checked before each frontier: that the stream is whole, and still ours."""
+        slot = self._capture.slot
+
+        def reader() -> int | None:
+            status = inspect_slot(ground.connection, slot)
+            return status.active_pid if status is not None else None
+
+        ours = reader()
+
+        def check() -> None:
+            ground.check_publication()
+            if reader() != ours:
+                raise UnavailableSourceError(
+                    f'this capture no longer reads the slot "{slot}": it was cut off'
+                )
+
+        return check
 
     def _stream(
         self, ground: Ground, producer: LogProducer, beginning: Beginning, until: Lsn | None
@@ -344,7 +375,8 @@ class CaptureSession:
                 hold_until=progress.hold_until,
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
-            cutter = self._cutter(ground, producer, seed)
+            check = self._check_of(ground)
+            cutter = self._cutter(ground, producer, seed, check)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,
@@ -359,6 +391,8 @@ class CaptureSession:
                     keep_alive=waiting,
                 )
             )
+            for topic, count in self._written.foreign.items():
+                backfill.overwritten(topic, count, seed.lsn)
             messages = partial(
                 MessageLog,
                 log=producer,
