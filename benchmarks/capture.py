@@ -81,9 +81,13 @@ def main(
         Path | None, typer.Option(help="JSON lines of Debezium's runs on this machine.")
     ] = None,
     profile: Annotated[str, typer.Option(help="Which of its settings count.")] = "json-tuned",
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="Capture writes in transactions of Kafka.")
+    ] = False,
 ) -> None:
     """Measure snapshot, streams and latency."""
     figures = Figures()
+    settings = f"exactly_once = {str(exactly_once).lower()}"
     with (
         tempfile.TemporaryDirectory(prefix="bench-capture-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
@@ -91,16 +95,21 @@ def main(
         Path(folder).chmod(0o755)
         dsn = stack.endpoints().postgres
         for number in range(1, runs + 1):
-            line = Line(stack, Path(folder), f"bench{number}")
+            line = Line(stack, Path(folder), f"bench{number}", settings=settings)
             noise = Noise([pid for part in stack.status() if (pid := part.pid)])
             orders.make(dsn, rows)
             _measure(line, figures, rows, latency_s)
             figures.add("noise", noise.share())
         if long:
-            _measure_long(Line(stack, Path(folder), "long", table=orders.NARROW), figures, long)
+            _measure_long(
+                Line(stack, Path(folder), "long", table=orders.NARROW, settings=settings),
+                figures,
+                long,
+            )
     told = {**figures.medians(), "peak_mb": round(figures.peak_mb, 1)}
     cpu = told["stream_cpu_us_per_row"]
-    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
+    about: dict[str, object] = {"exactly_once": exactly_once}
+    about |= {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     theirs = peer.debezium(debezium, profile) if debezium is not None else {}
     told |= {"cpu_us_per_row": cpu, **theirs, **peer.beside(told, theirs)}
     print(json.dumps({**told, "rows": rows, "runs": runs, **about}))
@@ -154,6 +163,13 @@ def _measure_latency(line: Line, figures: Figures, rows: int, seconds: int) -> N
     figures.add("latency_p99_ms", found.p99_ms)
     figures.add("latency_cores", found.cores)
     say(f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores")
+    if "exactly_once = true" in line.settings:
+        early = latency.measured(
+            line, rate=1000, warm_s=5, seconds=seconds, last=rows, committed=False
+        )
+        figures.add("latency_uncommitted_p50_ms", early.p50_ms)
+        figures.add("latency_uncommitted_p99_ms", early.p99_ms)
+        say(f"read uncommitted: p50 {early.p50_ms:.1f} ms, p99 {early.p99_ms:.1f} ms")
     pid = line.process.pid if line.process else 0
     before = cpu_s(pid)
     time.sleep(IDLE_S)

@@ -26,13 +26,18 @@ class Latency:
     cores: float
 
 
-def measured(line: Line, *, rate: int, warm_s: int, seconds: int, last: int) -> Latency:
+def measured(
+    line: Line, *, rate: int, warm_s: int, seconds: int, last: int, committed: bool = True
+) -> Latency:
     """Measure while `rate` rows a second change, each in its own transaction.
 
     A row carries the time before its commit, so the time of the commit itself counts as well.
+    With `committed`, as is librdkafka's default, a consumer waits for Kafka's transactions to end.
     """
     pid = line.process.pid if line.process else 0
-    consumer = Consumer({"bootstrap.servers": line.brokers, "group.id": "latency"})
+    isolation = "read_committed" if committed else "read_uncommitted"
+    settings = {"bootstrap.servers": line.brokers, "group.id": "latency"}
+    consumer = Consumer({**settings, "isolation.level": isolation})
     with closing(consumer):
         place = TopicPartition(line.topic, 0)
         place.offset = consumer.get_watermark_offsets(place, timeout=10, cached=False)[1]

@@ -54,8 +54,11 @@ from changelog.options import (
     PublicationOption,
     RegistryOption,
     ReplicaIdentityOption,
+    SkipSnapshotOption,
     SlotOption,
+    StartLsnOption,
     StatusIntervalOption,
+    TemporarySlotOption,
     TopicOption,
     WhereOption,
     WorkersOption,
@@ -162,6 +165,9 @@ def capture(
     exactly_once: ExactlyOnceOption = None,
     on_incompatible: OnIncompatibleOption = None,
     on_error: OnErrorOption = None,
+    skip_snapshot: SkipSnapshotOption = None,
+    start_lsn: StartLsnOption = None,
+    temporary_slot: TemporarySlotOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
     ] = False,
@@ -217,6 +223,9 @@ def capture(
                 exactly_once=exactly_once,
                 on_incompatible=on_incompatible,
                 on_error=on_error,
+                skip_snapshot=skip_snapshot,
+                start_lsn=start_lsn,
+                temporary_slot=temporary_slot,
             ),
             "capture.tables": split(tables),
             "capture.exclude": split(exclude),
@@ -358,6 +367,7 @@ def status(
         max_lag_bytes=max_lag_bytes,
         max_frontier_age_s=max_frontier_age,
         allow_inactive=allow_inactive,
+        temporary_slot=settings.capture.temporary_slot,
     )
     found = capture_status(settings, limits)
     if as_json:

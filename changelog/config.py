@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, StackError
 from changelog.contract.form import PLAIN, Envelope, Form, Output
+from changelog.contract.lsn import Lsn
 from changelog.contract.properties import check_producer_properties, check_topic_properties
 from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
@@ -87,6 +88,9 @@ class _Capture(_Section):
     where: dict[str, str] = {}
     allow_unkeyed: bool = False
     exactly_once: bool = False
+    skip_snapshot: bool = False
+    start_lsn: str = ""
+    temporary_slot: bool = False
     messages: list[str] = []
     ddl: bool = False
     output_format: Output = Output.AVRO
@@ -151,6 +155,9 @@ class CaptureSettings:
         mask_key: the key of the hashes; a secret.
         where: an SQL condition for the rows of the tables of a pattern.
         exactly_once: write in transactions, each with its frontier.
+        skip_snapshot: copy no table that the log does not have: what changes is all it gets.
+        start_lsn: where the stream of a slot begins that others have made, for a fresh log.
+        temporary_slot: the slot goes when capture ends; each start is a fresh log.
         allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
         messages: patterns of the prefixes of logical messages to capture; none by default.
         ddl: capture the schema changes of captured tables, by event triggers at the source.
@@ -183,6 +190,9 @@ class CaptureSettings:
     where: Mapping[str, str] = field(default_factory=dict)
     allow_unkeyed: bool = False
     exactly_once: bool = False
+    skip_snapshot: bool = False
+    start_lsn: Lsn | None = None
+    temporary_slot: bool = False
     messages: tuple[str, ...] = ()
     ddl: bool = False
     form: Form = PLAIN
@@ -316,6 +326,9 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             where=capture.where,
             allow_unkeyed=capture.allow_unkeyed,
             exactly_once=capture.exactly_once,
+            skip_snapshot=capture.skip_snapshot,
+            start_lsn=_start_lsn(capture),
+            temporary_slot=capture.temporary_slot,
             messages=tuple(capture.messages),
             ddl=capture.ddl,
             form=Form(capture.output_format, capture.envelope),
@@ -330,6 +343,17 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         spark_master=settings.spark.master,
         spark_settings=settings.spark.settings,
     )
+
+
+def _start_lsn(capture: _Capture) -> Lsn | None:
+    if not capture.start_lsn:
+        return None
+    if capture.temporary_slot:
+        raise ConfigurationError(
+            "--start-lsn and --temporary-slot contradict each other",
+            hint="a temporary slot is made at the start, and has no WAL of before",
+        )
+    return Lsn.parse(capture.start_lsn)
 
 
 class _Endpoints:

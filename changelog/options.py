@@ -149,6 +149,32 @@ ExactlyOnceOption = Annotated[
     ),
 ]
 
+SkipSnapshotOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--skip-snapshot/--no-skip-snapshot",
+        help="Copy no table that the log lacks: topics get changes alone, and no view is rebuilt "
+        "from them. A start without it, or `changelog resnapshot`, copies them.",
+    ),
+]
+
+StartLsnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start-lsn",
+        help="For a fresh log on a slot that others have made: stream transactions that commit at "
+        "this LSN or later. Mostly with --skip-snapshot; else all tables are copied as well.",
+    ),
+]
+
+TemporarySlotOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--temporary-slot/--permanent-slot",
+        help="The slot goes with the connection: each start, also after an outage, is a fresh log.",
+    ),
+]
+
 DdlOption = Annotated[
     bool | None,
     typer.Option(
@@ -179,6 +205,9 @@ def capture_overrides(
     exactly_once: bool | None,
     on_incompatible: str | None,
     on_error: str | None,
+    skip_snapshot: bool | None,
+    start_lsn: str | None,
+    temporary_slot: bool | None,
 ) -> dict[str, object]:
     """Give what was said about how to capture as overrides of `changelog.toml`.
 
@@ -207,6 +236,9 @@ def capture_overrides(
         "capture.exactly_once": exactly_once,
         "capture.on_incompatible": on_incompatible,
         "capture.on_error": on_error,
+        "capture.skip_snapshot": skip_snapshot,
+        "capture.start_lsn": start_lsn,
+        "capture.temporary_slot": temporary_slot,
     }
 
 

@@ -164,6 +164,7 @@ class Backfill:
         self._not_before = ground.current_lsn()
         for task in tasks:
             self._mute(task)
+        cutter.on_foreign = self.overwritten
         self._tell_cutter()
         self._show()
         if ground.refused or any(task.fault for task in tasks):
@@ -348,6 +349,23 @@ class Backfill:
         self._write_progress()
         self._hide(None)
         self._show()
+
+    def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
+        """Have a table copied anew on whose topic others have written old records.
+
+        They lie behind newer ones, and the cleaner keeps of each key what lies last.
+        """
+        log.warning(
+            'topic "%s" has %d records that were not written by this capture: another one, thought '
+            "dead, has gone on; --exactly-once lets none do that",
+            topic,
+            count,
+        )
+        self._around.report.errors["ForeignRecords"] += count
+        tables = {name: table for table, name in self._ground.topics.items()}
+        table = tables.get(topic)
+        if table is not None and self._ground.relations[table].key:
+            self.request(table, "others have written to its topic", lsn)
 
     def frontier_written(self) -> None:
         """Note that a frontier stands on the log, which speaks of all tables that are whole."""
@@ -581,6 +599,7 @@ class Backfill:
 
         def note(job: CopyJob, copied: Copied) -> None:
             task = self._tasks[job.topic]
+            self._cutter.copied[job.topic] += copied.records
             if task.plan is None:
                 return  # another of its chunks has failed
             task.done.add(job.number)
@@ -602,9 +621,13 @@ class Backfill:
         )
         if whole:
             crew.rest()
+        else:
+            # Chunks are still under way.
+            self._cutter.lose_count(task.topic for task in tasks)
         return whole
 
     def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
+        self._cutter.lose_count([job.topic])  # some of its records may stand
         task = self._tasks[job.topic]
         if task.plan is not None:
             task.restart()
@@ -679,6 +702,7 @@ class Backfill:
             self._writer.since[task.topic] = task.since
         task.is_whole = True
         self._cutter.whole[task.topic] = task.high
+        self._cutter.uncopied.discard(task.topic)
         self._cutter.renew()
         self._tell_cutter()
 

@@ -22,7 +22,7 @@ from changelog.capture.ground import (
 )
 from changelog.capture.outlook import Outlook, foresee, rehearse_publication, standing
 from changelog.capture.rules import Rules
-from changelog.capture.start import Continue, Fresh, Resume
+from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
 from changelog.contract.errors import ChangelogError, SchemaConflictError
@@ -260,7 +260,7 @@ class _Check:
         if change is not None:
             anew |= change.refiltered
         if isinstance(begin, Resume):
-            anew |= ground.rescoped(begin.frontier)
+            anew |= ground.rescoped(begin.frontier, outlook.skipped)
         copied = [each for each in source.tables if each.name in anew | outlook.going]
         findings.ask("rights", lambda: self._rights(source, copied))
         self._schemas(ground, anew | (set() if isinstance(begin, Resume) else outlook.going))
@@ -273,7 +273,7 @@ class _Check:
             case Fresh(reason=reason, drop_slot=drop):
                 done = "drop and make" if drop else "make"
                 return State.MAKES, f'{done} slot "{slot}" ({reason}); {room}'
-            case Continue() | Resume():
+            case Adopt() | Continue() | Resume():
                 return State.OK, f'slot "{slot}" is there, and free; {room}'
 
     def _publication(self, change: PublicationChange) -> tuple[State, str]:
@@ -331,6 +331,8 @@ class _Check:
                 self._findings.add(what, State.MAKES, f"resume at the frontier {frontier.lsn}")
             case Continue():
                 self._findings.add(what, State.MAKES, "go on with the snapshot that was cut off")
+            case Adopt(lsn=start):
+                self._findings.add(what, State.MAKES, f"begin a fresh log at {start} of the slot")
             case Fresh(reason=reason):
                 self._findings.add(what, State.MAKES, f"begin a fresh log: {reason}")
         if copied:

@@ -7,18 +7,27 @@ it can be read exactly is counted from its age, and an idle source must not make
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
+from changelog.capture.alone import Alone
 from changelog.capture.forms import check_not_grown
+from changelog.contract.errors import UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from changelog.contract.scope import WHOLE, Scope
 from changelog.progress import Progress
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 
 RENEW_S = 60.0
+
+
+def _nothing(_topic: str, _count: int, _lsn: Lsn) -> None:
+    """Stand in until somebody wants to know."""
 
 
 class Cutter:
@@ -29,30 +38,41 @@ class Cutter:
         absent: topics that are not whole yet; no frontier speaks of them.
         whole: per topic the LSN of the last rows that were copied to it.
         aside: tables of which no frontier speaks although older ones do, with the reason.
+        uncopied: topics that hold only what has changed since they began.
+        copied: how many records the copying of tables has written, by topic.
+        on_foreign: told topic, number and LSN when others have written records.
     """
 
     def __init__(
         self,
         *,
         base: Frontier,
+        uncopied: Collection[str] = (),
         log: FrontierLog,
         producer: LogProducer,
         check: Callable[[], None],
         partitions: Mapping[str, int] | None = None,
+        alone: Alone | None = None,
     ) -> None:
         """Prepare to write frontiers.
 
         Args:
             base: what every frontier shares: slot, epoch, tables, identities.
+            uncopied: see the attribute.
             log: the frontier topic.
             producer: writes the records that a frontier speaks for.
             check: raises when the source no longer sends everything.
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
+            alone: tells records of others; not needed where these cannot write.
         """
         self.waiting = False
         self.absent: set[str] = set()
         self.whole = dict(base.whole)
         self.aside: dict[TableName, str] = {}
+        self.uncopied = {*uncopied}
+        self.copied: Counter[str] = Counter()
+        self.on_foreign: Callable[[str, int, Lsn], None] = _nothing
+        self._alone = alone
         self._base = base
         self._check = check
         self._partitions = dict(partitions or {})
@@ -97,6 +117,7 @@ class Cutter:
         topic_ids = {t: known for t, known in base.topic_ids.items() if t not in self.absent}
         ends = self._log.ends(list(topic_ids))
         check_not_grown(self._partitions, ends)
+        self._look_for_others(ends, lsn)
         frontier = Frontier(
             slot=base.slot,
             epoch=base.epoch,
@@ -109,7 +130,7 @@ class Cutter:
             topic_ids=topic_ids,
             ends=ends,
             since={topic: at for topic, at in since.items() if topic in tables},
-            scopes={topic: scope for topic, scope in base.scopes.items() if topic in tables},
+            scopes=self._scopes(tables),
             whole={topic: at for topic, at in self.whole.items() if topic in tables},
             aside=dict(self.aside),
         )
@@ -117,3 +138,25 @@ class Cutter:
         self._last = lsn
         self._renew_at = time.monotonic() + RENEW_S
         return frontier
+
+    def lose_count(self, topics: Iterable[str]) -> None:
+        """Note that records were copied to topics that are not in `copied`."""
+        if self._alone is not None:
+            self._alone.lose_count(topics)
+
+    def _look_for_others(self, ends: Mapping[str, tuple[int, ...]], lsn: Lsn) -> None:
+        if self._alone is None:
+            return
+        found = self._alone.foreign(ends, self._producer.sent + self.copied)
+        for topic, count in sorted(found.items()):
+            if count < 0:
+                raise UnavailableLogError(
+                    f'topic "{topic}" has {-count} records less than the brokers have acknowledged'
+                )
+            self.on_foreign(topic, count, lsn)
+
+    def _scopes(self, topics: Collection[str]) -> dict[str, Scope]:
+        scopes = {topic: self._base.scope_of(topic) for topic in topics}
+        for topic in self.uncopied & scopes.keys():
+            scopes[topic] = replace(scopes[topic], copied=False)
+        return {topic: scope for topic, scope in scopes.items() if scope != WHOLE}

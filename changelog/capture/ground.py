@@ -7,7 +7,7 @@ make the topics, and `publish` the publication, so that a refusal leaves nothing
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -157,8 +157,10 @@ class Ground:
         """Give the topics of tables without a primary key."""
         return {self.topics[name] for name, each in self.relations.items() if not each.key}
 
-    def rescoped(self, frontier: Frontier) -> set[TableName]:
+    def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
         """Give the tables of which the log holds another part than is asked for now.
+
+        Those that are `skipped` have never been copied, and are not to be.
 
         Their rows have to be written anew: what was left out before is not on the log, and what
         is left out now would stay on it.
@@ -167,8 +169,11 @@ class Ground:
             table
             for topic, table in frontier.tables.items()
             if self.topics.get(table) == topic and frontier.scope_of(topic) != self.scope_of(table)
-        }
+        } - {*skipped}
         for table in sorted(found):
+            if not frontier.is_copied(self.topics[table]):
+                log.info('table "%s" was not copied before: copying it', table)
+                continue
             log.warning(
                 'table "%s" is captured in another way than before: taking a fresh snapshot of it; '
                 "its older records stay on the topic until they are cleaned",
@@ -210,6 +215,7 @@ class Ground:
         backfill: BackfillRecord | None = None,
         *,
         rehearse: bool = False,
+        as_it_is: bool = False,
     ) -> PublicationChange:
         """Make the publication have exactly the captured tables, or check that it has them.
 
@@ -220,6 +226,7 @@ class Ground:
             frontier: from which the stream goes on, or None before the first.
             backfill: the backfills that go on, or None.
             rehearse: change nothing, and say what would be.
+            as_it_is: only check it: PostgreSQL decodes WAL of before by what it was then.
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
@@ -247,7 +254,7 @@ class Ground:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
-        if self.settings.capture.create_publication:
+        if self.settings.capture.create_publication and not as_it_is:
             change = make_publication(self.connection, name, wanted, rehearse=rehearse)
         else:
             change = use_publication(self.connection, name, wanted)

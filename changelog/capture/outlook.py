@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.capture.ground import Ground
-from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
+from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.contract.backfill import BackfillRecord
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
@@ -38,12 +38,17 @@ class Standing:
         """Give the last frontier without its place."""
         return self.record.frontier if self.record is not None else None
 
-    def beginning(self, ground: Ground, last_epoch: int) -> Fresh | Continue | Resume:
+    def beginning(self, ground: Ground, last_epoch: int) -> Fresh | Adopt | Continue | Resume:
         """Decide how to begin; `last_epoch` is the highest on the topics.
 
         Raises:
             SlotError: log and server do not tell one story.
+            SlotBusyError: the slot is temporary, and another connection has it.
+            ConfigurationError: what is asked for is not to be had.
         """
+        capture = ground.settings.capture
+        if self.slot is not None and self.slot.temporary:
+            check_slot(self.slot)  # read by another capture, or still by our own last connection
         return decide(
             slot_name=ground.settings.slot,
             frontier=self.frontier,
@@ -53,9 +58,15 @@ class Standing:
             timeline=ground.system.timeline,
             last_epoch=last_epoch,
             tables=ground.topics,
+            wish=Wish(
+                skip_snapshot=capture.skip_snapshot,
+                start_lsn=capture.start_lsn,
+                temporary=capture.temporary_slot,
+                wal_end=ground.current_lsn(),
+            ),
         )
 
-    def going(self, begin: Fresh | Continue | Resume) -> BackfillRecord | None:
+    def going(self, begin: Fresh | Adopt | Continue | Resume) -> BackfillRecord | None:
         """Give the backfills that go on."""
         match begin:
             case Continue(record=first):
@@ -63,7 +74,7 @@ class Standing:
             case Resume(frontier=frontier):
                 same = self.backfill is not None and self.backfill.epoch == frontier.epoch
                 return self.backfill if same else None
-            case Fresh():
+            case Fresh() | Adopt():
                 return None
 
 
@@ -77,6 +88,33 @@ def standing(ground: Ground) -> Standing:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The tables that `--skip-snapshot` leaves without a copy.
+
+    Attributes:
+        new: those that the log does not have yet.
+        kept: those that the log has without a copy already.
+    """
+
+    new: frozenset[TableName] = frozenset()
+    kept: frozenset[TableName] = frozenset()
+
+
+def skipped_tables(ground: Ground, begin: Resume, going: BackfillRecord | None) -> Skipped:
+    """Give what is not copied; a copy that has begun goes on."""
+    if not ground.settings.capture.skip_snapshot:
+        return Skipped()
+    frontier = begin.frontier
+    copied = {table.table for table in going.tables.values()} if going is not None else set()
+    kept = {
+        table
+        for topic, table in frontier.tables.items()
+        if ground.topics.get(table) == topic and not frontier.is_copied(topic)
+    }
+    return Skipped(frozenset(begin.added) - copied, frozenset(kept))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """How capture would begin.
@@ -85,11 +123,13 @@ class Outlook:
         begin: the decision; the number of a new epoch is not known yet.
         copied: the tables that would be copied from their start.
         going: those whose copying would go on.
+        skipped: those that the log has without a copy, and that get none.
     """
 
-    begin: Fresh | Continue | Resume
+    begin: Fresh | Adopt | Continue | Resume
     copied: frozenset[TableName]
     going: frozenset[TableName]
+    skipped: frozenset[TableName] = frozenset()
 
 
 def foresee(ground: Ground, found: Standing) -> Outlook:
@@ -101,13 +141,17 @@ def foresee(ground: Ground, found: Standing) -> Outlook:
     """
     begin = found.beginning(ground, last_epoch=0)
     tables = frozenset(ground.topics)
+    first = tables if not ground.settings.capture.skip_snapshot else frozenset[TableName]()
     match begin:
         case Fresh(drop_slot=drop):
             check_room(ground.connection, needs_slot=not drop)
-            return Outlook(begin=begin, copied=tables, going=frozenset())
+            return Outlook(begin=begin, copied=first, going=frozenset())
+        case Adopt():
+            _check_slot(ground, found)
+            return Outlook(begin=begin, copied=first, going=frozenset())
         case Continue():
             _check_slot(ground, found)
-            return Outlook(begin=begin, copied=frozenset(), going=tables)
+            return Outlook(begin=begin, copied=frozenset(), going=first)
         case Resume(frontier=frontier, added=added):
             _check_slot(ground, found)
             lost = ground.check_topics(frontier)
@@ -116,8 +160,13 @@ def foresee(ground: Ground, found: Standing) -> Outlook:
             going = frozenset(table.table for table in known) & tables
             if ground.settings.capture.on_incompatible == "resnapshot":
                 lost |= ground.unpublished(frontier, backfill)
-            copied = (frozenset(added) - going) | lost
-            return Outlook(begin=begin, copied=copied, going=going - lost)
+            skipped = skipped_tables(ground, begin, backfill)
+            return Outlook(
+                begin=begin,
+                copied=(frozenset(added) - skipped.new - going) | lost,
+                going=going - lost,
+                skipped=skipped.kept,
+            )
 
 
 def _check_slot(ground: Ground, found: Standing) -> None:
@@ -135,7 +184,8 @@ def rehearse_publication(ground: Ground, found: Standing, outlook: Outlook) -> P
     """
     begin = outlook.begin
     frontier = begin.frontier if isinstance(begin, Resume) else None
-    return ground.publish(frontier, found.going(begin), rehearse=True)
+    as_it_is = isinstance(begin, Adopt)
+    return ground.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
 
 
 def refuse_first(ground: Ground) -> Standing:

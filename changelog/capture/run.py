@@ -82,7 +82,8 @@ class CaptureRun:
             try:
                 session.run(until)
             except SlotBusyError as error:
-                # After kill -9 the server may still hold our own last connection for a moment.
+                # The server may still hold our own last connection: after kill -9 for a moment,
+                # after a network that swallowed packets until `wal_sender_timeout`.
                 if time.monotonic() > busy_until:
                     raise
                 self._report.errors[type(error).__name__] += 1
@@ -105,6 +106,8 @@ class CaptureRun:
                 if self._stop():
                     log.warning("%s", redacted(str(error)))
                     return
+                if session.connected:
+                    busy_until = time.monotonic() + BUSY_S + session.sender_timeout_s
                 wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
                 log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
                 self._report.restarts += 1

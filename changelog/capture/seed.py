@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -26,6 +26,7 @@ class Seed:
         since: per topic the first position that is alive.
         whole: per topic the position of the last rows that were copied to it.
         written: per topic and partition the last position behind the last frontier.
+        uncopied: topics that hold only what has changed since they began.
         hold_until: no frontier before the stream has passed this.
     """
 
@@ -36,7 +37,13 @@ class Seed:
     since: dict[str, Position] = field(default_factory=dict)
     whole: dict[str, Lsn] = field(default_factory=dict)
     written: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
+    uncopied: set[str] = field(default_factory=set)
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+
+    def skip(self, topics: Collection[str]) -> None:
+        """Begin topics with what the stream brings; all that they hold from before is dead."""
+        self.uncopied |= {*topics}
+        self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
 
     @classmethod
     def resumed(

@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+from psycopg2.extras import LogicalReplicationConnection
+
+from changelog.capture.alone import Alone
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.messages import MessageLog, MessageWriter
-from changelog.capture.outlook import Standing, refuse_first
+from changelog.capture.outlook import Standing, refuse_first, skipped_tables
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
-from changelog.capture.start import Continue, Fresh, Resume
+from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
 from changelog.capture.task import TableTask, table_tasks
 from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, TableBackfill
-from changelog.contract.errors import ChangelogError, UnavailableLogError
+from changelog.contract.errors import (
+    ChangelogError,
+    UnavailableLogError,
+    UnavailableSourceError,
+)
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -41,14 +48,16 @@ from changelog.source.connect import Connection
 from changelog.source.fetch import fetch_columns
 from changelog.source.message import OWN_PREFIX, emit
 from changelog.source.slot import (
-    SlotBusyError,
+    ExportedSnapshot,
     SlotStatus,
+    check_idle,
     check_slot,
     create_slot,
     drop_slot,
     inspect_slot,
 )
 from changelog.source.stream import ReplicationStream
+from changelog.source.system import sender_timeout_s
 
 log = logging.getLogger("changelog.capture")
 
@@ -63,11 +72,13 @@ class Beginning:
         seed: from where it streams.
         tasks: the tables that have to be copied.
         start_lsn: where the slot began, as far as that is known.
+        connection: which has to read the slot, since it is temporary; or None.
     """
 
     seed: Seed
     tasks: list[TableTask]
     start_lsn: Lsn
+    connection: LogicalReplicationConnection | None = None
 
 
 class CaptureSession:
@@ -75,6 +86,7 @@ class CaptureSession:
 
     Attributes:
         connected: whether source, broker and registry have all answered in this life.
+        sender_timeout_s: how long the server may hold the slot for a connection that is lost.
     """
 
     def __init__(
@@ -89,9 +101,11 @@ class CaptureSession:
         """
         self.connected = False
         self._refused = refused
+        self.sender_timeout_s = 0.0
         self._settings = settings
         self._capture = settings.capture
         self._around = around
+        self._written = Written({}, 0)
 
     def run(self, until: Lsn | None) -> None:
         """Begin as the log and the slot demand, then stream.
@@ -112,11 +126,12 @@ class CaptureSession:
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings))
             self.connected = True
+            self.sender_timeout_s = sender_timeout_s(ground.connection)
             if producer.is_transactional:
                 self._take_over(ground, producer)
             found = refuse_first(ground)
             ground.make()
-            self._stream(ground, producer, self._begin(ground, found), until)
+            self._stream(ground, producer, self._begin(ground, found, stack), until)
 
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
@@ -125,16 +140,14 @@ class CaptureSession:
             SlotBusyError: another capture is alive: it is not to be thrown out.
         """
         status = inspect_slot(ground.connection, self._capture.slot)
-        if status is not None and status.active:
-            raise SlotBusyError(
-                f'the slot "{self._capture.slot}" is read by process {status.active_pid}',
-                hint="stop the other capture, or use another slot",
-            )
+        if status is not None:
+            check_idle(status)
         producer.take_over()
         ground.frontiers.through = producer
 
-    def _begin(self, ground: Ground, found: Standing) -> Beginning:
-        """Decide how to begin, and make what is missing."""
+    def _begin(self, ground: Ground, found: Standing, stack: ExitStack) -> Beginning:
+        """Decide how to begin, and make what is missing; what that opens, the stack closes."""
+        capture = self._capture
         record, backfill, status = found.record, found.backfill, found.slot
         topics = ground.topics.values()
         written = last_positions(
@@ -145,13 +158,28 @@ class CaptureSession:
             expiring=ground.logs,
             backfill=backfill,
         )
+        self._written = written
         begin = found.beginning(ground, written.last_epoch)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
-                log.info("%s: taking a snapshot of every table under epoch %d", reason, epoch)
-                start = self._make_slot(ground, epoch, drop=drop)
-                tasks = table_tasks(ground, set(ground.topics), None, None)
-                return Beginning(Seed(epoch=epoch, lsn=start), tasks, start)
+                what = "no table is copied" if capture.skip_snapshot else "copying every table"
+                level = logging.INFO if record is None else logging.WARNING
+                log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
+                made = self._make_slot(ground, epoch, stack, drop=drop)
+                if not capture.temporary_slot:
+                    made.close()
+                start = made.consistent_point
+                first = self._first(ground, Seed(epoch=epoch, lsn=start), None)
+                return replace(
+                    first, connection=made.connection if capture.temporary_slot else None
+                )
+            case Adopt(epoch=epoch, lsn=start):
+                assert status is not None  # noqa: S101 - decide adopts a slot that is there
+                check_slot(status)
+                ground.publish(None, as_it_is=True)
+                log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
+                ground.frontiers.write_backfill(self._intent(ground, epoch, start))
+                return self._first(ground, Seed(epoch=epoch, lsn=start), None)
             case Continue(record=first):
                 return self._continued(ground, first, status, written)
             case Resume():
@@ -174,8 +202,21 @@ class CaptureSession:
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
         seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
         self._hold(ground, seed)
-        tasks = table_tasks(ground, set(ground.topics), None, first, refiltered)
-        return Beginning(seed, tasks, start)
+        return self._first(ground, seed, first, refiltered)
+
+    def _first(
+        self,
+        ground: Ground,
+        seed: Seed,
+        backfill: BackfillRecord | None,
+        refiltered: Collection[TableName] = (),
+    ) -> Beginning:
+        """Begin before the first frontier: with every table to be copied, or none."""
+        if self._capture.skip_snapshot:
+            seed.skip(ground.topics.values())
+            return Beginning(seed, [], seed.lsn)
+        tasks = table_tasks(ground, set(ground.topics), None, backfill, refiltered)
+        return Beginning(seed, tasks, seed.lsn)
 
     def _resumed(
         self,
@@ -194,9 +235,15 @@ class CaptureSession:
             log.warning('table "%s" is not captured any more: frontiers leave it out', table)
         going = self._mended(ground, frontier, going, ground.check_topics(frontier))
         refiltered = ground.publish(frontier, going).refiltered
-        anew = {*begin.added, *ground.rescoped(frontier), *refiltered}
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        skipped = skipped_tables(ground, begin, going)
+        seed.skip([ground.topics[table] for table in skipped.new])
+        seed.uncopied |= {ground.topics[table] for table in skipped.kept}
+        for table in sorted(skipped.new):
+            log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
+        rescoped = ground.rescoped(frontier, skipped.kept)
+        anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         self._hold(ground, seed)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
@@ -241,27 +288,34 @@ class CaptureSession:
             # Values fetched before the crash may come from any moment up to now.
             seed.hold_until = ground.current_lsn()
 
-    def _make_slot(self, ground: Ground, epoch: int, *, drop: bool) -> Lsn:
-        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
-        slot, reach = self._capture.slot, self._around.reach
-        ground.publish(None)
-        intent = BackfillRecord(
-            slot=slot,
+    def _intent(self, ground: Ground, epoch: int, start: Lsn) -> BackfillRecord:
+        return BackfillRecord(
+            slot=self._capture.slot,
             epoch=epoch,
             system_id=ground.system.system_id,
             timeline=ground.system.timeline,
+            start_lsn=start,
         )
-        ground.frontiers.write_backfill(intent)
+
+    def _make_slot(
+        self, ground: Ground, epoch: int, stack: ExitStack, *, drop: bool
+    ) -> ExportedSnapshot:
+        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
+        slot, reach = self._capture.slot, self._around.reach
+        ground.publish(None)
+        ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
         reach("slot intended")
         if drop:
             drop_slot(ground.connection, slot)
-        with create_slot(self._settings.postgres, slot) as made:
-            start = made.consistent_point
+        temporary = self._capture.temporary_slot
+        made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
         reach("slot made")
-        ground.frontiers.write_backfill(replace(intent, start_lsn=start))
-        return start
+        ground.frontiers.write_backfill(self._intent(ground, epoch, made.consistent_point))
+        return made
 
-    def _cutter(self, ground: Ground, producer: LogProducer, seed: Seed) -> Cutter:
+    def _cutter(
+        self, ground: Ground, producer: LogProducer, seed: Seed, check: Callable[[], None]
+    ) -> Cutter:
         base = Frontier(
             slot=self._capture.slot,
             epoch=seed.epoch,
@@ -275,13 +329,36 @@ class CaptureSession:
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
             whole=seed.whole,
         )
+        # Where records stand by transactions, no other capture can write any.
+        alone = None if producer.is_transactional else Alone(self._written.ends)
         return Cutter(
+            alone=alone,
             base=base,
+            uncopied=seed.uncopied,
             log=ground.frontiers,
             producer=producer,
-            check=ground.check_publication,
+            check=check,
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
         )
+
+    def _check_of(self, ground: Ground) -> Callable[[], None]:
+        """Give what is checked before each frontier: that the stream is whole, and still ours."""
+        slot = self._capture.slot
+
+        def reader() -> int | None:
+            status = inspect_slot(ground.connection, slot)
+            return status.active_pid if status is not None else None
+
+        ours = reader()
+
+        def check() -> None:
+            ground.check_publication()
+            if reader() != ours:
+                raise UnavailableSourceError(
+                    f'this capture no longer reads the slot "{slot}": it was cut off'
+                )
+
+        return check
 
     def _stream(
         self, ground: Ground, producer: LogProducer, beginning: Beginning, until: Lsn | None
@@ -298,6 +375,7 @@ class CaptureSession:
                     publication=self._capture.publication,
                     start_lsn=seed.lsn,
                     status_interval=self._capture.status_interval_ms / 1000,
+                    connection=beginning.connection,
                 )
             )
             waiting = _Waiting(stream.send_status, self._around.stop)
@@ -316,7 +394,8 @@ class CaptureSession:
                 hold_until=progress.hold_until,
             )
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
-            cutter = self._cutter(ground, producer, seed)
+            check = self._check_of(ground)
+            cutter = self._cutter(ground, producer, seed, check)
             watch = Watch(ground, seed.epoch, progress)
             backfill = stack.enter_context(
                 Backfill(
@@ -334,6 +413,8 @@ class CaptureSession:
                     watch=watch,
                 )
             )
+            for topic, count in self._written.foreign.items():
+                backfill.overwritten(topic, count, seed.lsn)
             messages = partial(
                 MessageLog,
                 log=producer,

@@ -122,10 +122,12 @@ class Copied:
     Attributes:
         rows: with those that were left out, since the log has newer ones.
         size: in bytes.
+        records: those without.
     """
 
     rows: int
     size: int
+    records: int = 0
 
 
 class Copier:
@@ -175,7 +177,7 @@ class Copier:
             where=job.where,
         )
         self._producer.commit()
-        return Copied(writer.rows, writer.size)
+        return Copied(writer.rows, writer.size, writer.records)
 
     def end(self) -> None:
         """Let the snapshot go."""
@@ -207,13 +209,18 @@ class _ChunkWriter:
         self._is_keyed = bool(job.relation.key)
         self._partitions = job.partitions
         self._fixed = [(OP, Op.READ.value), (TS, encode_ts(segment.ts_us))]
-        self._size_before = producer.bytes
+        self._size_before, self._records_before = producer.bytes, producer.records
         self.rows = 0
 
     @property
     def size(self) -> int:
         """Give the bytes of the keys and values written."""
         return self._producer.bytes - self._size_before
+
+    @property
+    def records(self) -> int:
+        """Give the number of records written."""
+        return self._producer.records - self._records_before
 
     def write(self, lines: list[bytes]) -> None:
         columns, plain = fields_of_lines(lines, self._width)

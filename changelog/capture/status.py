@@ -33,11 +33,13 @@ class Limits:
         max_lag_bytes: WAL between the frontier and its end; None for no limit.
         max_frontier_age_s: of the last frontier, in seconds.
         allow_inactive: a slot that nobody reads is fine: capture runs now and then.
+        temporary_slot: the slot is there only while capture runs.
     """
 
     max_lag_bytes: int | None = None
     max_frontier_age_s: float = MAX_FRONTIER_AGE_S
     allow_inactive: bool = False
+    temporary_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,18 @@ class CaptureStatus:
         }
 
     @property
+    def uncopied(self) -> tuple[str, ...]:
+        """Give the tables whose topics hold only what has changed (`--skip-snapshot`)."""
+        if self.frontier is None:
+            return ()
+        found = self.frontier.frontier
+        return tuple(
+            sorted(
+                str(table) for topic, table in found.tables.items() if not found.is_copied(topic)
+            )
+        )
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Give what is wrong, a line each; empty when all is well."""
         return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
@@ -140,6 +154,7 @@ class CaptureStatus:
             "slot": self.slot_name,
             "exists": slot is not None,
             "active": slot.active if slot else None,
+            "temporary": slot.temporary if slot else None,
             "wal_status": slot.wal_status if slot else None,
             "invalidation_reason": slot.invalidation if slot else None,
             "inactive_since": slot.inactive_since if slot else None,
@@ -168,6 +183,7 @@ class CaptureStatus:
                 "age_s": self.frontier_age_s,
                 "tables": sorted(str(table) for table in record.frontier.tables.values()),
                 "records": self.records,
+                "uncopied": list(self.uncopied),
             },
         }
 
@@ -184,7 +200,8 @@ class CaptureStatus:
             yield "slot", "missing"
         else:
             since = f" since {slot.inactive_since}" if slot.inactive_since else ""
-            yield "slot", f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
+            state = f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
+            yield "slot", f"{state}, temporary" if slot.temporary else state
             reason = f": {slot.invalidation}" if slot.invalidation else ""
             yield "WAL", slot.wal_status + reason
             yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
@@ -196,7 +213,8 @@ class CaptureStatus:
             yield "frontier", f"{record.frontier.lsn}, epoch {record.frontier.epoch}"
             yield "frontier's age", f"{self.frontier_age_s:,.0f} s"
         for name, count in self.records.items():
-            yield name, f"{count:,} records written"
+            part = ", changes alone" if name in self.uncopied else ""
+            yield name, f"{count:,} records written{part}"
         for problem in self.problems:
             yield "PROBLEM", problem
 
@@ -221,7 +239,10 @@ _LIMITS = {
 
 def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
     if slot is None:
-        yield "there is no slot"
+        if not limits.temporary_slot:
+            yield "there is no slot"
+        elif not limits.allow_inactive:
+            yield "there is no slot: it is temporary, and capture does not run"
         return
     if slot.wal_status == "lost" or slot.invalidation:
         yield f"the slot is lost: {slot.invalidation or 'its WAL was removed'}"

@@ -64,6 +64,10 @@ class Frontier:
         """Give what of its table a topic holds."""
         return self.scopes.get(topic, WHOLE)
 
+    def is_copied(self, topic: str) -> bool:
+        """Tell whether a topic got the rows that its table had before; see `Scope.copied`."""
+        return self.scope_of(topic).copied
+
     def topic_of(self, table: TableName) -> str | None:
         """Give the topic of a table, or None when it is not captured."""
         return next((topic for topic, name in self.tables.items() if name == table), None)

@@ -5,8 +5,9 @@ table. Two kinds of narrowing differ:
 
 - Rows left out by a condition, columns left out or masked: the topic is exact about what is left,
   and rebuilds to just that.
-- Operations left out, or no key: the topic holds what was published, and does not rebuild to
-  anything that the table has ever been. Replay refuses it.
+- Operations left out, rows that were there before and never copied, or no key: the topic holds
+  what was published, and does not rebuild to anything that the table has ever been. Replay
+  refuses it.
 
 It also says in which form the records are, where that is not the one that replay reads.
 """
@@ -40,6 +41,8 @@ class Scope:
             hashes could not be compared.
         rows: the SQL condition that a row has to meet, or an empty text.
         keyed: whether the table has a primary key.
+        copied: whether the topic got the rows that the table had before it was captured; without
+            them it holds what has changed since.
         form: of the records; replay and verification read one alone.
     """
 
@@ -49,6 +52,7 @@ class Scope:
     mask_key: str = ""
     rows: str = ""
     keyed: bool = True
+    copied: bool = True
     form: Form = PLAIN
 
     def drops(self, column: str) -> bool:
@@ -72,6 +76,8 @@ class Scope:
             found.append(f"it was captured without {', '.join(missing)}")
         if not self.keyed:
             found.append("its table has no primary key")
+        if not self.copied:
+            found.append("its table was not copied (--skip-snapshot), it holds changes alone")
         return tuple(found)
 
     def unreadable(self) -> tuple[str, ...]:
@@ -109,6 +115,8 @@ class Scope:
             found["rows"] = self.rows
         if not self.keyed:
             found["keyed"] = False
+        if not self.copied:
+            found["copied"] = False
         if self.form.output is not whole.form.output:
             found["output"] = self.form.output.value
         if self.form.envelope is not whole.form.envelope:
@@ -124,7 +132,7 @@ class Scope:
                 could tell.
         """
         known = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
-        known |= {"output", "envelope"}
+        known |= {"copied", "output", "envelope"}
         if set(raw) - known:
             raise ValueError(f"a scope with {sorted(set(raw) - known)}")
         return cls(
@@ -134,6 +142,7 @@ class Scope:
             mask_key=raw.get("mask_key", ""),
             rows=raw.get("rows", ""),
             keyed=raw.get("keyed", True),
+            copied=raw.get("copied", True),
             form=Form(
                 Output(raw.get("output", PLAIN.output)),
                 Envelope(raw.get("envelope", PLAIN.envelope)),

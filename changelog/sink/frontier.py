@@ -21,10 +21,9 @@ from changelog.contract.errors import CorruptRecordError, LogError, UnavailableL
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.standing import Standings, standing_key
 from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
-from changelog.sink.producer import LogProducer
+from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
-WRITE_S = 60.0
 _WINDOW = 2000
 _GROWTH = 8
 _NAP_S = 0.1

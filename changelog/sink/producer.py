@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -51,6 +52,7 @@ class LogProducer:
             the wait.
         records: how many were queued.
         bytes: the size of their keys and values.
+        sent: how many were queued, by topic.
         is_transactional: whether they stand only once they are committed.
     """
 
@@ -76,6 +78,7 @@ class LogProducer:
         self.on_wait = on_wait
         self.records = 0
         self.bytes = 0
+        self.sent: Counter[str] = Counter()
         self._failure: LogError | None = None
         self._said_at = 0.0
         self.is_transactional = bool(transactional_id)
@@ -163,6 +166,7 @@ class LogProducer:
                 self._raise_failure()
             else:
                 self.records += 1
+                self.sent[topic] += 1
                 self.bytes += (len(key) if key else 0) + (len(value) if value else 0)
                 return
 
@@ -187,7 +191,10 @@ class LogProducer:
             except (BufferError, KafkaException):
                 self.produce(topic, key, value, head)
                 self.records -= 1
+                self.sent[topic] -= 1
+                self.bytes -= (len(key) if key else 0) + (len(value) if value else 0)
         self.records += len(keys)
+        self.sent[topic] += len(keys)
         self.bytes += sum(map(len, keys)) + sum(len(value) for value in values if value)
 
     def produce_without_key(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
 
 from changelog.contract.backfill import BackfillRecord
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError
 from changelog.contract.frontier import Frontier
+from changelog.contract.headers import Op, RecordHeaders
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 
 MAX_SEQUENCE = (1 << 64) - 1
+_CHANGES = (Op.CREATE, Op.UPDATE, Op.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,15 @@ class Written:
         positions: per topic and partition the greatest position; partitions without a record
             are left out.
         last_epoch: the greatest epoch seen, the frontier's included; 0 when there is none.
+        ends: where the topics end.
+        foreign: per topic how many records there are that are older than the frontier: somebody
+            wrote them whom capture had thought dead.
     """
 
     positions: dict[str, dict[int, Position]]
     last_epoch: int
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    foreign: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +99,47 @@ def last_positions(
         UnavailableLogError: the broker does not answer.
     """
     known = known_places(frontier, backfill)
-    ranges, positions = _behind(frontiers, known, topics)
+    found = frontiers.ends(topics)
+    ranges, positions = _behind(frontiers, known, found)
     ranges = left_of(kafka, ranges, expiring)
+    foreign: Counter[str] = Counter()
     for record in scan(kafka, ranges, committed=True):
-        position = headers_of(record).position
+        headers = headers_of(record)
+        position = headers.position
+        if frontier is not None and _is_foreign(record, headers, frontier, backfill):
+            foreign[record.topic() or ""] += 1
         by_partition = positions.setdefault(record.topic() or "", {})
         partition = record.partition() or 0
         if partition not in by_partition or position > by_partition[partition]:
             by_partition[partition] = position
     epochs = [each.epoch for found in positions.values() for each in found.values()]
     epochs += [each.epoch for each in (frontier, backfill) if each is not None]
-    return Written(positions, max(epochs, default=0))
+    return Written(positions, max(epochs, default=0), found, foreign)
+
+
+def _is_foreign(
+    record: Message, headers: RecordHeaders, frontier: Frontier, backfill: BackfillRecord | None
+) -> bool:
+    """Tell whether a change behind a frontier is one of those that must lie before it.
+
+    Tombstones of keys that died with a fresh copy are written late, at the position of its start.
+    """
+    topic = record.topic() or ""
+    if topic not in frontier.tables or headers.op not in _CHANGES:
+        return False
+    copied = backfill.tables.get(topic) if backfill is not None else None
+    starts = {frontier.since.get(topic), copied.since if copied is not None else None}
+    if record.value() is None and headers.position in starts:
+        return False
+    return headers.position < Position(frontier.epoch, frontier.lsn, 0)
 
 
 def _behind(
-    frontiers: FrontierLog, known: Mapping[str, Known], topics: Sequence[str]
+    frontiers: FrontierLog, known: Mapping[str, Known], found: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:
     ranges = []
     positions: dict[str, dict[int, Position]] = {}
-    for topic, ends in frontiers.ends(topics).items():
+    for topic, ends in found.items():
         place = known.get(topic)
         before: Sequence[int] = ()
         if place is not None and place.topic_id == frontiers.topic_id(topic):

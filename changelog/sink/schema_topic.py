@@ -15,8 +15,8 @@ import hashlib
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.evolution import Version
-from changelog.sink.frontier import WRITE_S, FrontierLog
-from changelog.sink.producer import LogProducer
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.registry import described, same_schema
 from changelog.sink.scan import OffsetRange, scan
 from changelog.sink.topics import describe

@@ -17,6 +17,7 @@ from changelog.contract.errors import (
 )
 from changelog.contract.secret import redacted
 from changelog.contract.text import SESSION_SETTINGS
+from changelog.source.silence import WatchedCursor
 
 Connection = extensions.connection
 
@@ -26,6 +27,8 @@ _DEFAULTS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
+    # Keepalives say nothing while something is on its way: then this does, in milliseconds.
+    "tcp_user_timeout": "60000",
 }
 
 # libpq gives no SQLSTATE for a failed connection, only text; see `_connection_error`.
@@ -104,6 +107,7 @@ def _connect(dsn: str, application_name: str, factory: type[Connection]) -> Conn
         raise _connection_error(str(error), given) from None
     if factory is extensions.connection:
         connection.autocommit = True
+        connection.cursor_factory = WatchedCursor
     return connection
 
 

@@ -49,6 +49,7 @@ class SlotState:
         retained_bytes: WAL that the server keeps for the slot.
         safe_bytes: WAL that may still be written before the slot is in danger; None without a
             limit (`max_slot_wal_keep_size`), or when the slot is lost.
+        temporary: whether it goes with the connection of the process that reads it.
     """
 
     active: bool
@@ -61,6 +62,7 @@ class SlotState:
     lag_bytes: int | None
     retained_bytes: int | None
     safe_bytes: int | None
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
         lag_bytes=None if lag is None else int(str(lag)),
         retained_bytes=None if retained is None else int(str(retained)),
         safe_bytes=row.get("safe_wal_size"),
+        temporary=row.get("temporary", False),
     )
 
 

@@ -26,7 +26,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _INSPECT = """
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
        wal_status, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
-       current_database()
+       current_database(), temporary
   FROM pg_replication_slots WHERE slot_name = %s
 """
 
@@ -69,6 +69,7 @@ class SlotStatus:
         wal_status: `reserved`, `extended`, `unreserved` or `lost`.
         lag_bytes: WAL written since `confirmed_flush_lsn`.
         retained_bytes: WAL that the server keeps for the slot.
+        temporary: whether it goes with the connection of the process that reads it.
     """
 
     name: str
@@ -82,6 +83,7 @@ class SlotStatus:
     wal_status: str
     lag_bytes: int | None
     retained_bytes: int | None
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class ExportedSnapshot:
     """A new slot and the snapshot that meets it; lives until closed.
 
     Attributes:
+        connection: which made it, and has to read it when it is temporary.
         slot: name of the slot.
         consistent_point: the snapshot holds transactions whose commit LSN is before it, the
             stream sends the others.
@@ -98,11 +101,11 @@ class ExportedSnapshot:
     slot: str
     consistent_point: Lsn
     snapshot_name: str
-    _connection: LogicalReplicationConnection = field(repr=False)
+    connection: LogicalReplicationConnection = field(repr=False)
 
     def close(self) -> None:
-        """Let the snapshot go; sessions that have it keep it. The slot stays."""
-        self._connection.close()
+        """Let the snapshot go; sessions that have it keep it. The slot stays, if it is to stay."""
+        self.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,10 +119,11 @@ class ExportedSnapshot:
         self.close()
 
 
-def create_slot(dsn: str, slot: str) -> ExportedSnapshot:
+def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnapshot:
     """Create a slot and export the snapshot of its consistent point.
 
     Make the publication first. Waits until the transactions that are open now have ended.
+    A `temporary` slot lives as long as the connection.
 
     Raises:
         ConfigurationError: PostgreSQL does not allow the name.
@@ -131,7 +135,8 @@ def create_slot(dsn: str, slot: str) -> ExportedSnapshot:
             hint="up to 63 lower-case letters, digits and underscores",
         )
     connection = connect_replication(dsn)
-    command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT")
+    kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+    command = sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind} pgoutput EXPORT_SNAPSHOT")
     try:
         cursor = connection.cursor()
         cursor.execute(command.format(sql.Identifier(slot)))
@@ -151,7 +156,8 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained, here = row
+    plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
+    here, temporary = row[10:]
     return SlotStatus(
         name=slot,
         plugin=plugin or "",
@@ -164,6 +170,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         wal_status=wal_status or "lost",
         lag_bytes=None if lag is None else int(lag),
         retained_bytes=None if retained is None else int(retained),
+        temporary=temporary,
     )
 
 
@@ -183,16 +190,25 @@ def check_slot(status: SlotStatus) -> None:
             f'{what} belongs to the database "{status.database}"',
             hint="connect to that database, or use another slot name",
         )
-    if status.active:
-        raise SlotBusyError(
-            f"{what} is read by the server process {status.active_pid}",
-            hint="end the other capture, or give this one its own slot",
-        )
+    check_idle(status)
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
         raise SlotError(
             f"{what} is lost: PostgreSQL no longer has the WAL that it needs",
             hint="drop the slot; a new one needs a fresh snapshot. max_slot_wal_keep_size limits "
             "what is kept",
+        )
+
+
+def check_idle(status: SlotStatus) -> None:
+    """Check that nobody reads a slot.
+
+    Raises:
+        SlotBusyError: another process does.
+    """
+    if status.active:
+        raise SlotBusyError(
+            f'slot "{status.name}" is read by the server process {status.active_pid}',
+            hint="end the other capture, or give this one its own slot",
         )
 
 

@@ -10,22 +10,52 @@ from typing import Self
 import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import quote_ident
+from psycopg2.extras import LogicalReplicationConnection
 
-from changelog.contract.errors import ProtocolError
+from changelog.contract.errors import ProtocolError, UnavailableSourceError
 from changelog.contract.headers import POSTGRES_EPOCH_US
 from changelog.contract.lsn import Lsn
 from changelog.source.connect import connect_replication
 from changelog.source.libpq import CopyBoth
 from changelog.source.pgoutput import PLUGIN_OPTIONS
+from changelog.source.silence import SILENCE_S
 from changelog.source.slot import slot_error
 
 _DATA, _KEEPALIVE = ord("w"), ord("k")
 _BUSY = 100  # messages at once that tell of more to come
 _NAPS, _NAP_S = 4, 0.002
 _PACE_S = 0.003
+
+_ASK_AFTER = 1 / 3  # of `SILENCE_S`: old servers say nothing while they decode for nobody
+_DEAF_S = 2.0  # a caller that comes back later was busy elsewhere
 _DATA_HEADER = 25  # letter, start and end of the WAL, clock
 _KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
 _STATUS_LAYOUT = struct.Struct(">cQQQqB")
+
+
+class Silence:
+    """For how long a server has said nothing to somebody who listened (pure)."""
+
+    def __init__(self, now_s: float) -> None:
+        """Begin to listen."""
+        self._since = self._listened = now_s
+        self._asked = False
+
+    def after(self, now_s: float, *, heard: bool) -> float:
+        """Note that somebody has listened; give for how many seconds nothing was heard.
+
+        What comes while nobody listens, as while the broker is waited for, is not heard at once:
+        that time does not count.
+        """
+        if heard or now_s - self._listened > _DEAF_S:
+            self._since, self._asked = now_s, False
+        self._listened = now_s
+        return now_s - self._since
+
+    def may_ask(self) -> bool:
+        """Tell, once in a silence, that it is time to ask."""
+        asked, self._asked = self._asked, True
+        return not asked
 
 
 class ReplicationStream:
@@ -56,8 +86,9 @@ class ReplicationStream:
         start_lsn: Lsn,
         status_interval: float = 5.0,
         application_name: str = "changelog",
+        connection: LogicalReplicationConnection | None = None,
     ) -> None:
-        """Connect and start the slot's stream.
+        """Connect, or take the connection that made a temporary slot, and start the slot's stream.
 
         PostgreSQL silently starts at the slot's own position when that is later than
         `start_lsn`: compare with `inspect_slot` first.
@@ -70,7 +101,7 @@ class ReplicationStream:
         self.server_wal_end = Lsn(0)
         self.acknowledged = start_lsn
         self._status_interval = status_interval
-        self._connection = connect_replication(dsn, application_name=application_name)
+        self._connection = connection or connect_replication(dsn, application_name=application_name)
         try:
             self._start(slot, publication, start_lsn)
         except psycopg2.Error as error:
@@ -79,6 +110,7 @@ class ReplicationStream:
         self._copy = CopyBoth(self._connection)
         self._last_status = 0.0
         self._paced_until = 0.0
+        self._silence = Silence(time.monotonic())
         self.send_status(force=True)
 
     def _start(self, slot: str, publication: str, start_lsn: Lsn) -> None:
@@ -104,7 +136,7 @@ class ReplicationStream:
         also ends the wait, since `server_wal_end` may have moved.
 
         Raises:
-            UnavailableSourceError: the connection is lost.
+            UnavailableSourceError: the connection is lost, or the server silent for `SILENCE_S`.
             SlotError: the slot was lost under way.
             ProtocolError: a message is neither data nor keepalive.
         """
@@ -115,11 +147,23 @@ class ReplicationStream:
             due = self._last_status + self._status_interval - time.monotonic()
             self._copy.wait(min(timeout_s, due))
             raw = self._copy.read(limit)
+        self._notice(heard=bool(raw))
         if len(raw) >= _BUSY:
             self._gather(raw, limit)
         payloads = self._payloads(raw)
         self._paced_until = time.monotonic() + _PACE_S if payloads else 0.0
         return payloads
+
+    def _notice(self, *, heard: bool) -> None:
+        """Ask a silent server for a sign of life, and give it up when none comes."""
+        silent_s = self._silence.after(time.monotonic(), heard=heard)
+        if silent_s > SILENCE_S:
+            raise UnavailableSourceError(
+                f"PostgreSQL has said nothing on the replication connection for {silent_s:.0f} s",
+                hint="does the server hang, or a proxy before it?",
+            )
+        if silent_s > SILENCE_S * _ASK_AFTER and self._silence.may_ask():
+            self._send_status(ask=True)
 
     def _pace(self) -> None:
         """Wake up for many small transactions, not for each: a round costs more than its rows."""
@@ -171,9 +215,12 @@ class ReplicationStream:
         if not force and now < self._last_status + self._status_interval:
             return
         self._last_status = now
+        self._send_status()
+
+    def _send_status(self, *, ask: bool = False) -> None:
         lsn = self.acknowledged
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-        self._copy.write(_STATUS_LAYOUT.pack(b"r", lsn, lsn, lsn, clock, 0))
+        self._copy.write(_STATUS_LAYOUT.pack(b"r", lsn, lsn, lsn, clock, ask))
 
     def close(self) -> None:
         """End the stream; the slot stays."""

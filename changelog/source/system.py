@@ -75,6 +75,14 @@ def check_ready(connection: Connection) -> None:
         )
 
 
+def sender_timeout_s(connection: Connection) -> float:
+    """Give after how long the server gives up a replication connection; 0 when never."""
+    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
+        cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'")
+        (milliseconds,) = cursor.fetchone() or (0,)
+    return float(milliseconds) / 1000
+
+
 def current_lsn(connection: Connection) -> Lsn:
     """Give the position up to which WAL has been inserted now: later commits lie at or after."""
     with source_errors(connection, "cannot read the WAL position"), connection.cursor() as cursor:

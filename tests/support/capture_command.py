@@ -158,12 +158,24 @@ TIMEOUT_S = 120
 class CrashingCapture(CaptureCommand):
     """A capture that can be killed at a named point and given a defect."""
 
-    def _words(self, *, kill="", defect="", until="", at="", small=False, signal_name=""):
+    def _words(
+        self,
+        *,
+        kill="",
+        defect="",
+        until="",
+        at="",
+        small=False,
+        signal_name="",
+        hasty=False,
+        halts=False,
+    ):
         command = [sys.executable, "-m", "tests.support.crashing_capture", str(self.folder)]
         given = {"--until": until, "--kill": kill, "--defect": defect, "--at": at}
         given["--signal"] = signal_name
         command += [word for name, text in given.items() if text for word in (name, text)]
-        return [*command, *(["--small"] if small else [])]
+        flags = {"--small": small, "--hasty": hasty, "--halts": halts}
+        return [*command, *(name for name, given in flags.items() if given)]
 
     def attempt(self, *, until="now", **named):
         """Run the crashing capture to its end; gives exit code and standard error."""

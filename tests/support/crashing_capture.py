@@ -5,6 +5,7 @@ Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--
 """
 
 import argparse
+import faulthandler
 import os
 import secrets
 import signal
@@ -16,12 +17,14 @@ from pathlib import Path
 from rich.console import Console
 
 from changelog.capture import (
+    alone,
     backfill,
     bulk,
     cut,
     fence,
     messages,
     session,
+    start,
     tables,
     task,
     watch,
@@ -34,6 +37,7 @@ from changelog.contract.position import Position
 from changelog.edge import set_up_logging, stop_on_signals
 from changelog.sink import resume
 from changelog.sink.producer import LogProducer
+from changelog.source import silence, stream
 from changelog.source.catalogue import Catalogue
 from changelog.source.connect import connect
 from changelog.source.slot import inspect_slot
@@ -196,6 +200,42 @@ def believe_aborted():
     resume.scan = lambda kafka, ranges, **_: original(kafka, ranges)
 
 
+def believe_start_lsn():
+    """Begin where it is asked for, whether the slot can give that or not."""
+
+    def adopt(_name, _slot, epoch, wish):
+        return start.Adopt(epoch, wish.start_lsn)
+
+    start._first = adopt
+
+
+def forget_foreign():
+    """Do not look for records that others have written."""
+    alone.Alone.foreign = lambda *_: {}
+    resume._is_foreign = lambda *_: False
+
+
+def forget_silence():
+    """Wait for a server that says nothing, for ever."""
+    stream.ReplicationStream._notice = lambda *_, **__: None
+    silence._shut = lambda _: None
+
+
+def hasty():
+    """Make every time limit of ours short, so that an outage can outlast them all."""
+    for module in [each for name, each in sys.modules.items() if name.startswith("changelog.")]:
+        for name, seconds in (
+            ("SILENCE_S", 6.0),
+            ("REQUEST_S", 3.0),
+            ("WRITE_S", 4.0),
+            ("SAY_AFTER_S", 1.0),
+            ("LONGEST_WAIT_S", 1.0),
+            ("_TIMEOUT_S", 2),
+        ):
+            if hasattr(module, name):
+                setattr(module, name, seconds)
+
+
 def _confirmed():
     """Give where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -232,6 +272,9 @@ DEFECTS = {
         forget_to_compare,
         skip_bad_rows,
         forget_to_look,
+        believe_start_lsn,
+        forget_foreign,
+        forget_silence,
     )
 }
 
@@ -245,11 +288,16 @@ def main():
     parser.add_argument("--until", default=None)
     parser.add_argument("--signal", default="SIGKILL", help="sent at the point of --kill")
     parser.add_argument("--at", default="", help="POINT:SQL, run there the first time")
+    parser.add_argument("--hasty", action="store_true", help="every time limit of ours is short")
+    parser.add_argument("--halts", action="store_true", help="SIGSTOP where the file `halt` says")
     parser.add_argument("--small", action="store_true", help="small chunks, short segments")
     arguments = parser.parse_args()
     set_up_logging()
+    faulthandler.register(signal.SIGUSR1)  # says where it is
     if arguments.defect:
         DEFECTS[arguments.defect]()
+    if arguments.hasty:
+        hasty()
     if arguments.small:
         task.DEFAULT_BLOCKS = 1
         backfill.SEGMENT_S = backfill.FIRST_SEGMENT_S = 0.01
@@ -258,8 +306,13 @@ def main():
     seen: Counter[str] = Counter()
     sent: list[str] = []
 
+    halt = arguments.project / "halt"
+
     def reach(name):
         seen[name] += 1
+        if arguments.halts and halt.exists() and halt.read_text() == name:
+            halt.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
         if name == place and seen[name] == 1:
             execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)

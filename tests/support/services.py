@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,10 @@ from changelog.contract.errors import StackError
 from changelog.stack.artifacts import ALL
 from changelog.stack.endpoints import Endpoints
 from changelog.stack.fetch import resolve
+from changelog.stack.places import make_directory
+from changelog.stack.ports import pick
 from changelog.stack.stack import Stack
+from changelog.stack.state import StackState, write_state
 from tests.support.wait import wait_until
 
 KAFKA_PROPERTIES = {
@@ -38,6 +42,7 @@ POSTGRES_SETTINGS = {
 
 
 FOLDER = "changelog-tests-"
+_PORTS = 4
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +60,50 @@ def stack(downloads: None) -> Iterator[Stack]:
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
         # Under root the servers run as another user, who cannot enter pytest's own folders.
         Path(folder).chmod(0o755)
+        home = Path(folder) / "stack"
         with Stack(
-            Path(folder) / "stack",
+            home,
             with_=("search", "cache"),
             postgres_settings=POSTGRES_SETTINGS,
-            kafka_properties=KAFKA_PROPERTIES,
+            kafka_properties={**KAFKA_PROPERTIES, **_with_proxy(home)},
         ) as running:
             yield running
+
+
+@dataclass(frozen=True)
+class Detour:
+    """A listener of the broker that it tells clients to reach elsewhere: through a proxy."""
+
+    listener: int
+    proxy: int
+
+
+_DETOURS: dict[Path, Detour] = {}
+
+
+def _with_proxy(home: Path) -> dict[str, str]:
+    """Choose the ports before the stack does: the broker's settings name them."""
+    make_directory(home)
+    ports: list[int] = []
+    while len(ports) < _PORTS:
+        ports.append(pick(ports))
+    broker, controller, listener, proxy = ports
+    write_state(home, StackState((), {"kafka": broker, "kafka_controller": controller}))
+    _DETOURS[home] = Detour(listener, proxy)
+    own, there = f"PLAINTEXT://127.0.0.1:{broker}", "PROXIED://127.0.0.1"
+    return {
+        "listeners": f"{own},{there}:{listener},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"{own},{there}:{proxy}",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+    }
+
+
+@pytest.fixture
+def detour(stack: Stack) -> Detour:
+    """Where a proxy for the broker has to stand."""
+    return _DETOURS[stack.directory]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from changelog.config import Project, load_project
-from changelog.contract.errors import ConfigurationError, RefutedError
+from changelog.contract.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
 from changelog.edge import console, print_json
 from changelog.options import (
@@ -47,7 +47,8 @@ def verify(
 ) -> None:
     """Compare the log with PostgreSQL, row by row at one LSN, while both go on.
 
-    Ends with 0 when every table is equal, with 3 when one differs.
+    Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one that was
+    named cannot be compared, such as a topic that holds only a part of its table's history.
     """
     settings = load_project(
         project,
@@ -72,6 +73,12 @@ def verify(
             f"{', '.join(report.view for report in refuted)}",
             hint="report how it came about; `changelog slot drop` makes the next capture take a "
             "fresh snapshot",
+        )
+    if tables and (left := [report for report in reports if report.verified is None]):
+        raise VerdictError(
+            "; ".join(
+                f"{report.view} is not verified: {', '.join(report.notes)}" for report in left
+            )
         )
 
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.capture.start import Continue, Fresh, Resume, SlotFacts, decide
-from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import SlotError
+from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
+from changelog.contract.backfill import BackfillRecord, TableBackfill
+from changelog.contract.errors import ConfigurationError, SlotError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 
 ORDERS = TableName("public", "orders")
@@ -126,3 +127,71 @@ def test_a_new_timeline_takes_a_fresh_snapshot():
     after_failover = decided(timeline=2)
     assert isinstance(after_failover, Fresh)
     assert after_failover.epoch == 4
+
+
+def asked(**wish):
+    return Wish(**{"wal_end": Lsn(5000), **wish})
+
+
+def adopted(start_lsn):
+    return decided(frontier=None, last_epoch=2, wish=asked(start_lsn=Lsn(start_lsn)))
+
+
+@pytest.mark.parametrize("start_lsn", [1000, 1001, 5000])
+def test_a_slot_of_others_is_read_from_where_it_is_asked_for(start_lsn):
+    assert adopted(start_lsn) == Adopt(3, Lsn(start_lsn))
+
+
+@pytest.mark.parametrize(("start_lsn", "says"), [(999, "lies before"), (5001, "behind the end")])
+def test_a_place_that_the_slot_cannot_give_is_refused(start_lsn, says):
+    with pytest.raises(ConfigurationError, match=says):
+        adopted(start_lsn)
+
+
+def test_a_slot_of_others_says_from_where_it_could_be_read():
+    with pytest.raises(SlotError, match="--start-lsn 0/3E8"):
+        decided(frontier=None)
+
+
+AT_1000 = asked(start_lsn=Lsn(1000))
+LOST = SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=True)
+THIRD = replace(FIRST, epoch=3)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"frontier": None, "slot": None},
+        {"slot": None},
+        {"slot": LOST},
+        {"timeline": 2},
+        {},
+        {"backfill": replace(THIRD, start_lsn=Lsn(999))},
+        {"frontier": None, "backfill": replace(FIRST, start_lsn=Lsn(1001))},
+    ],
+    ids=str,
+)
+def test_a_start_lsn_that_contradicts_slot_or_log_is_refused(facts):
+    with pytest.raises(ConfigurationError, match="--start-lsn 0/3E8"):
+        decided(**facts, wish=AT_1000)
+
+
+def test_the_same_start_lsn_may_be_given_again():
+    assert isinstance(decided(backfill=THIRD, wish=AT_1000), Resume)
+    assert isinstance(decided(frontier=None, backfill=FIRST, wish=AT_1000), Continue)
+
+
+def test_a_snapshot_that_has_begun_is_not_skipped():
+    copy = TableBackfill(table=ORDERS, reason="", since=Position(4, Lsn(1000), 0))
+    begun = replace(FIRST, tables={"orders": copy})
+    with pytest.raises(ConfigurationError, match="has begun"):
+        decided(backfill=begun, wish=asked(skip_snapshot=True))
+    assert decided(backfill=FIRST, wish=asked(skip_snapshot=True)) == Continue(FIRST)
+
+
+def test_a_temporary_slot_begins_a_fresh_log_each_time_and_leaves_others_alone():
+    fresh = decided(slot=None, wish=asked(temporary=True))
+    assert isinstance(fresh, Fresh)
+    assert fresh.epoch == 4
+    with pytest.raises(ConfigurationError, match="not temporary"):
+        decided(wish=asked(temporary=True))

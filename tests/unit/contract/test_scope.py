@@ -20,6 +20,7 @@ NARROW = Scope(
     mask_key="ab12",
     rows="id > 5",
     keyed=False,
+    copied=False,
 )
 
 
@@ -71,6 +72,7 @@ def test_what_cannot_be_rebuilt_says_why_and_what_is_narrowed_says_so():
     assert NARROW.obstacles() == (
         "it was captured without delete, truncate",
         "its table has no primary key",
+        "its table was not copied (--skip-snapshot), it holds changes alone",
     )
     assert Scope(dropped=("a",), rows="x").obstacles() == ()
     assert "columns left out: ssn, secret*" in NARROW.notes()
