@@ -21,6 +21,7 @@ from changelog.capture.ground import (
     wanted_tables,
 )
 from changelog.capture.outlook import Outlook, foresee, rehearse_publication, standing
+from changelog.capture.policy import with_way_out
 from changelog.capture.rules import Rules
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
@@ -306,7 +307,7 @@ class _Check:
                 if way:
                     self._findings.add(what, State.NOTE, f"would be {way}: {error.args[0]}")
                 else:
-                    self._findings.refused(what, error)
+                    self._findings.refused(what, with_way_out(error, copying=anew))
             except ChangelogError as error:
                 self._findings.refused(what, error)
         if len(self._findings.all) == before:

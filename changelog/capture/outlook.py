@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.capture.ground import Ground
+from changelog.capture.policy import with_way_out
 from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.contract.backfill import BackfillRecord
+from changelog.contract.errors import SchemaConflictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -205,7 +207,10 @@ def refuse_first(ground: Ground) -> Standing:
     copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]
     check_readable(ground.connection, copied)
     for table in sorted(outlook.copied):
-        ground.tables.check(ground.relations[table], fresh=True)
+        try:
+            ground.tables.check(ground.relations[table], fresh=True)
+        except SchemaConflictError as error:
+            raise with_way_out(error, copying=True) from None
     return found
 
 

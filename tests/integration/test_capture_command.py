@@ -225,7 +225,7 @@ def test_a_change_that_old_rows_feel_and_the_stream_does_not_show_is_refused(cap
         code, _, said = capture.run("--until", "now")
         assert code == 1
         assert says in said
-        assert "changelog slot drop" in said
+        assert "`--on-incompatible resnapshot`" in said
     subprocess.run(
         [sys.executable, "-m", "changelog", "slot", "drop", "--yes"],
         check=True,

@@ -123,7 +123,7 @@ def test_a_kill_at_any_point_of_a_fresh_copy_is_survived(capture):
 LARGE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60000))"
 BAD = {
     "keyless": ("ALTER TABLE keyless DROP CONSTRAINT keyless_pkey", "primary key"),
-    "retyped": ("ALTER TABLE retyped ALTER text TYPE integer USING 1", "have another type"),
+    "retyped": ("ALTER TABLE retyped ALTER text TYPE integer USING 1", "columns ['text']"),
     "large": (f"UPDATE large SET text = {LARGE} WHERE id = 7", "does not take a record"),
 }
 MENDED = (

@@ -215,8 +215,8 @@ def survive(line, outage, point, *, halted=False):
         if outage.is_reachable:
             line.add_column() if outage.server == "registry" else line.change()
         if outage.is_noticed:
-            # After one attempt a connection that was forgotten is replaced by one that works.
-            line.wait_noticed(said, times=1 if outage.how == "forgotten" else 2)
+            # After one attempt such a connection is replaced by one that works.
+            line.wait_noticed(said, times=1 if outage.how in {"forgotten", "reset"} else 2)
     finally:
         outage.end(line)
     line.judge()
