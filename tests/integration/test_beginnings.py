@@ -61,6 +61,7 @@ def test_without_a_snapshot_topics_hold_changes_alone_until_they_are_copied(capt
     capture.command("verify", "--json")
 
 
+@pytest.mark.matrix
 def test_a_kill_before_the_first_frontier_skips_the_snapshot_again(capture):
     settings = capture.folder / "changelog.toml"
     settings.write_text(settings.read_text() + "skip_snapshot = true\n")
@@ -112,6 +113,7 @@ def test_the_stream_of_a_slot_of_others_begins_where_it_is_asked_to(capture, pla
     capture.check()
 
 
+@pytest.mark.matrix
 def test_twin_without_the_check_what_the_slot_has_given_up_is_missing(capture, places):
     capture.sql(f"SELECT pg_replication_slot_advance('{capture.prefix}', '{places[2]}')")
     refused(capture, "--start-lsn", places[0], "--skip-snapshot")
@@ -121,6 +123,7 @@ def test_twin_without_the_check_what_the_slot_has_given_up_is_missing(capture, p
     assert keys(capture) == [3]
 
 
+@pytest.mark.matrix
 def test_a_start_lsn_needs_a_slot_and_a_publication_of_before(capture):
     ((now,),) = capture.query("SELECT pg_current_wal_insert_lsn()::text")
     assert "a new slot begins" in refused(capture, "--start-lsn", now)
@@ -139,6 +142,7 @@ def slots(capture):
     )
 
 
+@pytest.mark.matrix
 def test_a_temporary_slot_goes_with_its_connection_and_each_log_is_a_fresh_one(capture):
     capture.start("--temporary-slot")
     first = capture.wait_for_frontier()

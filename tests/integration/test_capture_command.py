@@ -91,6 +91,7 @@ _SENT = (
 )
 
 
+@pytest.mark.matrix
 def test_a_stop_does_not_wait_for_ever_for_a_broker_that_stays_away(capture, stack):
     capture.start()
     capture.wait_for_frontier()
@@ -239,6 +240,7 @@ def test_a_change_that_old_rows_feel_and_the_stream_does_not_show_is_refused(cap
     assert tuple(rows[(7,)].values()) == column[0]
 
 
+@pytest.mark.matrix
 def test_a_plain_new_column_needs_nothing(capture):
     capture.catch_up()
     capture.sql("ALTER TABLE notes ADD more integer", "INSERT INTO notes VALUES (1000, 'x', 5)")
@@ -249,6 +251,7 @@ def test_a_plain_new_column_needs_nothing(capture):
     assert (rows[(1000,)]["more"], rows[(1001,)]["more"]) == (5, 6)
 
 
+@pytest.mark.matrix
 def test_odd_names_of_tables_and_columns_survive(capture):
     odd = '"a""; DROP TABLE notes --"'
     capture.sql(
@@ -265,6 +268,7 @@ def test_odd_names_of_tables_and_columns_survive(capture):
     assert len(capture.rows("notes")) == 100
 
 
+@pytest.mark.matrix
 def test_a_port_that_answers_with_nonsense_is_no_crash(capture):
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]

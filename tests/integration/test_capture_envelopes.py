@@ -112,7 +112,7 @@ CHANGES = tuple(
 )
 
 
-@pytest.mark.parametrize(("output", "envelope"), FORMS)
+@pytest.mark.parametrize(("output", "envelope"), first(2, FORMS))
 def test_events_fold_to_the_table_for_all_sorts_of_readers(capture, output, envelope):
     capture.set_form(output, envelope)
     capture.catch_up()
@@ -132,6 +132,7 @@ def test_events_fold_to_the_table_for_all_sorts_of_readers(capture, output, enve
     }
 
 
+@pytest.mark.matrix
 def test_an_event_says_where_it_comes_from(capture):
     capture.set_form("json", "nested")
     capture.catch_up()
@@ -160,6 +161,7 @@ def test_an_event_says_where_it_comes_from(capture):
     }
 
 
+@pytest.mark.matrix
 def test_masked_and_dropped_columns_are_so_on_both_sides(capture):
     capture.set_form("json", "nested")
     options = ("--mask", "*.text=redact", "--columns", "in_full.n")
@@ -184,6 +186,7 @@ def test_a_crash_between_a_delete_its_tombstone_and_the_new_row_loses_none(captu
     capture.check("in_full")
 
 
+@pytest.mark.matrix
 def test_a_table_without_a_key_has_one_event_a_change(capture):
     capture.set_form("avro", "nested")
     capture.sql(
@@ -203,6 +206,7 @@ def test_a_table_without_a_key_has_one_event_a_change(capture):
     ]
 
 
+@pytest.mark.matrix
 def test_a_topic_keeps_its_envelope_and_is_refused_where_it_is_not_read(capture):
     capture.set_form("avro", "flat")
     capture.catch_up()

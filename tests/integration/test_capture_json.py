@@ -97,6 +97,7 @@ def test_every_type_reads_back_from_documents_of_snapshot_and_stream(capture, do
     assert differences(dsn, "odd", documents.rows("odd")) == []
 
 
+@pytest.mark.matrix
 def test_key_bytes_are_the_same_in_snapshot_runs_and_single_rows(capture, documents):
     capture.sql(
         "CREATE TABLE pairs (note text, b text, a numeric(9, 2), PRIMARY KEY (b, a))",
@@ -136,6 +137,7 @@ def test_the_topic_says_its_form_and_is_refused_by_name_where_it_cannot_be_read(
         freeze(capture.kafka, record, [TableName("public", "notes")]).verdict.require()
 
 
+@pytest.mark.matrix
 def test_a_topic_keeps_its_form(capture, registry):
     capture.sql("CREATE TABLE notes (id integer PRIMARY KEY, text text)")
     capture.catch_up()
@@ -170,6 +172,7 @@ def test_without_a_registry_a_change_of_columns_is_still_noticed(capture, docume
     assert """-value": columns ['n'] """ in said
 
 
+@pytest.mark.matrix
 def test_another_primary_key_is_refused(capture):
     capture.sql("CREATE TABLE notes (id integer PRIMARY KEY, n integer NOT NULL)")
     capture.catch_up()
@@ -184,6 +187,7 @@ def test_another_primary_key_is_refused(capture):
     assert "(id integer) of public.notes" in said
 
 
+@pytest.mark.matrix
 def test_a_table_without_a_key_has_documents_too(capture, documents):
     capture.sql(
         "CREATE TABLE events (n integer, text text)",

@@ -175,6 +175,7 @@ def test_columns_are_left_out_and_masked_in_snapshot_runs_and_single_rows(captur
     assert KEY not in (capture.frontier().to_json() + json.dumps(table))
 
 
+@pytest.mark.matrix
 def test_another_mask_writes_the_table_anew(capture, monkeypatch):
     monkeypatch.setenv("CHANGELOG_MASK_KEY", KEY)
     capture.catch_up("--mask", "people.email=redact")
@@ -186,6 +187,7 @@ def test_another_mask_writes_the_table_anew(capture, monkeypatch):
     assert (rows[(1,)]["email"], rows[(2,)]["email"]) == (hashed("new"), hashed("m2"))
 
 
+@pytest.mark.matrix
 def test_a_hashed_key_keeps_rows_apart_and_moves_with_them(capture, monkeypatch):
     monkeypatch.setenv("CHANGELOG_MASK_KEY", KEY)
     options = ("--mask", "people.id=hash", "--columns", "people.*n")
@@ -224,6 +226,7 @@ def test_rows_are_filtered_alike_in_snapshot_and_stream(capture):
     assert verified(capture)["verified"] is True
 
 
+@pytest.mark.matrix
 def test_a_filter_that_was_altered_by_hand_is_noticed_at_the_next_start(capture):
     only = ("--where", "people=id > 40")
     capture.catch_up(*only)

@@ -123,6 +123,7 @@ def test_a_table_without_a_key_is_a_bag_of_rows_that_any_reader_can_fold(capture
     capture.check()
 
 
+@pytest.mark.matrix
 def test_its_topic_is_never_compacted_and_says_that_it_is_not_the_table(capture):
     capture.catch_up("-T", "retention.ms=86400000")
     found = describe(capture.kafka, [capture.topic])[capture.topic].settings
@@ -159,6 +160,7 @@ def test_twin_a_place_that_is_not_stable_brings_rows_twice_or_loses_them(capture
         capture.check()
 
 
+@pytest.mark.matrix
 def test_a_crash_in_the_snapshot_leaves_only_records_that_are_dead(capture):
     capture.attempt(kill="segment written:1")
     capture.sql("DELETE FROM events WHERE n < 20")
@@ -202,6 +204,7 @@ def test_without_the_old_row_it_is_refused_before_anything_is_made(capture):
     assert last[1] == {"n": 7, "text": "seen"}
 
 
+@pytest.mark.matrix
 def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(capture, registry):
     capture.catch_up()
     capture.sql("DELETE FROM events", "ALTER TABLE events ADD PRIMARY KEY (n)")
@@ -225,6 +228,7 @@ def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(cap
     assert capture.rows("events") == {(1,): {"n": 1, "text": "keyed"}}
 
 
+@pytest.mark.matrix
 def test_a_topic_that_has_grown_is_refused(capture):
     capture.catch_up()
     admin = admin_client(capture.kafka)

@@ -105,6 +105,7 @@ def test_a_text_that_may_hold_a_password_gets_neither_on_the_topic_nor_into_the_
     ] * 2
 
 
+@pytest.mark.matrix
 def test_without_the_right_capture_says_so_and_goes_on(capture):
     capture.catch_up("--exclude", "other")
     role = f"r{capture.prefix}"
@@ -134,6 +135,7 @@ def test_without_the_right_capture_says_so_and_goes_on(capture):
     assert capture.query("SELECT 1 FROM pg_namespace WHERE nspname = 'changelog'") == []
 
 
+@pytest.mark.matrix
 def test_a_message_of_somebody_else_under_the_name_of_the_triggers_stops_nothing(capture):
     capture.catch_up(*ONLY)
     capture.sql(
@@ -145,6 +147,7 @@ def test_a_message_of_somebody_else_under_the_name_of_the_triggers_stops_nothing
     assert (len(capture.rows("notes")), capture.changes()) == (1, [])
 
 
+@pytest.mark.matrix
 def test_a_trigger_that_fails_leaves_the_users_command_alone(capture):
     capture.command("ddl install")
     capture.sql("ALTER FUNCTION pg_logical_emit_message(boolean, text, text) RENAME TO gone")

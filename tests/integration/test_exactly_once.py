@@ -75,6 +75,7 @@ def test_a_kill_leaves_each_change_once(make, point):
         assert records_on_disk(capture) > len(capture.log().records)  # some were taken back
 
 
+@pytest.mark.matrix
 def test_twin_a_start_that_believes_aborted_records_loses_them(make):
     capture = make("exactly_once = true\n")
     capture.finish()
@@ -84,6 +85,7 @@ def test_twin_a_start_that_believes_aborted_records_loses_them(make):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("point", ["chunk copied:2", "table whole"])
 def test_a_kill_in_the_snapshot_leaves_the_table(make, point):
     capture = make("exactly_once = true\n")
@@ -96,6 +98,7 @@ def test_a_kill_in_the_snapshot_leaves_the_table(make, point):
 EVERYTHING = 'exactly_once = true\nenvelope = "nested"\nmessages = ["*"]\nddl = true\n'
 
 
+@pytest.mark.matrix
 def test_a_kill_leaves_each_message_event_and_schema_change_once(make):
     capture = make(EVERYTHING)
     capture.finish()
@@ -184,6 +187,7 @@ def table(capture):
     return {(key,): text for key, text in capture.query("SELECT id, text FROM notes")}
 
 
+@pytest.mark.matrix
 def test_a_capture_that_was_overtaken_and_goes_on_alone_repairs_what_it_wrote(make):
     capture = make(PATIENT)
     overtaken(capture)
@@ -192,6 +196,7 @@ def test_a_capture_that_was_overtaken_and_goes_on_alone_repairs_what_it_wrote(ma
     assert by_position(capture) == table(capture)
 
 
+@pytest.mark.matrix
 def test_a_capture_sees_what_one_that_it_has_overtaken_writes_behind_its_back(make):
     capture = make(PATIENT)
     process = stand_still(capture)

@@ -77,6 +77,7 @@ def test_an_incompatible_change_stops_with_column_subject_and_the_way_out(captur
     assert capture.aside() == {}
 
 
+@pytest.mark.matrix
 def test_twin_versions_that_are_not_compared_read_wrong(capture):
     capture.finish()
     capture.sql(*CHANGE)
@@ -193,6 +194,7 @@ def test_bad_tables_are_set_aside_and_named_and_taken_back(bad):
     assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
 
 
+@pytest.mark.matrix
 def test_a_bad_table_stops_capture_by_default_and_says_what_else_can_be_done(bad):
     bad.sql(BAD["large"][0])
     code, said = bad.attempt()
@@ -201,6 +203,7 @@ def test_a_bad_table_stops_capture_by_default_and_says_what_else_can_be_done(bad
     assert "`--on-error log`" in said
 
 
+@pytest.mark.matrix
 def test_twin_rows_that_are_left_out_in_silence_are_missed(bad):
     bad.sql(BAD["retyped"][0], "UPDATE retyped SET text = 2 WHERE id = 3")
     bad.finish(defect="skip_bad_rows")

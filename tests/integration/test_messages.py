@@ -117,6 +117,7 @@ def test_only_messages_of_the_prefixes_asked_for_are_captured(capture):
     assert [prefix for prefix, _, _ in capture.messages()] == ["outbox.a", "exact"]
 
 
+@pytest.mark.matrix
 def test_without_the_option_messages_are_named_and_make_no_topic(capture):
     (capture.folder / "changelog.toml").write_text(
         (capture.folder / "changelog.toml").read_text().replace('messages = ["*"]\n', "")
@@ -156,6 +157,7 @@ def test_twin_a_message_at_the_place_of_the_commit_before_it_is_lost(capture):
         assert capture.contents() == list(range(20))
 
 
+@pytest.mark.matrix
 def test_twin_a_writer_that_forgets_to_skip_writes_messages_twice(capture):
     capture.catch_up()
     capture.sql(*numbered(20))
@@ -165,6 +167,7 @@ def test_twin_a_writer_that_forgets_to_skip_writes_messages_twice(capture):
         assert capture.contents() == list(range(20))
 
 
+@pytest.mark.matrix
 def test_messages_that_retention_removed_do_not_stop_a_resume(capture):
     capture.catch_up()
     capture.sql(*numbered(5))

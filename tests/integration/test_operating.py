@@ -119,6 +119,7 @@ def test_metrics_agree_with_what_was_written_and_tell_no_secret(capture):
     assert all(each["lsn"] for each in lines(capture) if "streaming" in each["message"])
 
 
+@pytest.mark.matrix
 def test_the_lag_grows_while_the_broker_is_away_and_falls_after(capture, stack):
     metrics = started(capture)
     keeps_up(capture, metrics)
@@ -142,6 +143,7 @@ def test_the_lag_grows_while_the_broker_is_away_and_falls_after(capture, stack):
     capture.stop()
 
 
+@pytest.mark.matrix
 def test_a_source_that_is_away_is_told_and_the_counts_stay(kafka, registry, prefix, tmp_path):
     with own_server(tmp_path) as server:
         away = CaptureCommand(
@@ -206,6 +208,7 @@ def test_status_tells_before_during_and_after(capture):
     assert late["lag_bytes"] > 1000
 
 
+@pytest.mark.matrix
 def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_path):
     settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
     with own_server(tmp_path, settings) as server:

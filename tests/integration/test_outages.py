@@ -18,10 +18,11 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from changelog.stack.ports import pick
 from tests.support.capture_command import CrashingCapture
+from tests.support.matrix import pairs
 from tests.support.proxy import Proxy
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
 ROWS = 2000
 DEADLINE_S = 90
@@ -260,9 +261,7 @@ def test_one_capture_lives_through_one_outage_after_another(line):
     assert line.capture.running.wait(DEADLINE_S) == 0
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("point", STREAM)
-@pytest.mark.parametrize("outage", OUTAGES, ids=str)
+@pytest.mark.parametrize(("outage", "point"), pairs(OUTAGES, STREAM), ids=str)
 def test_an_outage_at_a_point_of_the_stream_loses_nothing(line, outage, point):
     line.begin()
     line.capture.wait_for_frontier()
@@ -275,9 +274,7 @@ IN_SNAPSHOT = tuple(
 )
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("point", SNAPSHOT)
-@pytest.mark.parametrize("outage", IN_SNAPSHOT, ids=str)
+@pytest.mark.parametrize(("outage", "point"), pairs(IN_SNAPSHOT, SNAPSHOT), ids=str)
 def test_an_outage_at_a_point_of_the_snapshot_loses_nothing(line, outage, point):
     line.halt_at(point)
     line.begin(small=True)

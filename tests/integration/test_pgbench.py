@@ -10,7 +10,7 @@ import pytest
 from changelog.stack.postgres import bin_dir
 from tests.support.capture_command import CaptureCommand
 
-pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.matrix]
 
 SCALE = 1
 LOAD_S = 8

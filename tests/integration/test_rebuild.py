@@ -142,6 +142,7 @@ def test_a_rebuild_serves_verified_rows_at_every_sink(project, endpoints, view, 
     assert "refuted" not in ran.err
 
 
+@pytest.mark.matrix
 def test_several_views_share_a_run_and_python_views_are_certified_by_their_inputs(
     project, view, run
 ) -> None:
@@ -174,6 +175,7 @@ def test_people_get_a_table_and_the_history(project, view, run) -> None:
     assert history.results[0]["certificate"]["delta"]["mismatches"] == 0
 
 
+@pytest.mark.matrix
 def test_a_rollback_serves_the_generation_before_in_every_sink(
     project, endpoints, view, run
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_rollback_serves_the_generation_before_in_every_sink(
     assert project.history(view)[-3:] == [(3, "sealed"), (3, "published"), (2, "retired")]
 
 
+@pytest.mark.matrix
 def test_old_generations_are_removed_beyond_those_kept(project, view, run) -> None:
     for _ in range(3):
         assert run(view, "--keep", "1", "--verify", "none").code == 0
@@ -306,6 +309,7 @@ def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
     assert certified["verified"] is True
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_sigterm_ends_a_rebuild_cleanly(project, endpoints, view, run) -> None:
     new_name(project, 1, "Old")

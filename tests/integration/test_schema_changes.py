@@ -91,6 +91,7 @@ def test_columns_with_constants_of_many_types_read_right_in_older_rows(capture):
     capture.verified()
 
 
+@pytest.mark.matrix
 def test_twin_a_constant_that_is_forgotten_is_seen(capture):
     capture.catch_up()
     capture.sql("ALTER TABLE notes ADD more integer DEFAULT 5")
@@ -102,6 +103,7 @@ def test_twin_a_constant_that_is_forgotten_is_seen(capture):
     assert line["verified"] is False
 
 
+@pytest.mark.matrix
 def test_a_constant_of_a_partitioned_table_is_that_of_its_partitions(capture):
     capture.sql(
         "CREATE TABLE parted (id integer PRIMARY KEY) PARTITION BY RANGE (id)",

@@ -27,7 +27,7 @@ from tests.support.secure_servers import ELSEWHERE, USER, WRONG, secure_servers
 from tests.support.services import FOLDER
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
 SETTINGS = """
 [postgres]

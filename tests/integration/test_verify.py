@@ -435,8 +435,16 @@ def test_a_key_that_is_not_unique_is_an_error(log: HandmadeLog, side: Any) -> No
 
 
 def test_a_corrupt_record_names_its_place(log: HandmadeLog, tmp_path: Path) -> None:
-    log.raw(FLIGHTS, ("9",), b"\x00\x00\x00\x00\x01\xff\xff")
+    schema = log.schema_id(FLIGHTS)
+    log.raw(FLIGHTS, ("9",), b"\x00" + schema.to_bytes(4) + b"\xff\xff")
     with pytest.raises(CorruptRecordError, match=r"flights\", partition \d, offset \d"):
+        verify_view(request_for(log, Address("delta", {"path": str(tmp_path)})))
+
+
+def test_a_record_of_a_schema_that_is_no_row_s_is_named(log: HandmadeLog, tmp_path: Path) -> None:
+    foreign = log.register("foreign-value", '"string"')
+    log.raw(FLIGHTS, ("9",), b"\x00" + foreign.to_bytes(4) + b"\x02x")
+    with pytest.raises(CorruptRecordError, match=rf"flights\", .*{foreign}"):
         verify_view(request_for(log, Address("delta", {"path": str(tmp_path)})))
 
 

@@ -13,7 +13,7 @@ from tests.integration.test_every_type import EVERYTHING, ROWS
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import first
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
 
 @pytest.fixture(scope="module", params=first(1, [15, 18]))

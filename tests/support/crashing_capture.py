@@ -90,6 +90,7 @@ def forget_to_flush():
 
     LogProducer.__init__ = patient
     LogProducer.flush = only_frontiers
+    forget_foreign()  # it would miss the records
 
 
 def acknowledge_early():

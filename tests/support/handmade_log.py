@@ -75,6 +75,10 @@ class HandmadeLog:
         """Write any bytes as a value."""
         self._produce(relation, tuple(t.encode() for t in key), value, Op.CREATE, None, 1)
 
+    def schema_id(self, relation: Relation) -> int:
+        """Give the id of a table's value schema."""
+        return self.register(f"{self.topics[relation.name]}-value", value_schema(relation))
+
     def evolve(self, relation: Relation) -> None:
         """Give a relation other columns from here on."""
         self.relations[relation.name] = relation
@@ -123,11 +127,12 @@ class HandmadeLog:
         topic = self.topics[relation.name]
         return RowCodec(
             relation,
-            key_schema_id=self._register(f"{topic}-key", key_schema(relation)),
-            value_schema_id=self._register(f"{topic}-value", value_schema(relation)),
+            key_schema_id=self.register(f"{topic}-key", key_schema(relation)),
+            value_schema_id=self.register(f"{topic}-value", value_schema(relation)),
         )
 
-    def _register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str) -> int:
+        """Register a schema and give its id."""
         answer = httpx.post(
             f"{self.registry.url}/subjects/{subject}/versions", json={"schema": schema}, timeout=30
         )

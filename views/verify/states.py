@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import duckdb
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import LogError, ViewError
+from changelog.contract.errors import CorruptRecordError, LogError, ViewError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -85,8 +85,13 @@ class Log:
         self._database.execute(f"DROP TABLE {raw}")
         decoder = schema = None
         if newest is not None:
-            decoder = Decoder(self._schemas, topic, newest)
-            schema = read_schema(self._schemas.text(newest))
+            try:
+                decoder = Decoder(self._schemas, topic, newest)
+                schema = read_schema(self._schemas.text(newest))
+            except CorruptRecordError as error:
+                raise CorruptRecordError(
+                    f'topic "{topic}", schema {newest}: {error.args[0]}', hint=error.hint
+                ) from error
         return Folded(table, topic, records, rows, survivors, decoder, schema)
 
     def load(self, folded: Folded) -> State:
