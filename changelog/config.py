@@ -108,6 +108,7 @@ class _Spark(_Section):
 class _Rebuild(_Section):
     warehouse: str = "warehouse"
     keep: int = Field(default=2, ge=1)
+    on_bad_record: Literal["fail", "quarantine"] = "fail"
 
 
 class _Sink(_Section):
@@ -213,6 +214,8 @@ class Project:
         capture: what to capture and how.
         warehouse: path or URI of the folder of Delta tables.
         keep: generations that stay for a rollback, the published one counted.
+        on_bad_record: what a rebuild does about a record that it cannot read: `fail`, or
+            `quarantine` to leave its row out and set it apart.
         search_url: OpenSearch, or None.
         cache_url: Redis or Valkey, or None.
         spark_master: Spark's master URL.
@@ -230,6 +233,7 @@ class Project:
     cache_url: str | None = field(repr=False)
     spark_master: str
     spark_settings: dict[str, str]
+    on_bad_record: Literal["fail", "quarantine"] = "fail"
 
     @property
     def slot(self) -> str:
@@ -342,6 +346,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         cache_url=settings.sinks.cache.url or embedded.find("cache"),
         spark_master=settings.spark.master,
         spark_settings=settings.spark.settings,
+        on_bad_record=settings.rebuild.on_bad_record,
     )
 
 

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
-from replay.config import ReplaySettings
-from replay.decode import decode
+from changelog.contract.schema import SchemaPin
+from replay.config import OnBadRecord, ReplaySettings
+from replay.decode import Decoded, decoded
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
 from replay.offsets import inspect
@@ -125,6 +126,15 @@ class Replay:
         """Give the frontier that every state is true at."""
         return self.cut.record.frontier
 
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return {
+            self.cut.topics[table]: state.pin
+            for table, state in self.states.items()
+            if state.pin is not None
+        }
+
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Give what the first action on each state saw; None for one that no action has read."""
         return {table: each.get() for table, each in self._observations.items()}
@@ -183,20 +193,26 @@ def open_replay(
     reader = Reader(spark, kafka, cut.settings.reader_options)
     states: dict[TableName, ReplayedState] = {}
     observations: dict[TableName, StateObservations] = {}
-    with closing(SchemaReader(registry)) as schemas:
+    with closing(SchemaReader(registry, kafka)) as schemas:
         for table, topic in cut.topics.items():
-            of_topic = schemas.of_topic(topic)
+            of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
             observations[table] = StateObservations(Observation(), Observation())
-            frame = _frame(cut, reader, of_topic, observations[table])
+            found = _decoded(cut, reader, of_topic, observations[table])
+            fails = cut.settings.on_bad_record is OnBadRecord.FAIL
             states[table] = ReplayedState(
-                table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
+                table,
+                of_topic.logged(of_topic.reader_id).key,
+                found.rows() if fails else found.sound_rows(),
+                record.frontier,
+                of_topic.pin,
+                None if fails else found.set_apart(),
             )
     return Replay(cut=cut, states=states, _kafka=kafka, _observations=observations, _clock=clock)
 
 
-def _frame(
+def _decoded(
     cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
-) -> DataFrame:
+) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
     records = reader.read(
         TopicRange(
@@ -204,6 +220,7 @@ def _frame(
             starts=cut.states[topic].log_starts,
             ends=frontier.ends[topic],
             key_schema_id=schemas.key_id,
+            keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
         )
     )
     survivors = fold(
@@ -211,7 +228,7 @@ def _frame(
         since=frontier.since.get(topic),
         before=cut_of(frontier),
     )
-    return decode(observations.of_survivors(survivors), schemas)
+    return decoded(observations.of_survivors(survivors), schemas)
 
 
 def _topic(frontier: Frontier, table: TableName) -> str:

@@ -150,8 +150,7 @@ def _reasons(record: FrontierRecord, topic: str, state: TopicState | None) -> It
     if state is None:
         yield f"{name} does not exist any more"
         return
-    scope = record.frontier.scope_of(topic)
-    obstacles = (*scope.obstacles(), *scope.unreadable())
+    obstacles = record.frontier.scope_of(topic).obstacles()
     yield from (f"{name} cannot be rebuilt: {why}" for why in obstacles)
     yield from (f"{name}: {problem}" for problem in _identity_problems(record, state))
     yield from (f"{name}: {problem}" for problem in _setting_problems(state))

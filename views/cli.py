@@ -29,6 +29,7 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
+from replay.config import OnBadRecord
 from views.catalog import Catalog
 from views.config import RebuildSettings, VerifyMode
 from views.history import PUBLISHED, History, HistoryRow, last_states
@@ -92,6 +93,14 @@ def rebuild_view(
     master: Annotated[
         str | None, typer.Option("--master", help="Spark's master URL, such as local[4].")
     ] = None,
+    on_bad_record: Annotated[
+        OnBadRecord | None,
+        typer.Option(
+            "--on-bad-record",
+            help="What a record that cannot be read does: fail (the default), or quarantine: its "
+            "row is left out, the record goes to the table _quarantine of the warehouse.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False,
@@ -121,6 +130,7 @@ def rebuild_view(
                 verify=verify,
                 keep=keep,
                 master=master,
+                on_bad_record=on_bad_record,
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
             names = [spec.name for spec in specs]

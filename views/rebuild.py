@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.errors import ChangelogError, RefutedError
 from changelog.contract.relation import TableName
+from replay.config import OnBadRecord
 from replay.replay import Replay, open_replay
 from replay.session import session
 from views.address import Address
@@ -31,6 +32,7 @@ from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
 from views.plan import Plan, planned, tables_of
 from views.progress import Stages
+from views.quarantine import set_apart
 from views.report import ViewResult
 from views.served import MakeServed, Served, served_of
 from views.spec import SqlSource, ViewSpec
@@ -106,6 +108,7 @@ class Rebuild:
         self._history = History(settings.project.warehouse)
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
+        self._set_apart: Mapping[TableName, int] = {}
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views, publish all of them or none.
@@ -128,9 +131,14 @@ class Rebuild:
             try:
                 with self._stage("replay", "schemas and explicit offsets"):
                     replay = open_replay(
-                        spark, project.kafka, project.registry, plan.record, tables_of(specs)
+                        spark,
+                        project.kafka,
+                        project.registry,
+                        plan.record,
+                        tables_of(specs),
+                        settings=self._settings.replay(),
                     )
-                with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
+                with Certifier(spark, self._settings, replay, self._run) as certifier:
                     self._build(spark, certifier, replay, works)
                     self._verify(certifier, works)
                 self._publish(replay, works)
@@ -176,6 +184,9 @@ class Rebuild:
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
+            if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
+                with self._stage("quarantine", "records that cannot be read, set apart"):
+                    self._set_apart = set_apart(spark, self._settings, replay, self._run)
             with self._stage("recheck", "topics unchanged during the scan"):
                 replay.recheck()
 
@@ -288,6 +299,7 @@ class Rebuild:
             sinks=work.spec.sinks,
             mode=self._settings.verify.value,
             reports=work.reports,
+            quarantined=sum(self._set_apart.get(table, 0) for table in work.spec.tables),
             error=work.error,
         )
 

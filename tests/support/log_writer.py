@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -63,12 +64,7 @@ class LogWriter:
         self._admin = AdminClient(kafka.client_config())
         self._registry = registry
         self._refused: list[object] = []
-        self._producer = Producer(
-            {
-                **kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
-                "on_delivery": self._delivered,
-            }
-        )
+        self._producer = self._new_producer()
         self._lsn = 100
         self.create(self.topic, partitions, settings)
         self.create(self.frontier_topic, 1, KEEP)
@@ -106,6 +102,21 @@ class LogWriter:
             30,
             f"settings {wanted}",
         )
+
+    def _new_producer(self) -> Producer:
+        config = self.kafka.client_config(partitioner="murmur2_random", enable_idempotence=True)
+        return Producer({**config, "on_delivery": self._delivered})
+
+    def grow(self, partitions: int) -> None:
+        """Give the table's topic more partitions, and write with a producer that knows them."""
+        self.flush()
+        self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
+        wait_until(
+            lambda: inspect(self.kafka, [self.topic])[self.topic].partitions == partitions,
+            30,
+            f"{partitions} partitions",
+        )
+        self._producer = self._new_producer()
 
     def evolve(self, relation: Relation) -> None:
         """Write from here on under the schemas of another version of the table."""

@@ -8,6 +8,7 @@ import httpx
 
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import CorruptRecordError, UnavailableLogError
+from changelog.contract.tame import check_tame
 
 _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
@@ -24,11 +25,14 @@ class Schemas:
         """Give the schema's JSON text.
 
         Raises:
-            CorruptRecordError: the registry does not know the id.
+            CorruptRecordError: the registry does not know the id, or a record under the schema
+                could do harm.
             UnavailableLogError: the registry does not answer.
         """
         if schema_id not in self._known:
-            self._known[schema_id] = self._fetch(schema_id)
+            text = self._fetch(schema_id)
+            check_tame(text, f"schema {schema_id}")
+            self._known[schema_id] = text
         return self._known[schema_id]
 
     def _fetch(self, schema_id: int) -> str:
