@@ -7,10 +7,11 @@ verifier and removed at the end of the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.relation import TableName
 from replay.config import OnBadRecord
 from replay.failures import translated
@@ -38,6 +39,8 @@ class Certifier:
         settings: RebuildSettings,
         replay: Replay,
         run: str,
+        *,
+        declared: Sequence[DeclaredLog] = (),
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -51,6 +54,7 @@ class Certifier:
             replay.frontier,
             pins=replay.pins,
             sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            declared=declared,
         )
 
     def report(

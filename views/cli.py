@@ -33,7 +33,7 @@ from replay.config import OnBadRecord
 from views.catalog import Catalog
 from views.config import RebuildSettings, VerifyMode
 from views.history import PUBLISHED, History, HistoryRow, last_states
-from views.plan import plan_view, planned
+from views.plan import Plan, groups_of, plan_view, planned
 from views.progress import Stages
 from views.rebuild import Outcome, Rebuild
 from views.report import ViewResult, catalog_table, history_table, results_table
@@ -160,7 +160,7 @@ def _work(
     def work() -> Outcome:
         if rollback:
             return Outcome(tuple(roll_back(specs, settings, stages)))
-        return Rebuild(settings, stages, stop=stop).run(specs)
+        return _rebuilt(groups_of(specs, settings), settings, stages, stop)
 
     with stages.shown():
         outcome = _in_thread(work, stop)
@@ -170,6 +170,22 @@ def _work(
     if outcome.error is not None:
         say_error(outcome.error)
         raise typer.Exit(outcome.error.exit_code)
+
+
+def _rebuilt(
+    groups: Sequence[Sequence[ViewSpec]],
+    settings: RebuildSettings,
+    stages: Stages,
+    stop: Callable[[], bool],
+) -> Outcome:
+    """Run each group of views that has one cut; the first that fails ends it."""
+    results: list[ViewResult] = []
+    for group in groups:
+        outcome = Rebuild(settings, stages, stop=stop).run(group)
+        results += outcome.results
+        if outcome.error is not None:
+            return Outcome(tuple(results), outcome.error)
+    return Outcome(tuple(results))
 
 
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
@@ -205,7 +221,17 @@ def _cancel_jobs() -> None:
 
 
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
-    plan = planned(specs, settings)
+    plans = []
+    for group in groups_of(specs, settings):
+        plans.append(planned(group, settings))
+        _show_plan(group, plans[-1], settings, as_json=as_json)
+    for plan in plans:
+        plan.cut.verdict.require()
+
+
+def _show_plan(
+    specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, *, as_json: bool
+) -> None:
     history = History(settings.project.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)
@@ -217,9 +243,9 @@ def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool
                 tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        if not plan.logs:
+            tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
         tell(f"verdict: {plan.cut.verdict}")
-    plan.cut.verdict.require()
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:

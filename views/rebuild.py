@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from changelog.contract.errors import ChangelogError, RefutedError
 from changelog.contract.relation import TableName
 from replay.config import OnBadRecord
-from replay.replay import Replay, open_replay
+from replay.replay import Replay
 from replay.session import session
 from views.address import Address
 from views.build import frame_of, kept, write
@@ -30,7 +30,7 @@ from views.failure import RebuildError, explained
 from views.generation import Generation
 from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
-from views.plan import Plan, planned, tables_of
+from views.plan import Plan, planned, shown
 from views.progress import Stages
 from views.quarantine import set_apart
 from views.report import ViewResult
@@ -123,6 +123,8 @@ class Rebuild:
             with self._stages.stage("plan", "frontier and verdict"):
                 plan = planned(specs, self._settings)
                 plan.cut.verdict.require()
+            if plan.logs:
+                log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
             with self._stages.stage("session", "Spark session"):
                 spark = session(self._settings.session())
             with self._stages.stage("settle", "what serves now"):
@@ -130,15 +132,10 @@ class Rebuild:
             replay: Replay | None = None
             try:
                 with self._stage("replay", "schemas and explicit offsets"):
-                    replay = open_replay(
-                        spark,
-                        project.kafka,
-                        project.registry,
-                        plan.record,
-                        tables_of(specs),
-                        settings=self._settings.replay(),
-                    )
-                with Certifier(spark, self._settings, replay, self._run) as certifier:
+                    replay = plan.open(spark, specs, self._settings)
+                with Certifier(
+                    spark, self._settings, replay, self._run, declared=plan.logs
+                ) as certifier:
                     self._build(spark, certifier, replay, works)
                     self._verify(certifier, works)
                 self._publish(replay, works)
@@ -287,7 +284,7 @@ class Rebuild:
         return ViewResult(
             view=work.spec.name,
             generation=work.generation.number,
-            frontier=plan.record.frontier,
+            frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
             records_read=sum(found.records_read for found in known) if whole else None,
             rows=work.rows,

@@ -205,7 +205,7 @@ def _avro_type(name: str, raw: Any) -> ColumnType:  # noqa: ANN401 - an Avro sch
         items = raw["items"] if isinstance(raw["items"], list) else [raw["items"]]
         inner = [each for each in items if each != "null"]
         element = _avro_type(name, inner[0]) if len(inner) == 1 else None
-        if element is None or element.kind in {Kind.ARRAY, Kind.DECIMAL}:
+        if element is None or element.name == MILLIS or element.has_escape:
             raise _inexact(name, raw)
         return ColumnType(f"{element.name}[]", Kind.ARRAY, element=element)
     if raw.get("logicalType") == "decimal":

@@ -5,7 +5,7 @@ A run verifies several views, and a view in several sinks; they share the states
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Self
 import duckdb
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
@@ -42,6 +43,7 @@ class Evidence:
         memory_limit: str = "1GB",
         pins: Mapping[str, SchemaPin] | None = None,
         sets_apart: bool = False,
+        declared: Sequence[DeclaredLog] = (),
     ) -> None:
         """Read nothing yet.
 
@@ -53,7 +55,9 @@ class Evidence:
             memory_limit: DuckDB's, in its own notation.
             pins: by topic the versions of schemas to read by.
             sets_apart: leave out the rows whose records cannot be read, and count these.
+            declared: the tables that are logs of other programs.
         """
+        self._declared = {log.table: log for log in declared}
         self._pins, self._sets_apart = pins or {}, sets_apart
         self._left_out: dict[TableName, int] = {}
         self.frontier = frontier
@@ -81,6 +85,7 @@ class Evidence:
                     self.frontier,
                     pins=self._pins,
                     sets_apart=self._sets_apart,
+                    declared=self._declared,
                 )
             folded = self._log.fold(table)
             self._records[folded.topic] = folded.records

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.errors import CorruptRecordError, LogError, ViewError
 from changelog.contract.event_record import read_value_schema
 from changelog.contract.form import Output
@@ -16,6 +17,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from changelog.contract.schema import LoggedSchema, SchemaPin
 from changelog.contract.topic import schema_topic_of
+from views.verify.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.faults import SetApart
 from views.verify.fold import fold
@@ -64,6 +66,7 @@ class Log:
         pins: Mapping[str, SchemaPin] | None = None,
         sets_apart: bool = False,
         keeps_records: bool = False,
+        declared: Mapping[TableName, DeclaredLog] | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -75,7 +78,9 @@ class Log:
             pins: by topic the versions to read by; of others the newest that a record bears.
             sets_apart: leave out the rows whose records cannot be read, and count these.
             keeps_records: keep all records in the database, also those that are superseded.
+            declared: the tables that are logs of other programs.
         """
+        self._declared = declared or {}
         self._keeps_records = keeps_records
         self._pins = pins or {}
         self._sets_apart = sets_apart
@@ -102,6 +107,8 @@ class Log:
         raw, survivors = f"__raw_{self._count}", f"__survivors_{self._count}"
         pin = self._pins.get(topic)
         set_apart = SetApart() if self._sets_apart else None
+        if table in self._declared:
+            return self._fold_declared(self._declared[table], survivors, set_apart)
         records = read_topic(
             self._kafka,
             self._frontier,
@@ -127,6 +134,30 @@ class Log:
         if kept is None:
             self._database.execute(f"DROP TABLE {raw}")
         return Folded(table, topic, records, rows, survivors, decoder, schema, set_apart, kept)
+
+    def _fold_declared(
+        self, log: DeclaredLog, survivors: str, set_apart: SetApart | None
+    ) -> Folded:
+        pin = self._pins.get(log.topic)
+        reader = DeclaredReader(log, self._schemas, 0 if pin is None else pin.value)
+        records, rows = read_declared(
+            self._kafka,
+            self._frontier,
+            reader,
+            self._database,
+            survivors=survivors,
+            set_apart=set_apart,
+        )
+        return Folded(
+            log.table,
+            log.topic,
+            records,
+            rows,
+            survivors,
+            DeclaredDecoder(reader, set_apart),
+            LoggedSchema(log.table, log.key, reader.columns),
+            set_apart,
+        )
 
     def _decoder(
         self, table: TableName, topic: str, raw: str, set_apart: SetApart | None
