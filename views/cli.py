@@ -50,6 +50,8 @@ _EPILOG = """**Examples**
 
 `rebuild-view --all --plan` says what would be done, and whether the log can still give it
 
+`rebuild-view flights_snapshot --explain 17` says from which records that row comes
+
 `rebuild-view --all --json` for cron: one JSON object per view on standard output
 
 `rebuild-view flights_snapshot --rollback` serves the previous generation again
@@ -77,6 +79,15 @@ def rebuild_view(
         bool,
         typer.Option("--plan", help="Say what would be done and the verdict; read no record."),
     ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Say from which records the row of a key comes, and which those superseded. Of a "
+            "key of several columns give a JSON array.",
+        ),
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Serve the previous generation again.")
     ] = False,
@@ -112,8 +123,12 @@ def rebuild_view(
     asks no question and needs no terminal.
     """
     names = views or []
-    if sum((plan, rollback, history, list_views)) > 1:
-        raise typer.BadParameter("choose one of --plan, --rollback, --history and --list")
+    if sum((plan, rollback, history, list_views, explain is not None)) > 1:
+        raise typer.BadParameter(
+            "choose one of --plan, --explain, --rollback, --history and --list"
+        )
+    if explain is not None and len(names) != 1:
+        raise typer.BadParameter("--explain takes one view")
     if names and all_views:
         raise typer.BadParameter("name views or give --all, not both")
     if not (names or all_views or history or list_views):
@@ -134,7 +149,9 @@ def rebuild_view(
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
             names = [spec.name for spec in specs]
-            if plan:
+            if explain is not None:
+                _explain(specs[0], explain, settings, as_json=as_json)
+            elif plan:
                 _plan(specs, settings, as_json=as_json)
             else:
                 _work(specs, settings, rollback=rollback, as_json=as_json, debug=debug)
@@ -246,6 +263,17 @@ def _show_plan(
         if not plan.logs:
             tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
         tell(f"verdict: {plan.cut.verdict}")
+
+
+def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
+    from views.explain import explain
+
+    found = explain(spec, key, settings)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in found.lines():
+        tell(line)
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:

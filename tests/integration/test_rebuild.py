@@ -23,7 +23,9 @@ from confluent_kafka.admin import (
 from psycopg2.extensions import make_dsn
 from pyspark.sql.functions import col, when
 
+from changelog.contract.headers import decode_headers
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.log_reader import LogReader
 from views import rebuild
 from views.lock import locked
 from views.served import Served, served_of
@@ -173,6 +175,73 @@ def test_people_get_a_table_and_the_history(project, view, run) -> None:
         (1, "published", True)
     ]
     assert history.results[0]["certificate"]["delta"]["mismatches"] == 0
+
+
+def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
+    project, view, run, kafka, registry, shared
+) -> None:
+    _, prefix = shared
+    new_name(project, 3, "Once")
+    new_name(project, 3, "Twice")
+    ran = run(view, "--explain", "3", "--json")
+    assert ran.code == 0, ran.err
+    (found,) = ran.results
+    assert found["row"] == {
+        "customer_id": "3",
+        "name": "Twice",
+        "orders": "10",
+        "amount": "460.00",
+    }
+    assert found["fields"]["name"]["from"] == [
+        {"source": "c", "topic": f"{prefix}.customers", "column": "name"}
+    ]
+    assert found["fields"]["amount"]["expression"] == "SUM(`o`.`amount`)"
+    customers, orders = found["sources"]
+    assert (customers["count"], orders["count"]) == (1, 10)
+    (record,) = customers["records"]
+    assert record["superseded_count"] == len(record["superseded"]) == 2
+    reader = LogReader(kafka, registry)
+    there = {
+        (message.partition(), message.offset()): (
+            reader.decode(message.value()),
+            str(decode_headers(message.headers()).position),
+        )
+        for message in reader.messages(f"{prefix}.customers", [1_000_000, 1_000_000])
+    }
+    told = [there[place["partition"], place["offset"]] for place in (record, *record["superseded"])]
+    assert [row["name"] for row, _ in told] == ["Twice", "Once", "name 3"]
+    assert [position for _, position in told] == [
+        place["position"] for place in (record, *record["superseded"])
+    ]
+    assert {order["key"]["order_id"] for order in orders["records"]} == {
+        str(number) for number in range(2, 201, 20)
+    }
+
+    people = run(view, "--explain", "3")
+    assert "name = Twice: c.name" in people.err
+    assert "superseded: partition" in people.err
+    none = run(view, "--explain", "404", "--json")
+    assert none.results[0]["row"] is None
+    assert "no row of this key" in none.results[0]["notes"][0]
+
+
+def test_explain_says_what_it_cannot_trace(project, run) -> None:
+    project.view(
+        "tops.sql",
+        "-- key: customer_id\nWITH t AS (SELECT customer_id, sum(amount) AS s FROM orders "
+        "GROUP BY customer_id) SELECT c.customer_id, t.s FROM customers c JOIN t USING "
+        "(customer_id)",
+    )
+    project.view("large.py", LARGE)
+    tops = run("tops", "--explain", "1", "--json").results[0]
+    assert tops["row"]["customer_id"] == "1"
+    assert [each["count"] for each in tops["sources"]] == [None, None]
+    assert "a subquery of it aggregates" in tops["notes"][0]
+    assert tops["fields"]["s"]["from"][0]["column"] == "amount"
+    large = run("large", "--explain", "150", "--json").results[0]
+    assert large["sources"][0]["records"][0]["key"] == {"order_id": "150"}
+    assert "a function makes this view" in large["notes"][0]
+    assert run("large", "tops", "--explain", "1").code == 2
 
 
 @pytest.mark.matrix
