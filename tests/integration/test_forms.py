@@ -86,9 +86,10 @@ def certified(capture, registry, replay: Replay) -> VerifyReport:
         return verify_view(request, evidence)
 
 
-@pytest.mark.parametrize("form", first(2, FORMS), ids="-".join)
-def test_a_topic_of_any_form_rebuilds_to_the_table(capture, spark, registry, monkeypatch, form):
-    output, envelope = form
+@pytest.mark.parametrize(("output", "envelope"), first(1, FORMS))
+def test_a_topic_of_any_form_rebuilds_to_the_table(
+    capture, spark, registry, monkeypatch, output, envelope
+):
     settings = capture.folder / "changelog.toml"
     settings.write_text(
         settings.read_text() + f'output_format = "{output}"\nenvelope = "{envelope}"\n'

@@ -62,9 +62,12 @@ def test_a_tombstone_whose_delete_was_cleaned_away_counts_by_its_place():
 
 @pytest.mark.parametrize("order", list(Order))
 def test_a_key_in_two_partitions_has_an_order_by_lsn_alone(order):
-    said = [(0, 5, 1, "row", "a"), (1, 0, 2, "row", "a")]
+    said: list[tuple[int, int, int | None, str, str]] = [
+        (0, 5, 1, "row", "a"),
+        (1, 0, 2, "row", "a"),
+    ]
     if order is Order.LSN:
         assert folded(order, *said) == {("a", 0)}
-        said.append((1, 1, None, "tombstone", "a"))  # type: ignore[arg-type] - has no lsn
+        said.append((1, 1, None, "tombstone", "a"))
     with pytest.raises(CorruptRecordError, match="two partitions"):
         folded(order, *said)
