@@ -95,6 +95,7 @@ def confirmed(capture):
     return lsn
 
 
+@pytest.mark.matrix
 def test_the_stream_of_a_slot_of_others_begins_where_it_is_asked_to(capture, places):
     stands = confirmed(capture)
     _, _, said = capture.run("--until", "now")

@@ -61,6 +61,7 @@ def test_an_idle_source_moves_the_slot_past_other_wal(capture):
     capture.stop()
 
 
+@pytest.mark.matrix
 def test_a_stalled_broker_loses_nothing_and_keeps_the_connection(capture, stack):
     capture.outside("ALTER SYSTEM SET wal_sender_timeout = '3s'", "SELECT pg_reload_conf()")
     try:

@@ -141,6 +141,7 @@ def test_its_topic_is_never_compacted_and_says_that_it_is_not_the_table(capture)
         freeze(capture.kafka, record, [EVENTS]).verdict.require()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("point", first(1, ["record produced:300", "transaction produced:3"]))
 def test_after_a_crash_nothing_is_missing_and_nothing_is_there_twice(capture, point):
     capture.attempt()
@@ -151,6 +152,7 @@ def test_after_a_crash_nothing_is_missing_and_nothing_is_there_twice(capture, po
     capture.check()
 
 
+@pytest.mark.matrix
 def test_twin_a_place_that_is_not_stable_brings_rows_twice_or_loses_them(capture):
     capture.attempt()
     capture.sql(*CHANGES)

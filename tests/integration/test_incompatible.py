@@ -62,6 +62,7 @@ CHANGE = (
 )
 
 
+@pytest.mark.matrix
 def test_an_incompatible_change_stops_with_column_subject_and_the_way_out(capture):
     capture.finish()
     capture.sql(*CHANGE)
