@@ -4,8 +4,8 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-# Two test processes, each with servers and a Spark session of its own: most tests wait.
-JOBS ?= 2
+# Three test processes, each with servers and a Spark session of its own: most tests wait.
+JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
