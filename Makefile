@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
-test: lint type imports downloads ## Checks, then the tests on real servers; under ten minutes; what CI runs
+test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
 	@$(PYTEST) -m "not matrix" $(ARGS)
 
 test-all: lint type imports downloads ## The same and the long matrices of faults and versions
