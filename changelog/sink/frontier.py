@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
@@ -23,6 +23,8 @@ from changelog.contract.standing import Standings, standing_key
 from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
+
+T = TypeVar("T")
 
 _WINDOW = 2000
 _GROWTH = 8
@@ -53,7 +55,7 @@ class FrontierLog:
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
-        self._has_met = False
+        self._cluster_id = ""
         self._ids: dict[str, str] = {}
         self._producer: LogProducer | None = None
 
@@ -69,6 +71,16 @@ class FrontierLog:
     ) -> None:
         """Close it."""
         self.close()
+
+    def cluster_id(self) -> str:
+        """Give the cluster's identifier; the first request of this client, see `meet`.
+
+        Raises:
+            RefusedAccessError: the brokers do not let us in.
+            UnavailableLogError: no broker answers at the address.
+        """
+        self._cluster_id = self._cluster_id or meet(self._kafka)
+        return self._cluster_id
 
     def last(self, slot: str) -> FrontierRecord | None:
         """Give the newest frontier of a slot; None when there is none, or it was removed.
@@ -89,12 +101,16 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        newest = self._newest(backfill_key(slot))
+        return self._read(backfill_key(slot), BackfillRecord.from_json)
+
+    def _read(self, key: bytes, parse: Callable[[bytes], T]) -> T | None:
+        """Give what the newest record of a key holds; None without one, or when it was removed."""
+        newest = self._newest(key)
         value = None if newest is None else newest.value()
         if newest is None or value is None:
             return None
         try:
-            return BackfillRecord.from_json(value)
+            return parse(value)
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
 
@@ -165,14 +181,7 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        newest = self._newest(standing_key(slot))
-        value = None if newest is None else newest.value()
-        if newest is None or value is None:
-            return None
-        try:
-            return Standings.from_json(value)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+        return self._read(standing_key(slot), Standings.from_json)
 
     def write_standings(self, slot: str, standings: Standings) -> None:
         """Append how the tables stand and wait for the broker's acknowledgement.
@@ -224,9 +233,7 @@ class FrontierLog:
 
     def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
-        if not self._has_met:
-            meet(self._kafka)
-            self._has_met = True
+        self.cluster_id()
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:
