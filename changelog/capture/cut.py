@@ -115,7 +115,8 @@ class Cutter:
         base = self._base
         tables = {topic: name for topic, name in base.tables.items() if topic not in self.absent}
         topic_ids = {t: known for t, known in base.topic_ids.items() if t not in self.absent}
-        ends = self._log.ends(list(topic_ids))
+        places = self._log.places(list(topic_ids))
+        ends = {topic: each.ends for topic, each in places.items()}
         check_not_grown(self._partitions, ends)
         self._look_for_others(ends, lsn)
         frontier = Frontier(
@@ -129,6 +130,7 @@ class Cutter:
             tables=tables,
             topic_ids=topic_ids,
             ends=ends,
+            leader_epochs={topic: each.leader_epochs for topic, each in places.items()},
             since={topic: at for topic, at in since.items() if topic in tables},
             scopes=self._scopes(tables),
             whole={topic: at for topic, at in self.whole.items() if topic in tables},

@@ -33,10 +33,11 @@ _NAP_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """Where a topic stands: Kafka's id of it, and the end offset of each partition."""
+    """Where a topic stands: its id, and per partition the end offset and the leader's epoch."""
 
     topic_id: str
     ends: tuple[int, ...]
+    leader_epochs: tuple[int, ...] = ()
 
 
 class FrontierLog:
@@ -208,7 +209,11 @@ class FrontierLog:
             raise
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Give the end offset of each partition of topics, in one request.
+        """Give the end offset of each partition of topics; raises as `places` does."""
+        return {topic: each.ends for topic, each in self.places(topics).items()}
+
+    def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
+        """Give where topics stand, in one request.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
@@ -229,7 +234,7 @@ class FrontierLog:
                     f'topic "{topic}" was deleted and made anew under capture',
                     hint="start capture again, it says what to do",
                 )
-        return {topic: found[topic].ends for topic in topics}
+        return {topic: found[topic] for topic in topics}
 
     def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
@@ -286,13 +291,18 @@ def topic_ends(
     if not places:
         return {}
     ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
+    epochs = {name: [-1] * len(topic.partitions) for name, topic in found.items()}
     # The log has no transactions, and replay reads uncommitted: both count to the same end.
     answers = admin.list_offsets(
         places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
     )
     for place, answer in answers.items():
         what = f'cannot read the end of topic "{place.topic}"'
-        ends[place.topic][place.partition] = answered(answer, what, on_wait).offset
+        end = answered(answer, what, on_wait)
+        ends[place.topic][place.partition] = end.offset
+        if end.leader_epoch is not None:
+            epochs[place.topic][place.partition] = end.leader_epoch
     return {
-        name: TopicEnds(str(topic.topic_id), tuple(ends[name])) for name, topic in found.items()
+        name: TopicEnds(str(topic.topic_id), tuple(ends[name]), tuple(epochs[name]))
+        for name, topic in found.items()
     }

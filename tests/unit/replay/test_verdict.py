@@ -44,7 +44,7 @@ def test_the_deadline_may_come_before_a_slow_finish():
     assert judged(BUSY, estimate_ms=None).kind is Kind.EXACT_UNTIL
 
 
-@pytest.mark.parametrize(("early_ms", "kind"), [(1, Kind.EXACT_UNTIL), (0, Kind.PAST)])
+@pytest.mark.parametrize(("early_ms", "kind"), [(1, Kind.EXACT_UNTIL), (0, Kind.FOLLOW)])
 def test_the_lag_ends_to_the_millisecond(early_ms, kind):
     assert judged(BUSY, now_ms=APPENDED_MS + LAG_MS - early_ms).kind is kind
 
@@ -52,7 +52,7 @@ def test_the_lag_ends_to_the_millisecond(early_ms, kind):
 def test_clocks_may_differ_by_the_allowance():
     now_ms = APPENDED_MS + LAG_MS - 5_000
     assert judged(BUSY, now_ms=now_ms, allowance_ms=4_999).kind is Kind.EXACT_UNTIL
-    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is Kind.PAST
+    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is Kind.FOLLOW
 
 
 def test_the_scan_may_last_as_long_as_a_tombstone():
@@ -61,12 +61,12 @@ def test_the_scan_may_last_as_long_as_a_tombstone():
     verdict = judged(short, started_ms=start_ms, now_ms=start_ms)
     assert verdict.deadline_ms == start_ms + MINUTE_MS
     assert "delete.retention.ms" in str(verdict)
-    assert judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind is Kind.PAST
+    assert judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind is Kind.NOT_EXACT
 
 
 def test_an_old_frontier_with_nothing_behind_its_ends_is_still_exact():
     now_ms = APPENDED_MS + 10 * LAG_MS
-    assert judged(BUSY, now_ms=now_ms).kind is Kind.PAST
+    assert judged(BUSY, now_ms=now_ms).kind is Kind.FOLLOW
     idle = judged(IDLE, now_ms=now_ms)
     assert idle.kind is Kind.EXACT
     assert idle.deadline_ms == now_ms + LAG_MS
@@ -111,7 +111,7 @@ def test_the_earliest_deadline_of_all_topics_counts():
 )
 def test_what_spoils_a_read_is_refused_with_its_reason(state, reason):
     verdict = judged(state)
-    assert verdict.kind is Kind.PAST
+    assert verdict.kind is Kind.NOT_EXACT
     assert reason in str(verdict)
     with pytest.raises(VerdictError, match="cannot give") as refused:
         verdict.require()
