@@ -42,7 +42,7 @@ from replay.topic_state import TopicState
 
 TIMEOUT_S = 30.0
 _BATCH = 1_000
-_QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
+QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -54,11 +54,11 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         LogError: they refuse.
     """
     wanted = list(topics)
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    admin = AdminClient({**kafka.client_config(), **QUIET})
     try:
         return _inspected(admin, wanted)
     except KafkaException as error:
-        raise _explained(kafka, error) from error
+        raise explained(kafka, error) from error
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -156,7 +156,8 @@ def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answe
     return future.result(timeout=TIMEOUT_S + 5)
 
 
-def _explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+def explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+    """Say in our own words why the brokers do not answer, or what they refuse."""
     cause = error.args[0]
     if isinstance(cause, KafkaError) and cause.code() in {
         KafkaError._TRANSPORT,
@@ -216,7 +217,7 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
     )
-    consumer = Consumer({**config, **_QUIET})
+    consumer = Consumer({**config, **QUIET})
     step = _BATCH
     try:
         while True:

@@ -2,7 +2,8 @@
 
 Nothing is read until an action runs on a state's frame. The verdict before it says whether the
 read can be exact; `Replay.recheck` after it says whether it was: nothing that the exactness rests
-on has moved, and the deadline has not passed. Publish only in between.
+on has moved, and the deadline has not passed. `Replay.watched` asks the same while a read goes on
+and ends one that cannot be exact any more.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from replay.decode import decode
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
 from replay.offsets import inspect
+from replay.probe import past_ends
 from replay.read import Reader, TopicRange
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
 from replay.topic_state import TopicState, changes
 from replay.verdict import Verdict, judge
+from replay.watch import LOOK_S, Watch
 
 Clock = Callable[[], int]
 
@@ -48,6 +51,7 @@ class Cut:
         verdict: whether a read that starts now is exact.
         started_ms: when the cut was made, by our clock.
         settings: how careful the verdict is.
+        resumed: the frontier of a state that the read goes on from; None for one from the start.
     """
 
     record: FrontierRecord
@@ -56,6 +60,7 @@ class Cut:
     verdict: Verdict
     started_ms: int
     settings: ReplaySettings
+    resumed: FrontierRecord | None = None
 
     @property
     def records_at_most(self) -> int:
@@ -70,8 +75,12 @@ def freeze(
     *,
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
+    resumed: FrontierRecord | None = None,
 ) -> Cut:
-    """Ask the broker how the topics of `tables` stand and judge; needs no Spark, reads no record.
+    """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
+
+    With `resumed`, judges whether what came after that frontier brings a state of then to this
+    one.
 
     Raises:
         ConfigurationError: a table is not part of the frontier.
@@ -89,6 +98,8 @@ def freeze(
         now_ms=clock(),
         estimate_ms=settings.estimate_ms(_records_at_most(record.frontier, states)),
         allowance_ms=settings.clock_allowance_ms,
+        past=past_ends(kafka, record.frontier, states),
+        resumed=resumed,
     )
     return Cut(
         record=record,
@@ -97,6 +108,7 @@ def freeze(
         verdict=verdict,
         started_ms=started_ms,
         settings=settings,
+        resumed=resumed,
     )
 
 
@@ -111,6 +123,7 @@ class Replay:
 
     cut: Cut
     states: Mapping[TableName, ReplayedState]
+    _spark: SparkSession = field(repr=False)
     _kafka: KafkaConnection = field(repr=False)
     _observations: Mapping[TableName, StateObservations] = field(repr=False)
     _clock: Clock = field(repr=False)
@@ -136,28 +149,57 @@ class Replay:
             VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
             UnavailableLogError: the brokers do not answer.
         """
-        cut = self.cut
-        after = inspect(self._kafka, cut.states)
-        moved = changes(cut.states, after)
-        if moved:
-            raise VerdictError(
-                "the log changed while it was read: " + "; ".join(moved),
-                hint="run it again",
-            )
-        now_ms = self._clock()
-        again = judge(
-            cut.record,
-            after,
-            tuple(cut.states),
-            started_ms=cut.started_ms,
-            now_ms=now_ms,
-            estimate_ms=None,
-            allowance_ms=cut.settings.clock_allowance_ms,
+        recheck(self.cut, self._kafka, self._clock)
+
+    def watched(self, *, look_s: float = LOOK_S) -> Watch:
+        """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
+
+        Raises:
+            VerdictError: when the block is left: what `recheck` has found meanwhile.
+        """
+
+        def check() -> float:
+            return recheck(self.cut, self._kafka, self._clock) / 1000
+
+        def cancel() -> None:
+            self._spark.interruptAll()
+
+        return Watch(check, cancel, look_s=look_s)
+
+
+def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
+    """Check that a read that began with the cut is exact up to now; raises as `Replay.recheck`.
+
+    Gives for how many milliseconds it stays so, as far as is known now.
+    """
+    asked_ms = clock()
+    after = inspect(kafka, cut.states)
+    moved = changes(cut.states, after)
+    if moved:
+        raise VerdictError(
+            "the log changed while it was read: " + "; ".join(moved),
+            hint="run it again",
         )
-        # Either bound suffices: the first may count from the start of the scan where no record
-        # lay past the ends then, the second knows of partitions that nothing was added to since.
-        if cut.verdict.is_late(now_ms):
-            again.require()
+    past = past_ends(kafka, cut.record.frontier, after)
+    now_ms = clock()
+    again = judge(
+        cut.record,
+        after,
+        tuple(cut.states),
+        started_ms=cut.started_ms,
+        asked_ms=asked_ms,
+        now_ms=now_ms,
+        estimate_ms=None,
+        allowance_ms=cut.settings.clock_allowance_ms,
+        past=past,
+        resumed=cut.resumed,
+    )
+    # Either bound suffices: the first may count from the start of the scan where no record
+    # lay past the ends then, the second knows of partitions that nothing was added to since.
+    if cut.verdict.is_late(now_ms):
+        again.require()
+    latest = max(cut.verdict.deadline_ms or 0, again.deadline_ms or 0)
+    return latest - cut.settings.clock_allowance_ms - now_ms
 
 
 def open_replay(
@@ -191,7 +233,14 @@ def open_replay(
             states[table] = ReplayedState(
                 table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
             )
-    return Replay(cut=cut, states=states, _kafka=kafka, _observations=observations, _clock=clock)
+    return Replay(
+        cut=cut,
+        states=states,
+        _spark=spark,
+        _kafka=kafka,
+        _observations=observations,
+        _clock=clock,
+    )
 
 
 def _frame(

@@ -131,8 +131,11 @@ class Rebuild:
                         spark, project.kafka, project.registry, plan.record, tables_of(specs)
                     )
                 with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
-                    self._build(spark, certifier, replay, works)
-                    self._verify(certifier, works)
+                    with replay.watched():
+                        self._build(spark, certifier, replay, works)
+                    with self._stage("recheck", "topics unchanged during the scan"):
+                        replay.recheck()
+                    self._verify(certifier, replay, works)
                 self._publish(replay, works)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
                 return self._abandoned(error, plan, replay, works)
@@ -176,10 +179,8 @@ class Rebuild:
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
-            with self._stage("recheck", "topics unchanged during the scan"):
-                replay.recheck()
 
-    def _verify(self, certifier: Certifier, works: Sequence[_Work]) -> None:
+    def _verify(self, certifier: Certifier, replay: Replay, works: Sequence[_Work]) -> None:
         if self._settings.verify is VerifyMode.NONE:
             return
         for work in works:
@@ -193,6 +194,8 @@ class Rebuild:
             work.error = _judged(work)
         first = next((work.error for work in works if work.error is not None), None)
         if first is not None:
+            # The verifier reads the log too, later: what it misses there is no fault of the view.
+            replay.recheck()
             raise first
         for work in works:
             if work.verified:
