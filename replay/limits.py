@@ -128,6 +128,14 @@ def retention_ms(state: TopicState) -> int:
     return int(state.settings.get("delete.retention.ms") or 0)
 
 
+def moment_iso(ms: int | None) -> str | None:
+    """Give milliseconds since 1970 in ISO 8601, UTC; None for no moment, or one beyond all."""
+    try:
+        return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 def moment_text(ms: int) -> str:
     """Give milliseconds since 1970 as a time for people."""
     try:

@@ -8,8 +8,7 @@ and ends one that cannot be exact any more.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -19,25 +18,20 @@ from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from replay.clock import Clock, clock_ms
 from replay.config import ReplaySettings
 from replay.decode import decode
+from replay.density import Density
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
 from replay.offsets import inspect
-from replay.probe import past_ends
+from replay.probe import past_ends, sample_density
 from replay.read import Reader, TopicRange
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
 from replay.topic_state import TopicState, changes
 from replay.verdict import Verdict, judge
 from replay.watch import LOOK_S, Watch
-
-Clock = Callable[[], int]
-
-
-def clock_ms() -> int:
-    """Give our clock in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +46,7 @@ class Cut:
         started_ms: when the cut was made, by our clock.
         settings: how careful the verdict is.
         resumed: the frontier of a state that the read goes on from; None for one from the start.
+        densities: about how many records each topic has up to the frontier, where it was sampled.
     """
 
     record: FrontierRecord
@@ -61,11 +56,17 @@ class Cut:
     started_ms: int
     settings: ReplaySettings
     resumed: FrontierRecord | None = None
+    densities: Mapping[str, Density] = field(default_factory=dict)
 
     @property
     def records_at_most(self) -> int:
         """Give an upper bound of the records to read: a cleaned log has gaps."""
         return _records_at_most(self.record.frontier, self.states)
+
+    def offsets(self, topic: str) -> int:
+        """Give the offsets of a topic up to the frontier, gaps counted; 0 for one that is gone."""
+        state = self.states.get(topic)
+        return 0 if state is None else _records_at_most(self.record.frontier, {topic: state})
 
 
 def freeze(
@@ -76,11 +77,19 @@ def freeze(
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
     resumed: FrontierRecord | None = None,
+    sample: bool = False,
 ) -> Cut:
     """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
 
-    With `resumed`, judges whether what came after that frontier brings a state of then to this
-    one.
+    Args:
+        kafka: the brokers.
+        record: the frontier.
+        tables: what is to be read.
+        settings: how careful the verdict is.
+        clock: ours.
+        resumed: the frontier of a state that the read goes on from: judges whether what came
+            after it brings that state to this frontier.
+        sample: whether to read some records, for a better estimate of how many there are.
 
     Raises:
         ConfigurationError: a table is not part of the frontier.
@@ -90,13 +99,17 @@ def freeze(
     topics = {table: _topic(record.frontier, table) for table in tables}
     started_ms = clock()
     states = inspect(kafka, topics.values())
+    densities = sample_density(kafka, _ranges(record.frontier, states)) if sample else {}
+    records = _records_at_most(record.frontier, states)
+    if sample:
+        records = sum(density.records for density in densities.values())
     verdict = judge(
         record,
         states,
         tuple(topics.values()),
         started_ms=started_ms,
         now_ms=clock(),
-        estimate_ms=settings.estimate_ms(_records_at_most(record.frontier, states)),
+        estimate_ms=settings.estimate_ms(records),
         allowance_ms=settings.clock_allowance_ms,
         past=past_ends(kafka, record.frontier, states),
         resumed=resumed,
@@ -109,6 +122,7 @@ def freeze(
         started_ms=started_ms,
         settings=settings,
         resumed=resumed,
+        densities=densities,
     )
 
 
@@ -164,7 +178,14 @@ class Replay:
         def cancel() -> None:
             self._spark.interruptAll()
 
-        return Watch(check, cancel, look_s=look_s)
+        return Watch(check, cancel, first_s=self._left_s(), look_s=look_s)
+
+    def _left_s(self) -> float:
+        deadline_ms = self.verdict.deadline_ms
+        if deadline_ms is None:
+            return LOOK_S
+        left_ms = deadline_ms - self.verdict.allowance_ms - self._clock()
+        return max(0.0, left_ms / 1000)
 
 
 def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
@@ -272,6 +293,17 @@ def _topic(frontier: Frontier, table: TableName) -> str:
             hint=f"captured are: {known or 'none'}",
         )
     return topic
+
+
+def _ranges(
+    frontier: Frontier, states: Mapping[str, TopicState]
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give what is to be read of the topics whose partitions the frontier knows."""
+    return {
+        topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
+        for topic, state in states.items()
+        if len(frontier.ends.get(topic, ())) == state.partitions
+    }
 
 
 def _records_at_most(frontier: Frontier, states: Mapping[str, TopicState]) -> int:

@@ -33,10 +33,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from changelog.contract.errors import VerdictError
 from changelog.contract.frontier import FrontierRecord
-from replay.limits import Clock, Limit, lag_ms, limits, moment_text, scan_limit
+from replay.limits import Clock, Limit, lag_ms, limits, moment_iso, moment_text, scan_limit
 from replay.problems import Problem, problems, problems_of_foreign, problems_of_resuming
 from replay.topic_state import PastEnds, TopicState
 
@@ -107,6 +108,17 @@ class Verdict:
                 "the log cannot give the exact state any more: " + "; ".join(self.reasons),
                 hint="; ".join(self.remedies),
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as plain values: times in UTC, words as people read them."""
+        return {
+            "verdict": self.kind.value,
+            "text": str(self),
+            "deadline": moment_iso(self.deadline_ms),
+            "finish": moment_iso(self.finish_ms),
+            "reasons": list(self.reasons),
+            "remedies": list(self.remedies),
+        }
 
     def __str__(self) -> str:
         """Give one line for people."""

@@ -28,6 +28,7 @@ class Watch:
         check: Callable[[], float],
         cancel: Callable[[], None],
         *,
+        first_s: float = LOOK_S,
         look_s: float = LOOK_S,
     ) -> None:
         """Prepare to watch.
@@ -37,10 +38,12 @@ class Watch:
                 it has to be asked again at the latest.
             cancel: ends the work; called again and again, since the work may be between two
                 jobs.
+            first_s: when to check first, in seconds from the start.
             look_s: the longest time between two checks, in seconds.
         """
         self._check = check
         self._cancel = cancel
+        self._first_s = first_s
         self._look_s = look_s
         self._left = threading.Event()
         self._found: VerdictError | None = None
@@ -68,7 +71,7 @@ class Watch:
             raise self._found from error
 
     def _run(self) -> None:
-        wait_s = 0.0
+        wait_s = min(self._first_s, self._look_s)
         while not self._left.wait(wait_s):
             try:
                 wait_s = min(self._look_s, max(_AGAIN_S, self._check()))

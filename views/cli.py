@@ -74,7 +74,7 @@ def rebuild_view(
     ] = VerifyMode.FULL,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Say what would be done and the verdict; read no record."),
+        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
     ] = False,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Serve the previous generation again.")
@@ -195,7 +195,7 @@ def _cancel_jobs() -> None:
 
 
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
-    plan = planned(specs, settings)
+    plan = planned(specs, settings, sample=True)
     history = History(settings.project.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from changelog.contract.errors import ChangelogError, RefutedError
+from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
 from replay.replay import Replay, open_replay
 from replay.session import session
@@ -194,8 +194,7 @@ class Rebuild:
             work.error = _judged(work)
         first = next((work.error for work in works if work.error is not None), None)
         if first is not None:
-            # The verifier reads the log too, later: what it misses there is no fault of the view.
-            replay.recheck()
+            _require_exact(replay, works)
             raise first
         for work in works:
             if work.verified:
@@ -311,6 +310,20 @@ def _shared_states(
         table: held.enter_context(kept(frame)) if uses[table] > 1 else frame
         for table, frame in frames.items()
     }
+
+
+def _require_exact(replay: Replay, works: Sequence[_Work]) -> None:
+    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+
+    Raises:
+        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    """
+    try:
+        replay.recheck()
+    except VerdictError:
+        for work in works:
+            work.error, work.reports = None, {}
+        raise
 
 
 def _judged(work: _Work) -> ChangelogError | None:
