@@ -13,6 +13,9 @@ from changelog.contract.frontier import FrontierRecord
 from replay.topic_state import PastEnds, TopicState
 
 
+_HOUR_MS = 3_600_000
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Limit:
     """A moment from which on a read is not exact.
@@ -94,12 +97,17 @@ def scan_limit(state: TopicState, clock: Clock) -> Limit:
     """Give when a scan from the start must have ended, so that it meets each tombstone."""
     retention = retention_ms(state)
     return Limit(
-        clock.started_ms + retention,
+        clock.started_ms + retention - longest_cleaning_ms(retention),
         f'topic "{state.topic}": delete.retention.ms ({retention}) of the scan',
         "give the topic a longer delete.retention.ms"
         if retention <= clock.allowance_ms
         else "run it again; a longer delete.retention.ms gives it more time",
     )
+
+
+def longest_cleaning_ms(retention: int) -> int:
+    """Give how long a cleaning may take for which a scan's deadline allows."""
+    return min(retention // 10, _HOUR_MS)
 
 
 def _starts(

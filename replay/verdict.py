@@ -10,9 +10,10 @@ record past `ends` to remove one before it, and as long as no tombstone goes tha
   the first that ever was: whatever the cleaner had used for a removal would be older than the
   lag, and so would what had replaced it, unless it was a tombstone whose own retention is over
   too. From then on the frontier's append time counts instead.
-- A tombstone stays `delete.retention.ms` after the cleaning that removed the values before it. A
-  scan that met such a value did so before that cleaning, so a scan shorter than the retention
-  meets the tombstone too.
+- A tombstone stays `delete.retention.ms` from the beginning of the cleaning that removed the values
+  before it (KIP-534). A scan that met such a value did so before that cleaning was through, so one
+  that is shorter than the retention less the time of a cleaning meets the tombstone too. We allow
+  a cleaning a tenth of the retention, an hour at most.
 - A reader that goes on from a state of an earlier frontier needs each tombstone since then. The
   first to go was appended after that frontier, cleaned a lag later, and stayed its retention.
 
@@ -25,7 +26,9 @@ exact again. That is `FOLLOW`. Of a topic that keeps no lag at all, no bounded r
 following it to its head within the retention gives the state there.
 
 What no client can see, and so is taken on trust: settings that were changed and changed back
-before we asked, and a replica whose cleaner is `delete.retention.ms` behind that of another.
+before we asked, a replica whose cleaner is `delete.retention.ms` behind that of another, and a
+cleaner whose memory for keys was too small and that then rested for so long
+(`docs/decisions/0020-verdict.md`).
 """
 
 from __future__ import annotations
