@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -259,7 +260,7 @@ def from_the_frontier_alone(record, state, past, resumed, clock):
     return limits.limits(record, state, nothing, resumed, clock)
 
 
-DEFECTS = {
+DEFECTS: dict[str, tuple[Any, Any]] = {
     "the lag does not count": (check_a_scan, without("of the frontier")),
     "the retention does not count": (check_a_scan, without("of the scan")),
     "the age of a stored state does not count": (check_going_on, without("stored")),
@@ -275,7 +276,7 @@ def test_a_read_in_time_is_exact_while_the_cleaner_works():
 
 def test_twin_one_who_does_not_look_behind_the_ends_allows_a_wrong_read(monkeypatch):
     superseded = [append(b"0", b"new"), age, clean_all]
-    drawn = (100, 300), [append(b"0", b"old"), age], superseded, [(1, [])]
+    drawn: Any = (100, 300), [append(b"0", b"old"), age], superseded, [(1, [])]
     assert not check_a_scan(*drawn)
     monkeypatch.setattr("replay.verdict.limits", from_the_frontier_alone)
     with pytest.raises(AssertionError):

@@ -87,7 +87,7 @@ class Partition:
                 in its map; a full map that ends within a segment sets those behind it too.
         """
         begun_ms, end = self.now_ms, min(end, self.cleanable)
-        newest = {
+        newest: dict[bytes | None, int] = {
             each.key: each.offset
             for each in self.records(min(start, self.cleaned))
             if each.offset < end and each.key is not None
