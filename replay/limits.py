@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from changelog.contract.frontier import FrontierRecord
 from replay.topic_state import PastEnds, TopicState
 
-
 _HOUR_MS = 3_600_000
 
 

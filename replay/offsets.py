@@ -42,7 +42,7 @@ from replay.topic_state import TopicState
 
 TIMEOUT_S = 30.0
 _BATCH = 1_000
-QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
+_QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -54,7 +54,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
         LogError: they refuse.
     """
     wanted = list(topics)
-    admin = AdminClient({**kafka.client_config(), **QUIET})
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
         return _inspected(admin, wanted)
     except KafkaException as error:
@@ -68,7 +68,7 @@ def list_topics(kafka: KafkaConnection) -> list[str]:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    admin = AdminClient({**kafka.client_config(), **QUIET})
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
         names = admin.list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
@@ -85,7 +85,7 @@ def cleanable_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    admin = AdminClient({**kafka.client_config(), **QUIET})
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
     places = [(state.topic, partition) for partition in range(state.partitions)]
     try:
         spec = OffsetSpec.for_timestamp(max(0, now_ms - lag_ms))
@@ -253,7 +253,7 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
     )
-    consumer = Consumer({**config, **QUIET})
+    consumer = Consumer({**config, **_QUIET})
     step = _BATCH
     try:
         while True:

@@ -19,7 +19,7 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from replay.density import POINTS, Density, Stratum, strata_of
-from replay.offsets import QUIET, TIMEOUT_S, explained
+from replay.offsets import TIMEOUT_S, explained
 from replay.topic_state import PastEnds, TopicState
 
 _FETCH_BYTES = 32 << 10
@@ -69,8 +69,9 @@ class _Probe:
             fetch_wait_max_ms=10,
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
+            log_level=0,
         )
-        self._consumer = Consumer({**config, **QUIET})
+        self._consumer = Consumer(config)
 
     def __enter__(self) -> Self:
         return self

@@ -252,7 +252,7 @@ def test_the_density_of_a_cleaned_topic_is_sampled_by_records(line, cleaned):
     (strata,) = density.strata
     for stratum in strata:
         ratio = stratum.records / (stratum.end - stratum.start)
-        assert ratio < 0.05 if stratum.end < gappy.half else ratio > 0.95
+        assert ratio < 0.05 if stratum.end <= gappy.half else ratio > 0.95
     assert sample_density(line.kafka, {topic: ((0,), (0,))})[topic].ratio is None
 
 
@@ -307,7 +307,7 @@ def test_a_topic_made_anew_under_a_scan_reads_well_and_is_refused(line):
     for number in range(3):
         log.put((b"%d" % (number + 10), b"of another life"))
     log.flush()
-    assert set(rows(replay)) == {10, 11, 12}, "Spark reads the new topic without a word"
+    assert rows(replay) == {}, "Spark reads the new topic without a word"
     with pytest.raises(VerdictError, match="made anew"):
         replay.recheck()
 
