@@ -81,6 +81,14 @@ def limits(
         else "run `changelog capture --fix-topics`: a longer min.compaction.lag.ms",
         is_of_frontier=has_lag,
     )
+    growth = record.frontier.grown.get(state.topic)
+    if growth is not None:
+        yield Limit(
+            growth.ms + lag + retention,
+            f"{name}: min.compaction.lag.ms ({lag}) and delete.retention.ms ({retention}) since it "
+            "got more partitions",
+            "copy the table anew with `changelog resnapshot`",
+        )
     if resumed is None:
         yield scan_limit(state, clock)
         return

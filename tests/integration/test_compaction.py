@@ -18,19 +18,23 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import FrontierRecord
+from changelog.contract.frontier import FrontierRecord, Growth
 from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
+from changelog.contract.partition import partition_of
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from replay.clock import clock_ms
 from replay.config import ReplaySettings
 from replay.failures import translated
+from replay.offsets import inspect
 from replay.probe import past_ends, sample_density
 from replay.replay import Replay, freeze, open_replay
 from replay.verdict import Kind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,6 +148,50 @@ def make_superseded(line: Line) -> Superseded:
     return Superseded(log, record, line.open(record))
 
 
+@dataclass
+class Grown:
+    """A row whose tombstone stood in a partition that was added later, and is gone."""
+
+    log: LogWriter
+    key: bytes
+    ms: int
+
+
+def make_grown(line: Line) -> Grown:
+    log = line.log(QUICK)
+    number, key = next(
+        (number, key)
+        for number in range(99)
+        if partition_of(key := log.codec.encode_key((b"%d" % number,)), 3) == 2
+    )
+    log.put((b"%d" % number, b"deleted long ago"))
+    log.flush()
+    grow(line, log, 3)
+    send(line, log, 2, key, None, 1_000)
+    return Grown(log, key, clock_ms())
+
+
+def grow(line: Line, log: LogWriter, partitions: int) -> None:
+    admin = AdminClient(line.kafka.client_config())
+    for future in admin.create_partitions([NewPartitions(log.topic, partitions)]).values():
+        future.result(30)
+
+    def grown() -> bool:
+        return inspect(line.kafka, [log.topic])[log.topic].partitions == partitions
+
+    wait_until(grown, 30, f"{partitions} partitions")
+
+
+def send(
+    line: Line, log: LogWriter, partition: int, key: bytes, value: bytes | None, lsn: int
+) -> None:
+    """Write to a partition of which the log's own producer may not have heard yet."""
+    producer = Producer(line.kafka.client_config())
+    headers = encode_headers(Position(1, Lsn(lsn), 0), Op.UPDATE, 0)
+    producer.produce(log.topic, key=key, value=value, headers=headers, partition=partition)
+    assert producer.flush(30) == 0
+
+
 def make_gappy(line: Line) -> Gappy:
     log = line.log({**CLEAN_AT_ONCE, "delete.retention.ms": KEEP["delete.retention.ms"]})
     for number in range(4_000):
@@ -153,9 +201,10 @@ def make_gappy(line: Line) -> Gappy:
 
 
 @pytest.fixture(scope="module")
-def cleaned(line: Line) -> tuple[Deleted, Superseded, Gappy]:
-    """Three logs, so that one wait for the cleaner serves all."""
-    gappy, superseded, deleted = make_gappy(line), make_superseded(line), make_deleted(line)
+def cleaned(line: Line) -> tuple[Deleted, Superseded, Gappy, Grown]:
+    """Four logs, so that one wait for the cleaner serves all."""
+    gappy, grown = make_gappy(line), make_grown(line)
+    superseded, deleted = make_superseded(line), make_deleted(line)
     assert deleted.replay.verdict.allows_read
     assert superseded.replay.verdict.allows_read
 
@@ -164,6 +213,8 @@ def cleaned(line: Line) -> tuple[Deleted, Superseded, Gappy]:
             superseded.log.put((b"%d" % number, b"new"))
         for log in (gappy.log, deleted.log):
             log.put((b"99", b"stirs"))
+        stirring = grown.log.codec.encode_value((b"99", b"stirs"))
+        send(line, grown.log, 2, grown.log.codec.encode_key((b"99",)), stirring, 2_000)
         for log in (gappy.log, superseded.log, deleted.log):
             log.flush()
 
@@ -175,14 +226,15 @@ def cleaned(line: Line) -> tuple[Deleted, Superseded, Gappy]:
             for offset in range(end)
         ],
         deleted.log.topic: [(0, offset) for offset in range(10)],
+        grown.log.topic: [(2, 0)],
     }
     wait_cleaned(line.kafka, stir, gone)
-    return deleted, superseded, gappy
+    return deleted, superseded, gappy, grown
 
 
 @pytest.mark.slow
 def test_a_reader_that_outlives_the_tombstones_revives_rows_and_is_refused(line, cleaned):
-    deleted, _, _ = cleaned
+    deleted, *_ = cleaned
     end = deleted.record.frontier.ends[deleted.log.topic][0]
     after_pause = [
         message
@@ -196,7 +248,7 @@ def test_a_reader_that_outlives_the_tombstones_revives_rows_and_is_refused(line,
 
 @pytest.mark.slow
 def test_a_stored_offset_proves_nothing_after_deletes_while_away(line, cleaned):
-    deleted, _, _ = cleaned
+    deleted, *_ = cleaned
     newest = deleted.log.freeze()
     start = deleted.stored.frontier.ends[deleted.log.topic][0]
     missed = present(line.kafka, deleted.log.topic, start=start)
@@ -226,7 +278,7 @@ def test_a_stored_offset_is_good_for_as_long_as_the_tombstones_stay(line):
 
 @pytest.mark.slow
 def test_rows_replaced_behind_the_ends_vanish_under_a_scan_and_it_is_refused(line, cleaned):
-    _, superseded, _ = cleaned
+    _, superseded, *_ = cleaned
     assert rows(superseded.replay) == {}
     with pytest.raises(VerdictError, match=r"min\.compaction\.lag\.ms"):
         superseded.replay.recheck()
@@ -241,7 +293,7 @@ def test_rows_replaced_behind_the_ends_vanish_under_a_scan_and_it_is_refused(lin
 
 @pytest.mark.slow
 def test_the_density_of_a_cleaned_topic_is_sampled_by_records(line, cleaned):
-    _, _, gappy = cleaned
+    _, _, gappy, _ = cleaned
     topic = gappy.log.topic
     there = present(line.kafka, topic)
     end = 4_000
@@ -288,13 +340,35 @@ def test_a_topic_that_grows_under_a_scan_is_refused(line):
     log = line.log()
     log.put((b"1", b"x"))
     replay = line.open(log.freeze())
-    admin = AdminClient(line.kafka.client_config())
-    for future in admin.create_partitions([NewPartitions(log.topic, 2)]).values():
-        future.result(30)
+    grow(line, log, 2)
     with pytest.raises(VerdictError, match="grew during the scan from 1 to 2"):
         replay.recheck()
     with pytest.raises(VerdictError, match="has 2 partitions, the frontier knows 1"):
         line.open(replay.cut.record)
+
+
+@pytest.mark.slow
+def test_a_row_in_an_old_partition_outlives_its_tombstone_and_is_refused(line, cleaned):
+    *_, grown = cleaned
+    record = grown.log.freeze(lsn=Lsn(3_000))
+    believing = line.open(record)
+    assert "deleted long ago" in rows(believing).values()
+    growth = {grown.log.topic: Growth(grown.ms, Lsn(500))}
+    record = grown.log.freeze(lsn=Lsn(3_000), grown=growth)
+    with pytest.raises(VerdictError, match=r"since it got more partitions .* changelog resnapshot"):
+        line.open(record)
+
+
+def test_a_topic_that_has_grown_is_exact_while_the_tombstones_are_there(line):
+    log = line.log()
+    key = log.codec.encode_key((b"1",))
+    log.put((b"1", b"old"))
+    log.flush()
+    grow(line, log, 3)
+    send(line, log, 2, key, None, 1_000)
+    growth = {log.topic: Growth(clock_ms(), Lsn(500))}
+    record = log.freeze(lsn=Lsn(3_000), grown=growth)
+    assert rows(line.open(record)) == {}
 
 
 def test_a_topic_made_anew_under_a_scan_reads_well_and_is_refused(line):

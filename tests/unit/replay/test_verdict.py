@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from changelog.contract.errors import VerdictError
+from changelog.contract.frontier import Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.scope import Scope
@@ -304,3 +305,14 @@ def test_a_foreign_topic_whose_start_has_moved_has_lost_keys():
     verdict = judge_foreign(state, now_ms=APPENDED_MS, estimate_ms=None, allowance_ms=0)
     assert "partition 1 starts at offset 3" in str(verdict)
     assert verdict.kind is Kind.NOT_EXACT
+
+
+def test_a_topic_that_has_grown_is_exact_until_a_tombstone_may_be_gone():
+    frontier = replace(RECORD.frontier, grown={"things": Growth(APPENDED_MS, Lsn(9))})
+    record = replace(RECORD, frontier=frontier)
+    last_ms = APPENDED_MS + LAG_MS + RETENTION_MS
+    assert judged(IDLE, record=record, now_ms=last_ms - 1).allows_read
+    verdict = judged(IDLE, record=record, now_ms=last_ms)
+    assert verdict.kind is Kind.NOT_EXACT
+    assert "got more partitions" in str(verdict)
+    assert "changelog resnapshot" in str(verdict)
