@@ -135,7 +135,7 @@ class _Probe:
 def past_ends(
     kafka: KafkaConnection, frontier: Frontier, states: Mapping[str, TopicState]
 ) -> dict[str, PastEnds]:
-    """Ask what stands behind a frontier's ends, of the topics whose partitions it knows.
+    """Ask what stands behind a frontier's ends, of the topics that are those it knows.
 
     Reads at most one record of each partition, and of none that nothing was added to.
 
@@ -147,6 +147,7 @@ def past_ends(
         topic: state
         for topic, state in states.items()
         if len(frontier.ends.get(topic, ())) == state.partitions
+        and frontier.topic_ids.get(topic) == state.topic_id
     }
     places = [
         place
@@ -170,7 +171,8 @@ def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | N
     known = frontier.leader_epochs.get(state.topic, ())
     epoch = known[partition] if partition < len(known) else -1
     has_moved = end > 0 and epoch >= 0 and epoch != state.leader_epochs[partition]
-    if now < end or (now == end and not has_moved):
+    is_gone = now < end or end < state.log_starts[partition]
+    if is_gone or (now == end and not has_moved):
         return None
     return _Place(
         topic=state.topic, partition=partition, start=end, epoch=epoch if has_moved else None

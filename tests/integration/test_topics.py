@@ -50,9 +50,9 @@ def foreign(kafka, prefix) -> dict[str, str]:
 
 @pytest.fixture
 def ask(kafka, prefix, tmp_path):
-    def asked(*words):
+    def asked(*words, slot="slot"):
         command = [sys.executable, "-m", "changelog", "topics", *words]
-        command += ["--broker", kafka.brokers, "--slot", "slot", "--topic-prefix", prefix]
+        command += ["--broker", kafka.brokers, "--slot", slot, "--topic-prefix", prefix]
         return subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
@@ -111,4 +111,4 @@ def test_a_name_that_is_no_topic_is_an_error(log, foreign, ask):
     assert ran.returncode == 2
     assert foreign["events"] in ran.stderr
     assert ask("--all", log.topic).returncode == 2
-    assert ask("--slot", "nobody").returncode == 1
+    assert ask(slot="nobody").returncode == 1
