@@ -69,9 +69,8 @@ class _Probe:
             fetch_wait_max_ms=10,
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
-            log_level=0,
         )
-        self._consumer = Consumer(config)
+        self._consumer = Consumer({**config, "log_level": 0})
 
     def __enter__(self) -> Self:
         return self
