@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from deltalake import DeltaTable
 from psycopg2.extensions import make_dsn
 from pyspark.sql.functions import col, when
 
@@ -474,13 +475,15 @@ def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
     assert ran.code == 4
     assert "delete.retention.ms" in ran.results[0]["error"]
     assert ran.results[0]["published"] is False
-    assert not (project.warehouse / view).exists()
+    assert project.history(view)[-1] == (1, "failed")
+    assert not DeltaTable.is_deltatable(str(project.warehouse / view))
 
 
 def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
     late(monkeypatch, 3)
     monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)
     assert run(view, "--json", "--verify", "none").code == 0
+    assert DeltaTable.is_deltatable(str(project.warehouse / view))
 
 
 def test_a_difference_that_is_found_too_late_refutes_nothing(
