@@ -8,7 +8,7 @@ statement of each key, and only then whether it says that the row is gone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.schema import LoggedColumn, SchemaPin
 from changelog.contract.types import ColumnType, Kind
+from replay import limits
+from replay.clock import Clock, clock_ms
 from replay.config import OnBadRecord, ReplaySettings
 from replay.declared_verdict import judge_declared, lost_meanwhile
 from replay.failures import Fault, fail
@@ -31,10 +33,11 @@ from replay.interpret import Interpreter, Statement
 from replay.metrics import StateObservations
 from replay.offsets import inspect
 from replay.read import Reader, TopicRange, place
-from replay.replay import Cut, Replay, clock_ms
+from replay.replay import Cut, Replay, estimated
 from replay.schemas import SchemaReader
 from replay.state import ReplayedState
 from replay.topic_state import changes
+from replay.watch import LOOK_S
 
 if TYPE_CHECKING:
     from changelog.contract.relation import TableName
@@ -43,6 +46,7 @@ NO_FRONTIER = -1
 """The offset of a cut that stands on no frontier topic."""
 
 _LAST = 2**63 - 1
+_LOOK_MS = int(LOOK_S * 1000)
 _COLUMNS = (
     ("key", pa.string()),
     ("partition", pa.int32()),
@@ -65,12 +69,16 @@ def freeze_declared(
     logs: Sequence[DeclaredLog],
     *,
     settings: ReplaySettings | None = None,
-    clock: Callable[[], int] = clock_ms,
+    clock: Clock = clock_ms,
+    sample: bool = False,
 ) -> Cut:
-    """Take the offsets at which the logs end now, and judge; reads no record.
+    """Take the offsets at which the logs end now, and judge.
+
+    With `sample` a few records are read, for a better estimate of how many there are.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
     """
     settings = settings or ReplaySettings()
     started_ms = clock()
@@ -86,15 +94,22 @@ def freeze_declared(
         topic_ids={topic: state.topic_id for topic, state in states.items()},
         ends={topic: state.ends for topic, state in states.items()},
     )
+    densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
+    times = limits.Clock(
+        started_ms=started_ms,
+        asked_ms=started_ms,
+        now_ms=clock(),
+        estimate_ms=estimate_ms,
+        allowance_ms=settings.clock_allowance_ms,
+    )
     return Cut(
         record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
         topics=topics,
         states=states,
-        verdict=judge_declared(
-            logs, states, started_ms=started_ms, allowance_ms=settings.clock_allowance_ms
-        ),
+        verdict=judge_declared(logs, states, times),
         started_ms=started_ms,
         settings=settings,
+        densities=densities,
     )
 
 
@@ -104,30 +119,32 @@ class DeclaredReplay(Replay):
 
     logs: tuple[DeclaredLog, ...] = field(default=())
 
-    def recheck(self) -> None:
-        """Check after the scan that no record of it can have been cleaned away meanwhile.
+    def _exact_for_ms(self) -> int:
+        """Check that no record of the scan can have been cleaned away up to now.
 
-        Raises:
-            VerdictError: a topic or its settings changed, or records may have been missed.
-            UnavailableLogError: the brokers do not answer.
+        Gives for how many milliseconds that stays so; for long where nothing was appended.
         """
         cut = self.cut
         after = inspect(self._kafka, cut.states)
         found = list(changes(cut.states, after))
-        found = found or lost_meanwhile(
-            self.logs,
-            cut.states,
-            after,
+        now_ms = self._clock()
+        times = limits.Clock(
             started_ms=cut.started_ms,
-            now_ms=self._clock(),
+            asked_ms=cut.started_ms,
+            now_ms=now_ms,
+            estimate_ms=None,
             allowance_ms=cut.settings.clock_allowance_ms,
         )
+        found = found or lost_meanwhile(self.logs, cut.states, after, times)
         if found:
             raise VerdictError(
                 "the log changed while it was read: " + "; ".join(found),
                 hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
                 "and a min.compaction.lag.ms that is longer than the rebuild",
             )
+        if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
+            return _LOOK_MS
+        return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
 
 
 def open_declared(
@@ -138,7 +155,7 @@ def open_declared(
     logs: Sequence[DeclaredLog],
     *,
     settings: ReplaySettings | None = None,
-    clock: Callable[[], int] = clock_ms,
+    clock: Clock = clock_ms,
 ) -> DeclaredReplay:
     """Open the states of declared logs at a cut; reads no record yet.
 
@@ -179,6 +196,7 @@ def open_declared(
     return DeclaredReplay(
         cut=cut,
         states=states,
+        _spark=spark,
         _kafka=kafka,
         _observations=observations,
         _clock=clock,

@@ -8,103 +8,119 @@ still there:
 - On a compacted topic the cleaner may use a record behind the ends to remove one before them, as
   soon as that one is `min.compaction.lag.ms` old. By the broker's clock (LogAppendTime) that
   gives a deadline; by the writer's there is none, and then nothing may be appended meanwhile.
-- A tombstone that the scan needs stays `delete.retention.ms` from the scan's start.
+- A tombstone that the scan needs stays for as long as `replay/verdict.py` says.
 - Where an update may change the key in one record, compaction loses the old key's delete with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from changelog.contract.declared import DeclaredLog, Shape
+from replay.limits import Clock, lag_ms, retention_ms, scan_limit
+from replay.problems import Problem, problems_of_starts
 from replay.topic_state import TopicState
-from replay.verdict import Kind, Verdict
+from replay.verdict import Kind, Verdict, refused, together
 
 
 def judge_declared(
-    logs: Sequence[DeclaredLog],
-    topics: Mapping[str, TopicState],
-    *,
-    started_ms: int,
-    allowance_ms: int,
+    logs: Sequence[DeclaredLog], topics: Mapping[str, TopicState], clock: Clock
 ) -> Verdict:
-    """Judge whether a scan of some logs that begins now finds the last record of each key."""
-    reasons = [why for log in logs for why in _reasons(log, topics.get(log.topic))]
-    if reasons:
-        return Verdict(Kind.PAST, None, tuple(reasons), allowance_ms)
-    words = tuple(f'topic "{log.topic}": {log.rule()}' for log in logs)
-    limits = [limit for log in logs for limit in _limits(topics[log.topic], started_ms)]
-    if any(limit is None for limit in limits):
-        words += ("exact only if nothing is appended while it is read",)
-    known = [limit for limit in limits if limit is not None]
-    kind = Kind.EXACT_UNTIL if known else Kind.EXACT
-    return Verdict(kind, min(known, default=None), words, allowance_ms)
+    """Judge whether a scan of some logs that begins now finds the last record of each key.
+
+    Args:
+        logs: what is to be read.
+        topics: how their topics stand; one that is missing does not exist.
+        clock: when; its beginning is that of the scan.
+    """
+    verdicts = {log.topic: _judged(log, topics.get(log.topic), clock) for log in logs}
+    whole = together(verdicts, clock.allowance_ms)
+    if not whole.allows_read:
+        return whole
+    # By which rule a log is read is no limit: it holds of each, not of the first to end.
+    rules = tuple(reason for verdict in verdicts.values() for reason in verdict.reasons)
+    return replace(whole, reasons=rules)
+
+
+def _judged(log: DeclaredLog, state: TopicState | None, clock: Clock) -> Verdict:
+    found = list(_problems(log, state))
+    if found or state is None:
+        return refused(found, clock.allowance_ms)
+    words = [f'topic "{log.topic}": {log.rule()}']
+    deadline = _deadline_ms(state, clock)
+    if _is_cleaned(state) and _safe_ms(state) is None:
+        words.append("exact only if nothing is appended while it is read")
+    kind = Kind.EXACT if deadline is None else Kind.EXACT_UNTIL
+    finish = None if clock.estimate_ms is None else clock.started_ms + clock.estimate_ms
+    return Verdict(kind, deadline, tuple(words), clock.allowance_ms, finish_ms=finish)
 
 
 def lost_meanwhile(
     logs: Sequence[DeclaredLog],
     before: Mapping[str, TopicState],
     after: Mapping[str, TopicState],
-    *,
-    started_ms: int,
-    now_ms: int,
-    allowance_ms: int,
+    clock: Clock,
 ) -> list[str]:
-    """Say what a scan may have missed, once it is over; empty when nothing."""
+    """Say what a scan that goes on until now may have missed; empty when nothing."""
     return [
         f'topic "{log.topic}": {why}'
         for log in logs
-        for why in _lost(before[log.topic], after[log.topic], started_ms, now_ms + allowance_ms)
+        for why in _lost(before[log.topic], after[log.topic], clock)
     ]
 
 
-def _lost(was: TopicState, now: TopicState, started_ms: int, now_ms: int) -> Iterator[str]:
-    if "compact" not in was.settings.get("cleanup.policy", ""):
+def _lost(was: TopicState, now: TopicState, clock: Clock) -> Iterator[str]:
+    if not _is_cleaned(was):
         return
-    retention = int(was.settings.get("delete.retention.ms") or 0)
-    if now_ms >= started_ms + retention:
-        yield f"the scan took longer than delete.retention.ms ({retention})"
-    lag = _lag_ms(was)
-    if was.ends != now.ends and now_ms >= started_ms + (lag or 0):
+    if clock.is_over(scan_limit(was, clock)):
         yield (
-            f"records were appended while it was read, and min.compaction.lag.ms ({lag or 0} that "
+            f"the scan took longer than delete.retention.ms ({retention_ms(was)}), less what a "
+            "cleaning takes, allows"
+        )
+    safe = _safe_ms(was) or 0
+    if was.ends != now.ends and clock.now_ms + clock.allowance_ms >= clock.started_ms + safe:
+        yield (
+            f"records were appended while it was read, and min.compaction.lag.ms ({safe} that "
             "count) does not keep older ones from being cleaned away"
         )
 
 
-def _limits(state: TopicState, started_ms: int) -> Iterator[int | None]:
-    """Give each moment by which the scan must have ended; None where there is none to give."""
-    if "compact" not in state.settings.get("cleanup.policy", ""):
-        return
-    yield started_ms + int(state.settings.get("delete.retention.ms") or 0)
-    lag = _lag_ms(state)
-    yield started_ms + lag if lag else None
+def _deadline_ms(state: TopicState, clock: Clock) -> int | None:
+    """Give when the scan must have ended; None for a topic that is never cleaned."""
+    if not _is_cleaned(state):
+        return None
+    scan, safe = scan_limit(state, clock).at_ms, _safe_ms(state)
+    return scan if safe is None else min(scan, clock.started_ms + safe)
 
 
-def _lag_ms(state: TopicState) -> int | None:
+def _is_cleaned(state: TopicState) -> bool:
+    return "compact" in state.settings.get("cleanup.policy", "")
+
+
+def _safe_ms(state: TopicState) -> int | None:
     """Give the lag that keeps a record safe; None where it runs by the writers' clocks."""
     if state.settings.get("message.timestamp.type") != "LogAppendTime":
         return None
-    return int(state.settings.get("min.compaction.lag.ms") or 0) or None
+    return lag_ms(state) or None
 
 
-def _reasons(log: DeclaredLog, state: TopicState | None) -> Iterator[str]:
+def _problems(log: DeclaredLog, state: TopicState | None) -> Iterator[Problem]:
     name = f'topic "{log.topic}"'
     if state is None:
-        yield f"{name} does not exist"
+        what = f"correct `topic` of logs.{log.table.table} in changelog.toml"
+        yield Problem(f"{name} does not exist", what)
         return
+    yield from problems_of_starts(state)
     policy = state.settings.get("cleanup.policy", "")
-    for partition, start in enumerate(state.log_starts):
-        if start > 0:
-            yield (
-                f"{name}: partition {partition} starts at offset {start}: older records were "
-                "deleted, so rows may be missing"
-            )
     if "compact" in policy and "delete" in policy:
-        yield f"{name}: cleanup.policy is {policy}: it deletes live rows with time"
+        yield Problem(
+            f"{name}: cleanup.policy is {policy}: it deletes live rows with time",
+            "set cleanup.policy=compact and have every key written again",
+        )
     if "compact" in policy and log.shape is Shape.CUD_JSON and log.key_changes:
-        yield (
+        yield Problem(
             f"{name} is compacted, and a record that changes a key may be gone and the delete of "
-            f"the old key with it: set logs.{log.table.table}.key_changes = false if updates never "
-            "change keys"
+            "the old key with it",
+            f"set logs.{log.table.table}.key_changes = false if updates never change keys",
         )

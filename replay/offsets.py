@@ -58,7 +58,43 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     try:
         return _inspected(admin, wanted)
     except KafkaException as error:
-        raise _explained(kafka, error) from error
+        raise explained(kafka, error) from error
+
+
+def list_topics(kafka: KafkaConnection) -> list[str]:
+    """Give the names of all topics but Kafka's own.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    try:
+        names = admin.list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException as error:
+        raise explained(kafka, error) from error
+    return sorted(name for name in names if not name.startswith("__"))
+
+
+def cleanable_ends(
+    kafka: KafkaConnection, state: TopicState, *, lag_ms: int, now_ms: int
+) -> tuple[int, ...]:
+    """Give per partition the offset that the cleaner has not passed: all from it on is younger.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    places = [(state.topic, partition) for partition in range(state.partitions)]
+    try:
+        spec = OffsetSpec.for_timestamp(max(0, now_ms - lag_ms))
+        found = _offsets(admin, places, spec)
+    except KafkaException as error:
+        raise explained(kafka, error) from error
+    return tuple(
+        found[place][0] if found[place][0] >= 0 else state.ends[place[1]] for place in places
+    )
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -156,7 +192,8 @@ def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answe
     return future.result(timeout=TIMEOUT_S + 5)
 
 
-def _explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+def explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+    """Say in our own words why the brokers do not answer, or what they refuse."""
     cause = error.args[0]
     if isinstance(cause, KafkaError) and cause.code() in {
         KafkaError._TRANSPORT,

@@ -77,7 +77,7 @@ def rebuild_view(
     ] = VerifyMode.FULL,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Say what would be done and the verdict; read no record."),
+        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
     ] = False,
     explain: Annotated[
         str | None,
@@ -240,7 +240,7 @@ def _cancel_jobs() -> None:
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
     plans = []
     for group in groups_of(specs, settings):
-        plans.append(planned(group, settings))
+        plans.append(planned(group, settings, sample=True))
         _show_plan(group, plans[-1], settings, as_json=as_json)
     for plan in plans:
         plan.cut.verdict.require()

@@ -8,7 +8,7 @@ from typing import Any
 
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
-from views.plan import Plan
+from views.plan import Plan, shown
 from views.provenance import FieldOrigin
 from views.report import frontier_json
 from views.spec import short_name
@@ -114,7 +114,7 @@ class Explanation:
         return {
             "view": self.view,
             "key": dict(self.key),
-            "frontier": frontier_json(self.plan.record.frontier),
+            "frontier": frontier_json(shown(self.plan.record)),
             "verdict": self.plan.cut.verdict.kind.value,
             "row": dict(self.row) if self.row is not None else None,
             "fields": {

@@ -1,4 +1,4 @@
-"""What a rebuild would do, before it does anything: asks the servers, reads no record."""
+"""What a rebuild would do, before it does anything."""
 
 from __future__ import annotations
 
@@ -90,21 +90,26 @@ class ViewPlan:
             "generation": self.generation,
             "serving": self.serving,
             "frontier": frontier_json(shown(self.cut.record)),
-            "verdict": self.cut.verdict.kind.value,
-            "reasons": list(self.cut.verdict.reasons),
+            **self.cut.verdict.to_json(),
+            "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
+        }
+
+    @property
+    def _topics(self) -> list[str]:
+        return [self.cut.topics[table] for table in self.spec.tables]
+
+    def _topic_json(self, topic: str) -> dict[str, Any]:
+        density = self.cut.densities.get(topic)
+        return {
+            **self.cut.verdict.topics[topic].to_json(),
+            "records": None if density is None else density.records,
+            "density": None if density is None else density.ratio,
         }
 
     @property
     def records_at_most(self) -> int:
         """Give the offsets between the log's start and the frontier, gaps counted."""
-        total = 0
-        for table in self.spec.tables:
-            topic = self.cut.topics[table]
-            state = self.cut.states.get(topic)
-            starts = () if state is None else state.log_starts  # the verdict says what is missing
-            ends = self.cut.record.frontier.ends.get(topic, ())
-            total += sum(end - start for start, end in zip(starts, ends, strict=False))
-        return total
+        return sum(self.cut.offsets(topic) for topic in self._topics)
 
     def lines(self) -> list[str]:
         """Say it for people."""
@@ -113,12 +118,18 @@ class ViewPlan:
         return [
             f"{self.spec.name} ({self.spec.kind}, {self.spec.path.name})",
             f"  reads {reads}: at most {self.records_at_most:,} records",
+            *(f"  {self._topic_line(topic)}" for topic in self._topics),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
         ]
 
+    def _topic_line(self, topic: str) -> str:
+        density = self.cut.densities.get(topic)
+        about = "" if density is None else f"about {density.records:,} records, "
+        return f"{topic}: {about}{self.cut.verdict.topics[topic]}"
 
-def planned(specs: Sequence[ViewSpec], settings: RebuildSettings) -> Plan:
-    """Choose the frontier and judge it.
+
+def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: bool = False) -> Plan:
+    """Choose the frontier and judge it; with `sample` a few records are read, to count the rest.
 
     Raises:
         NoFrontierError: nothing is captured yet.
@@ -126,12 +137,12 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings) -> Plan:
     """
     project = settings.project
     if logs := declared_of(specs, settings):
-        cut = freeze_declared(project.kafka, logs)
+        cut = freeze_declared(project.kafka, logs, sample=sample)
         return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
         check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
-    return Plan(record, freeze(project.kafka, record, tables_of(specs)))
+    return Plan(record, freeze(project.kafka, record, tables_of(specs), sample=sample))
 
 
 def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> ViewPlan:

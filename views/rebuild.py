@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from changelog.contract.errors import ChangelogError, RefutedError
+from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
 from replay.config import OnBadRecord
 from replay.replay import Replay
@@ -136,8 +136,11 @@ class Rebuild:
                 with Certifier(
                     spark, self._settings, replay, self._run, declared=plan.logs
                 ) as certifier:
-                    self._build(spark, certifier, replay, works)
-                    self._verify(certifier, works)
+                    with replay.watched():
+                        self._build(spark, certifier, replay, works)
+                    with self._stage("recheck", "topics unchanged during the scan"):
+                        replay.recheck()
+                    self._verify(certifier, replay, works)
                 self._publish(replay, works)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
                 return self._abandoned(error, plan, replay, works)
@@ -184,10 +187,8 @@ class Rebuild:
             if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
                 with self._stage("quarantine", "records that cannot be read, set apart"):
                     self._set_apart = set_apart(spark, self._settings, replay, self._run)
-            with self._stage("recheck", "topics unchanged during the scan"):
-                replay.recheck()
 
-    def _verify(self, certifier: Certifier, works: Sequence[_Work]) -> None:
+    def _verify(self, certifier: Certifier, replay: Replay, works: Sequence[_Work]) -> None:
         if self._settings.verify is VerifyMode.NONE:
             return
         for work in works:
@@ -201,6 +202,7 @@ class Rebuild:
             work.error = _judged(work)
         first = next((work.error for work in works if work.error is not None), None)
         if first is not None:
+            _require_exact(replay, works)
             raise first
         for work in works:
             if work.verified:
@@ -317,6 +319,20 @@ def _shared_states(
         table: held.enter_context(kept(frame)) if uses[table] > 1 else frame
         for table, frame in frames.items()
     }
+
+
+def _require_exact(replay: Replay, works: Sequence[_Work]) -> None:
+    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+
+    Raises:
+        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    """
+    try:
+        replay.recheck()
+    except VerdictError:
+        for work in works:
+            work.error, work.reports = None, {}
+        raise
 
 
 def _judged(work: _Work) -> ChangelogError | None:

@@ -21,6 +21,7 @@ from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
+from changelog.capture.growth import GrowthWatch
 from changelog.capture.messages import MessageLog, MessageWriter
 from changelog.capture.outlook import Standing, refuse_first, skipped_tables
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
@@ -328,6 +329,7 @@ class CaptureSession:
             topic_ids=ground.topic_ids,
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
             whole=seed.whole,
+            grown=seed.grown,
         )
         # Where records stand by transactions, no other capture can write any.
         alone = None if producer.is_transactional else Alone(self._written.ends)
@@ -339,6 +341,11 @@ class CaptureSession:
             producer=producer,
             check=check,
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
+            growth=GrowthWatch(
+                seed.grown,
+                {**ground.partitions, **seed.partitions},
+                ms=seed.ts_us // 1000 if seed.has_frontier else None,
+            ),
         )
 
     def _check_of(self, ground: Ground) -> Callable[[], None]:

@@ -87,6 +87,12 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
     return names
 
 
+def deletes_by_age(settings: Mapping[str, str]) -> bool:
+    """Tell whether a topic with such settings loses records by their age or by its size."""
+    keeps_all = settings.get("retention.ms") == "-1" and settings.get("retention.bytes") == "-1"
+    return "delete" in settings.get("cleanup.policy", "delete") and not keeps_all
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """What a topic must have; of a table, for the log to stay replayable for ever if it can.

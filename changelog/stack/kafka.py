@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -62,11 +62,13 @@ class KafkaServer(Server):
         controller_port: int,
         *,
         properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         """Describe the broker; `properties` go over the defaults of this module at each start."""
         super().__init__(directory, port)
         self._controller_port = controller_port
         self._properties = dict(properties or {})
+        self._java_options = java_options
 
     @property
     def url(self) -> str:
@@ -91,6 +93,7 @@ class KafkaServer(Server):
         class_path = os.pathsep.join([*jars, f"{pyspark_jars_dir()}/*"])
         flags = [
             *_HEAP,
+            *self._java_options,
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._log_config}",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -47,9 +48,12 @@ class SearchServer(Server):
 
     name = "search"
 
-    def __init__(self, directory: Path, port: int, transport_port: int) -> None:
+    def __init__(
+        self, directory: Path, port: int, transport_port: int, *, java_options: Sequence[str] = ()
+    ) -> None:
         super().__init__(directory, port)
         self._transport_port = transport_port
+        self._java_options = java_options
 
     @property
     def url(self) -> str:
@@ -90,6 +94,7 @@ class SearchServer(Server):
         node = self.work_directory
         flags = (
             *_FLAGS,
+            *self._java_options,
             f"-Dopensearch.path.home={_home()}",
             f"-Dopensearch.path.conf={node / 'config'}",
             f"-Djava.io.tmpdir={node / 'tmp'}",

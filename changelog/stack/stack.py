@@ -77,6 +77,7 @@ class Stack:
         postgres_version: int = 16,
         kafka_properties: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         """Describe the stack; nothing starts yet.
 
@@ -87,6 +88,7 @@ class Stack:
             postgres_version: 16 or 18; what an existing directory was made with.
             kafka_properties: for the broker, over the defaults.
             ports: fixed ports by part, such as {"postgres": 5433}; the rest is chosen freely.
+            java_options: of Kafka and search, over the defaults.
         """
         unknown = sorted({*with_} - {*ON_REQUEST}) + sorted({*(ports or {})} - {*_LISTENERS})
         if unknown:
@@ -100,6 +102,7 @@ class Stack:
         self._postgres_version = postgres_version
         self._kafka_properties = kafka_properties
         self._fixed = dict(ports or {})
+        self._java_options = tuple(java_options)
 
     def up(self, on_progress: Say | None = None) -> Endpoints:
         """Start or recover what does not run; return the endpoints when all of it is ready.
@@ -234,6 +237,7 @@ class Stack:
                 ports["kafka"],
                 ports["kafka_controller"],
                 properties=self._kafka_properties,
+                java_options=self._java_options,
             ),
             RegistryServer(
                 home / "registry", ports["registry"], ports["registry_management"], postgres
@@ -241,7 +245,12 @@ class Stack:
         ]
         if "search" in state.parts:
             servers.append(
-                SearchServer(home / "search", ports["search"], ports["search_transport"])
+                SearchServer(
+                    home / "search",
+                    ports["search"],
+                    ports["search_transport"],
+                    java_options=self._java_options,
+                )
             )
         if "cache" in state.parts:
             servers.append(CacheServer(home / "cache", ports["cache"]))

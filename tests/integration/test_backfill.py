@@ -285,6 +285,7 @@ def asked_for(capture):
     return "copying the table" in capture.said()
 
 
+@pytest.mark.matrix
 def test_a_commit_that_is_streamed_and_not_visible_is_waited_for(capture, standby_away):
     thread, before = resnapshot_while_stuck(capture)
     wait_until(lambda: asked_for(capture), 30, "the request arrives")
@@ -297,6 +298,7 @@ def test_a_commit_that_is_streamed_and_not_visible_is_waited_for(capture, standb
     capture.check()
 
 
+@pytest.mark.matrix
 def test_twin_an_invisible_commit_that_is_not_waited_for_leaves_an_old_row(capture, standby_away):
     thread, before = resnapshot_while_stuck(capture, defect="forget_hidden")
     wait_until(lambda: since_of(capture) > before, 60, "the table is copied")

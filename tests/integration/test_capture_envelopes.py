@@ -170,6 +170,7 @@ def test_masked_and_dropped_columns_are_so_on_both_sides(capture):
         assert all(side is None or side["text"] == "***" for side in sides)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("times", first(1, [153, 151, 152, 154]))
 def test_a_crash_between_a_delete_its_tombstone_and_the_new_row_loses_none(capture, times):
     capture.set_form("json", "nested")

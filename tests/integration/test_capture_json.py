@@ -116,6 +116,7 @@ def test_key_bytes_are_the_same_in_snapshot_runs_and_single_rows(capture, docume
     assert len(tombstones) == 201
 
 
+@pytest.mark.matrix
 def test_the_topic_says_its_form_and_is_verified_without_a_registry(capture):
     capture.sql(
         "CREATE TABLE notes (id integer PRIMARY KEY, text text)",

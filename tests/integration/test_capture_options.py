@@ -100,6 +100,7 @@ def test_what_cannot_be_is_said_before_anything_is_made(capture, options, says):
         assert topics == []
 
 
+@pytest.mark.matrix
 def test_a_publication_of_others_is_used_as_it_is_or_refused_by_what_it_lacks(capture):
     options = ("--publication", "theirs", "--no-create-publication", "--until", "now")
     code, _, said = capture.run(*options)
@@ -122,6 +123,7 @@ def test_a_publication_of_others_is_used_as_it_is_or_refused_by_what_it_lacks(ca
     assert capture.query("SELECT xmin::text FROM pg_publication") == before
 
 
+@pytest.mark.matrix
 def test_without_deletes_the_topic_says_that_it_is_not_the_table(capture):
     inserts = ("--operations", "insert,update")
     capture.catch_up(*inserts)
@@ -201,6 +203,7 @@ def test_a_hashed_key_keeps_rows_apart_and_moves_with_them(capture, monkeypatch)
     frozen(capture).verdict.require()
 
 
+@pytest.mark.matrix
 def test_rows_are_filtered_alike_in_snapshot_and_stream(capture):
     capture.sql("ALTER TABLE people REPLICA IDENTITY FULL")
     only = ("--where", "people=born > 1940 OR email = 'in'")

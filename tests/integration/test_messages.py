@@ -110,6 +110,7 @@ def test_messages_stand_on_their_topic_in_the_order_of_the_commits(capture):
     assert sequence == 4
 
 
+@pytest.mark.matrix
 def test_only_messages_of_the_prefixes_asked_for_are_captured(capture):
     capture.catch_up("--messages", "outbox.*,exact")
     capture.sql(*(emit(each, each) for each in ("outbox.a", "exact", "exactly", "outboxes", "z")))
@@ -148,6 +149,7 @@ def test_a_kill_loses_no_message_and_writes_none_twice(capture, point):
     assert capture.contents() == list(range(40))
 
 
+@pytest.mark.matrix
 def test_twin_a_message_at_the_place_of_the_commit_before_it_is_lost(capture):
     capture.catch_up()
     capture.sql(*numbered(20))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,10 +21,13 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from deltalake import DeltaTable
 from psycopg2.extensions import make_dsn
 from pyspark.sql.functions import col, when
 
 from changelog.contract.headers import decode_headers
+from replay.clock import clock_ms
+from replay.replay import open_replay
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
 from tests.support.log_reader import LogReader
 from views import rebuild
@@ -435,6 +439,11 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
     assert set(plan["topics"]) == {"customers", "orders"}
     assert plan["records_at_most"] >= 220
     assert plan["verdict"].startswith("exact")
+    assert plan["text"].startswith("exact now (until ")
+    verdicts = plan["verdicts"]
+    assert set(verdicts) == set(plan["topics"].values())
+    orders = verdicts[plan["topics"]["orders"]]
+    assert (orders["verdict"], orders["records"], orders["density"]) == ("exact", 200, 1.0)
     text = run(view, "--plan")
     assert "writes generation 1 to delta, search, cache; nothing serves yet" in text.err
     assert "verdict:" in text.err
@@ -515,6 +524,52 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert "cleanup.policy" in ran.results[0]["error"]
     assert not (project.warehouse / view).exists()
     assert run(view, "--verify", "none").code == 0
+
+
+def late(monkeypatch, calls):
+    """Let a rebuild's clock stand eight days later after some calls of it."""
+    left = iter(range(calls))
+
+    def clock():
+        return clock_ms() + (0 if next(left, None) is not None else 8 * 24 * 3_600_000)
+
+    monkeypatch.setattr("views.plan.open_replay", partial(open_replay, clock=clock))
+
+
+def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
+    project, view, run, monkeypatch
+) -> None:
+    late(monkeypatch, 3)
+    ran = run(view, "--json")
+    assert ran.code == 4
+    assert "delete.retention.ms" in ran.results[0]["error"]
+    assert ran.results[0]["published"] is False
+    assert project.history(view)[-1] == (1, "failed")
+    assert not DeltaTable.is_deltatable(str(project.warehouse / view))
+
+
+def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
+    late(monkeypatch, 3)
+    monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)
+    assert run(view, "--json", "--verify", "none").code == 0
+    assert DeltaTable.is_deltatable(str(project.warehouse / view))
+
+
+def test_a_difference_that_is_found_too_late_refutes_nothing(
+    project, view, run, monkeypatch
+) -> None:
+    late(monkeypatch, 5)
+
+    def planted(spec, settings, spark):
+        sinks = dict(served_of(spec, settings, spark).sinks)
+        return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
+
+    original = rebuild.Rebuild
+    monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+    ran = run(view, "--json")
+    assert ran.code == 4, ran.out
+    assert (ran.results[0]["verified"], ran.results[0]["published"]) == (None, False)
+    assert project.history(view)[-1] == (1, "failed")
 
 
 def set_policy(kafka, topic, value):

@@ -203,6 +203,7 @@ def test_each_server_has_its_log(stack):
         assert said.stdout.strip()
 
 
+@pytest.mark.matrix
 def test_a_stack_whose_state_file_was_lost_is_taken_over_with_its_data(stack):
     write_everywhere(stack.up(), "taken_over")
     old = {part.pid for part in stack.status()}
@@ -221,6 +222,7 @@ def test_a_fixed_port_that_is_taken_is_named_and_nothing_is_left(place):
         assert execute(other.dsn, "SELECT 1") == [(1,)]
 
 
+@pytest.mark.matrix
 def test_a_server_whose_pid_file_was_lost_is_replaced_not_doubled(place):
     server = PostgresServer(place / "pg", pick())
     with server:

@@ -24,6 +24,7 @@ def test_a_notebook_is_stored_without_outputs(path):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # Jupyter's client leaves sockets to the garbage collector.

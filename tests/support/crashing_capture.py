@@ -304,7 +304,8 @@ def main():
         task.DEFAULT_BLOCKS = 1
         backfill.SEGMENT_S = backfill.FIRST_SEGMENT_S = 0.01
     place, _, statement = arguments.at.partition(":")
-    point, times, after = [*arguments.kill.split(":"), "", ""][:3]
+    # POINT:TIMES:AFTER:COUNT, killed at POINT once AFTER was seen COUNT times
+    point, times, after, count = [*arguments.kill.split(":"), "", "", ""][:4]
     seen: Counter[str] = Counter()
     sent: list[str] = []
 
@@ -318,7 +319,7 @@ def main():
         if name == place and seen[name] == 1:
             execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)
-        if due and (not after or seen[after]) and not sent:
+        if due and (not after or seen[after] >= int(count or 1)) and not sent:
             sent.append(name)
             os.kill(os.getpid(), getattr(signal, arguments.signal))
 

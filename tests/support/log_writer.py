@@ -182,6 +182,7 @@ class LogWriter:
             tables={self.topic: self.relation.name},
             topic_ids={self.topic: state.topic_id},
             ends={self.topic: state.ends},
+            leader_epochs={self.topic: state.leader_epochs},
         )
         frontier = replace(frontier, **changes)
         self._producer.produce(self.frontier_topic, key=frontier.slot, value=frontier.to_json())

@@ -66,6 +66,8 @@ def stack(downloads: None) -> Iterator[Stack]:
             with_=("search", "cache"),
             postgres_settings=POSTGRES_SETTINGS,
             kafka_properties={**KAFKA_PROPERTIES, **_with_proxy(home)},
+            # They compile more than they run.
+            java_options=["-XX:TieredStopAtLevel=1"],
         ) as running:
             yield running
 

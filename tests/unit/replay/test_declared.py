@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -14,6 +15,7 @@ from changelog.contract.relation import TableName
 from replay.declared import _COLUMNS, _arrow, _batch
 from replay.declared_verdict import judge_declared, lost_meanwhile
 from replay.interpret import Interpreter
+from replay.limits import Clock
 from replay.topic_state import TopicState
 
 TYPES = {"id": "int", "m": "decimal(10,2)", "day": "date", "t": "timestamp_ntz", "s": "string"}
@@ -101,6 +103,10 @@ def state(**changes: object) -> TopicState:
     )
 
 
+def at(now_ms: int) -> Clock:
+    return Clock(started_ms=100, asked_ms=100, now_ms=now_ms, estimate_ms=None, allowance_ms=0)
+
+
 FLAT = DeclaredLog(
     table=LOG.table, topic="things", shape=Shape.FLAT_JSON, key=("id",), order=Order.OFFSET
 )
@@ -118,25 +124,39 @@ FLAT = DeclaredLog(
 )
 def test_a_log_that_cannot_give_a_state_says_why(log, now, words):
     topics = {} if now is None else {"things": now}
-    verdict = judge_declared([log], topics, started_ms=100, allowance_ms=0)
+    verdict = judge_declared([log], topics, at(100))
     assert not verdict.allows_read
     assert words in str(verdict)
+    assert verdict.remedies
+    assert verdict.topics["things"].reasons == verdict.reasons
 
 
 @pytest.mark.parametrize(
     ("now", "deadline", "words"),
     [
         (state(), 1100, "last one of its partition; no frontier"),
-        (state(min_compaction_lag_ms=0), 5100, "exact only if nothing is appended"),
-        (state(message_timestamp_type="CreateTime"), 5100, "exact only if nothing is appended"),
+        (state(min_compaction_lag_ms=0), 4600, "exact only if nothing is appended"),
+        (state(message_timestamp_type="CreateTime"), 4600, "exact only if nothing is appended"),
         (state(cleanup_policy="delete"), None, "no frontier"),
     ],
 )
 def test_a_log_without_a_frontier_says_by_what_rule_and_until_when(now, deadline, words):
-    verdict = judge_declared([FLAT], {"things": now}, started_ms=100, allowance_ms=0)
+    verdict = judge_declared([FLAT], {"things": now}, at(100))
     assert verdict.allows_read
     assert verdict.deadline_ms == deadline
     assert words in str(verdict)
+
+
+def test_of_several_logs_each_says_its_rule_and_the_first_to_end_sets_the_deadline():
+    other = replace(FLAT, table=TableName("public", "others"), topic="others")
+    kept = replace(state(cleanup_policy="delete"), topic="others")
+    verdict = judge_declared([FLAT, other], {"things": state(), "others": kept}, at(100))
+    assert verdict.deadline_ms == verdict.topics["things"].deadline_ms == 1100
+    assert verdict.topics["others"].deadline_ms is None
+    assert [reason.split(":")[0] for reason in verdict.reasons] == [
+        'topic "things"',
+        'topic "others"',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +168,7 @@ def test_a_log_without_a_frontier_says_by_what_rule_and_until_when(now, deadline
         (state(min_compaction_lag_ms=0), (5, 6), 200, True),
         (state(min_compaction_lag_ms=0), (5, 5), 200, False),
         (state(cleanup_policy="delete"), (5, 6), 10_000, False),
-        (state(), (5, 5), 5200, True),  # a tombstone may be gone
+        (state(), (5, 5), 4600, True),  # a tombstone may be gone
     ],
 )
 def test_what_a_scan_may_have_missed_is_known_afterwards(before, ends, now_ms, lost):
@@ -156,8 +176,6 @@ def test_what_a_scan_may_have_missed_is_known_afterwards(before, ends, now_ms, l
         [FLAT],
         {"things": before},
         {"things": state(ends=ends)},
-        started_ms=100,
-        now_ms=now_ms,
-        allowance_ms=0,
+        at(now_ms),
     )
     assert bool(found) is lost
