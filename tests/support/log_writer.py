@@ -63,16 +63,23 @@ class LogWriter:
         self._admin = AdminClient(kafka.client_config())
         self._registry = registry
         self._refused: list[object] = []
-        self._producer = Producer(
-            {
-                **kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
-                "on_delivery": self._delivered,
-            }
-        )
+        self.reconnect()
         self._lsn = 100
         self.create(self.topic, partitions, settings)
         self.create(self.frontier_topic, 1, KEEP)
         self.evolve(relation)
+
+    def reconnect(self) -> None:
+        """Write from here on as another process does: with no memory of what it has sent.
+
+        A broker that has lost records refuses the sequence numbers of the one before for ever.
+        """
+        self._producer = Producer(
+            {
+                **self.kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
+                "on_delivery": self._delivered,
+            }
+        )
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Make a topic."""
