@@ -9,7 +9,7 @@ otherwise hold the ends back for ever.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -77,24 +77,41 @@ def list_topics(kafka: KafkaConnection) -> list[str]:
 
 
 def cleanable_ends(
-    kafka: KafkaConnection, state: TopicState, *, lag_ms: int, now_ms: int
-) -> tuple[int, ...]:
+    kafka: KafkaConnection,
+    states: Mapping[str, TopicState],
+    *,
+    lags_ms: Mapping[str, int],
+    now_ms: int,
+) -> dict[str, tuple[int, ...]]:
     """Give per partition the offset that the cleaner has not passed: all from it on is younger.
+
+    Args:
+        kafka: the brokers.
+        states: the topics.
+        lags_ms: per topic how old a record must be before one before it is removed.
+        now_ms: the time.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
     admin = AdminClient({**kafka.client_config(), **_QUIET})
-    places = [(state.topic, partition) for partition in range(state.partitions)]
+    asked = {
+        (topic, partition): OffsetSpec.for_timestamp(max(0, now_ms - lags_ms[topic]))
+        for topic, state in states.items()
+        for partition in range(state.partitions)
+    }
     try:
-        spec = OffsetSpec.for_timestamp(max(0, now_ms - lag_ms))
-        found = _offsets(admin, places, spec)
+        found = _offsets(admin, asked)
     except KafkaException as error:
         raise explained(kafka, error) from error
-    return tuple(
-        found[place][0] if found[place][0] >= 0 else state.ends[place[1]] for place in places
-    )
+    return {
+        topic: tuple(
+            found[topic, partition][0] if found[topic, partition][0] >= 0 else end
+            for partition, end in enumerate(state.ends)
+        )
+        for topic, state in states.items()
+    }
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -121,8 +138,9 @@ def _inspected(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
     described = _describe(admin, topics)
     settings = _settings(admin, described)
     places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
-    starts = _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    starts = _offsets(admin, dict.fromkeys(places, earliest))
+    ends = _offsets(admin, dict.fromkeys(places, latest))
     return {
         name: TopicState(
             topic=name,
@@ -171,12 +189,12 @@ def _settings(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, 
 
 
 def _offsets(
-    admin: AdminClient, places: list[tuple[str, int]], spec: OffsetSpec
+    admin: AdminClient, wanted: Mapping[tuple[str, int], OffsetSpec]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Give offset and leader epoch of each partition; -1 for an epoch that is not known."""
-    if not places:
+    if not wanted:
         return {}
-    asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+    asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
     futures = admin.list_offsets(
         asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
     )

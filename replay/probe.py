@@ -23,6 +23,7 @@ from replay.offsets import TIMEOUT_S, explained
 from replay.topic_state import PastEnds, TopicState
 
 _FETCH_BYTES = 32 << 10
+_BACKOFF_MS = 5
 _RECORDS = 50
 
 
@@ -67,6 +68,8 @@ class _Probe:
             isolation_level="read_uncommitted",
             auto_offset_reset="error",
             fetch_wait_max_ms=10,
+            # With one message in hand it asks for no more, by default for a whole second.
+            fetch_queue_backoff_ms=_BACKOFF_MS,
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
         )

@@ -132,6 +132,8 @@ def _surveyed(
     densities = sample_density(
         kafka, {topic: (state.log_starts, state.ends) for topic, state in states.items()}
     )
+    lags_ms = {topic: lag_ms(state) for topic, state in states.items()}
+    cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
     past = {} if record is None else past_ends(kafka, record.frontier, states)
     for topic, state in states.items():
         estimate_ms = settings.estimate_ms(densities[topic].records)
@@ -158,7 +160,7 @@ def _surveyed(
             state=state,
             table=table,
             ends=None if record is None else _known_ends(record, state),
-            cleanable=cleanable_ends(kafka, state, lag_ms=lag_ms(state), now_ms=started_ms),
+            cleanable=cleanable[topic],
             density=densities[topic],
             verdict=verdict,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from changelog.contract.errors import UnavailableLogError, VerdictError
+from changelog.contract.errors import LogError, VerdictError
 
 log = logging.getLogger("changelog.replay")
 
@@ -78,8 +78,8 @@ class Watch:
             except VerdictError as error:
                 self._found = error
                 break
-            except UnavailableLogError as error:
+            except LogError as error:
                 log.debug("the log cannot be watched now", exc_info=error)
-                wait_s = _AGAIN_S  # the read fails by itself when the brokers stay away
+                wait_s = _AGAIN_S  # whoever reads fails too, or its check after the read does
         while self._found is not None and not self._left.wait(_AGAIN_S):
             self._cancel()

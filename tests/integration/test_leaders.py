@@ -83,6 +83,7 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
     lose_records(server, log.topic, batches=7)
     lost = freeze(kafka, record, [THINGS])
     assert "ends at 7, before the frontier's 10: records lost" in str(lost.verdict)
+    log.reconnect()
     for number in range(20, 40):
         log.put((b"%d" % number, b"of another life"))
         log.flush()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from contextlib import closing
 from functools import partial
@@ -292,19 +293,22 @@ class Plants:
         self._sink.write(rows.withColumn("name", wrong))
 
 
-def test_a_refuted_generation_is_never_published(
-    project, endpoints, view, run, monkeypatch
-) -> None:
-    new_name(project, 1, "Old")
-    assert run(view).code == 0
-    new_name(project, 1, "New")
-
+def plant_a_wrong_row(monkeypatch):
     def planted(spec, settings, spark):
         sinks = dict(served_of(spec, settings, spark).sinks)
         return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
 
     original = rebuild.Rebuild
     monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+
+
+def test_a_refuted_generation_is_never_published(
+    project, endpoints, view, run, monkeypatch
+) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+    plant_a_wrong_row(monkeypatch)
     ran = run(view, "--json")
     assert ran.code == 3, ran.err
     (result,) = ran.results
@@ -526,20 +530,26 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert run(view, "--verify", "none").code == 0
 
 
-def late(monkeypatch, calls):
-    """Let a rebuild's clock stand eight days later after some calls of it."""
-    left = iter(range(calls))
+def late_after(monkeypatch, owner, step):
+    """Let a rebuild's clock stand eight days later once a step of it is done."""
+    original, is_done = getattr(owner, step), threading.Event()
+
+    def stepped(*arguments):
+        given = original(*arguments)
+        is_done.set()
+        return given
 
     def clock():
-        return clock_ms() + (0 if next(left, None) is not None else 8 * 24 * 3_600_000)
+        return clock_ms() + (8 * 24 * 3_600_000 if is_done.is_set() else 0)
 
+    monkeypatch.setattr(owner, step, stepped)
     monkeypatch.setattr("views.plan.open_replay", partial(open_replay, clock=clock))
 
 
 def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
     project, view, run, monkeypatch
 ) -> None:
-    late(monkeypatch, 3)
+    late_after(monkeypatch, rebuild.Rebuild, "_build")
     ran = run(view, "--json")
     assert ran.code == 4
     assert "delete.retention.ms" in ran.results[0]["error"]
@@ -549,7 +559,7 @@ def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
 
 
 def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
-    late(monkeypatch, 3)
+    late_after(monkeypatch, rebuild.Rebuild, "_build")
     monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)
     assert run(view, "--json", "--verify", "none").code == 0
     assert DeltaTable.is_deltatable(str(project.warehouse / view))
@@ -558,14 +568,8 @@ def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch
 def test_a_difference_that_is_found_too_late_refutes_nothing(
     project, view, run, monkeypatch
 ) -> None:
-    late(monkeypatch, 5)
-
-    def planted(spec, settings, spark):
-        sinks = dict(served_of(spec, settings, spark).sinks)
-        return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
-
-    original = rebuild.Rebuild
-    monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+    late_after(monkeypatch, rebuild, "_judged")
+    plant_a_wrong_row(monkeypatch)
     ran = run(view, "--json")
     assert ran.code == 4, ran.out
     assert (ran.results[0]["verified"], ran.results[0]["published"]) == (None, False)

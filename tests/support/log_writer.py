@@ -64,11 +64,23 @@ class LogWriter:
         self._admin = AdminClient(kafka.client_config())
         self._registry = registry
         self._refused: list[object] = []
-        self._producer = self._new_producer()
+        self.reconnect()
         self._lsn = 100
         self.create(self.topic, partitions, settings)
         self.create(self.frontier_topic, 1, KEEP)
         self.evolve(relation)
+
+    def reconnect(self) -> None:
+        """Write from here on as another process does: with no memory of what it has sent.
+
+        A broker that has lost records refuses the sequence numbers of the one before for ever.
+        """
+        self._producer = Producer(
+            {
+                **self.kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
+                "on_delivery": self._delivered,
+            }
+        )
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Make a topic."""
@@ -103,10 +115,6 @@ class LogWriter:
             f"settings {wanted}",
         )
 
-    def _new_producer(self) -> Producer:
-        config = self.kafka.client_config(partitioner="murmur2_random", enable_idempotence=True)
-        return Producer({**config, "on_delivery": self._delivered})
-
     def grow(self, partitions: int) -> None:
         """Give the table's topic more partitions, and write with a producer that knows them."""
         self.flush()
@@ -116,7 +124,7 @@ class LogWriter:
             30,
             f"{partitions} partitions",
         )
-        self._producer = self._new_producer()
+        self.reconnect()
 
     def evolve(self, relation: Relation) -> None:
         """Write from here on under the schemas of another version of the table."""

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from changelog.contract.errors import UnavailableLogError, VerdictError
+from changelog.contract.errors import LogError, UnavailableLogError, VerdictError
 from replay.watch import Watch
 from tests.support.wait import wait_until
 
@@ -45,8 +45,10 @@ def test_an_error_of_the_work_itself_stays_what_it_is():
         raise ZeroDivisionError
 
 
-def test_a_broker_that_is_away_is_asked_again():
-    answers = iter([UnavailableLogError("away"), VerdictError("back, and too late")])
+def test_a_broker_that_is_away_or_refuses_is_asked_again():
+    answers = iter(
+        [UnavailableLogError("away"), LogError("refused"), VerdictError("back, and too late")]
+    )
 
     def check() -> float:
         raise next(answers)
