@@ -24,6 +24,7 @@ from replay.config import OnBadRecord, ReplaySettings
 from replay.declared import freeze_declared, open_declared
 from replay.failures import translated
 from replay.offsets import inspect
+from replay.survey import survey
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
 from tests.support.matrix import first
 from tests.support.wait import wait_until
@@ -333,6 +334,9 @@ def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
     assert freeze_declared(log.kafka, [replace(cud, key_changes=False)]).verdict.allows_read
     with pytest.raises(VerdictError, match="key_changes = false"):
         freeze_declared(log.kafka, [cud]).verdict.require()
+    (topic,) = survey(log.kafka, [log.topic], None, declared=[cud])  # as `changelog topics` does
+    assert not topic.verdict.allows_read
+    assert "key_changes = false" in str(topic.verdict)
     with pytest.raises(VerdictError, match="does not exist"):
         freeze_declared(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
 
