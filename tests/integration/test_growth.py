@@ -39,18 +39,12 @@ def test_three_partitions_become_six_and_no_row_is_wrong(capture):
     capture.catch_up()
     grown = capture.frontier()
     assert len(grown.ends[topic]) == 6
-    assert before.lsn < grown.grown[topic].lsn <= grown.lsn
+    assert before.lsn < grown.grown[topic].lsn
     assert sum(grown.ends[topic][3:]) > 0
     (report,) = capture.command("verify", "--json")
     assert (report["verified"], report["tables"][0]["rows"]) == (True, 40)
     (found,) = capture.command("topics", "--json")
     assert found["topics"][0]["verdict"] == "exact"
-
-    capture.command("resnapshot", "notes", "--json")
-    capture.catch_up()
-    assert capture.frontier().grown == {}
-    (report,) = capture.command("verify", "--json")
-    assert report["verified"] is True
 
 
 @pytest.mark.parametrize(
@@ -72,6 +66,7 @@ def test_what_is_alive_after_a_copy_lies_where_its_tombstones_will(capture, defe
     finally:
         capture.kill()
     assert frontier.grown == {}
+    assert capture.differences() == []
     alive = {
         (message.key(), message.partition())
         for message in capture.reader.messages(topic, frontier.ends[topic])
