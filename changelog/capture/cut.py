@@ -14,7 +14,7 @@ from dataclasses import replace
 from changelog.capture.alone import Alone
 from changelog.capture.forms import check_not_grown
 from changelog.capture.growth import GrowthWatch
-from changelog.contract.errors import UnavailableLogError
+from changelog.contract.errors import LookAgainError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -113,6 +113,7 @@ class Cutter:
         Raises:
             UnavailableLogError: the broker does not take it.
             TopicSettingsError: a topic has grown that must not.
+            LookAgainError: one has grown that may; the frontier is written.
         """
         self._producer.flush()
         self._check()
@@ -146,6 +147,8 @@ class Cutter:
             aside=dict(self.aside),
         )
         self._log.write(frontier)
+        if grown := self._growth.unknown() & tables.keys():
+            raise LookAgainError(f"new partitions of {', '.join(sorted(grown))}")
         self._last = lsn
         self._renew_at = time.monotonic() + RENEW_S
         return frontier

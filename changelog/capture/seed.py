@@ -49,6 +49,16 @@ class Seed:
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
 
+    def resend_grown(self, partitions: Mapping[str, int]) -> None:
+        """Skip nothing of topics that got more partitions than the last frontier knew.
+
+        In which of them a key's last records lie, if they were written at all, is not known; what
+        is sent twice does no harm.
+        """
+        grown = {t for t, count in self.partitions.items() if partitions.get(t, count) != count}
+        grown |= self.grown.keys()
+        self.written = {t: each for t, each in self.written.items() if t not in grown}
+
     @classmethod
     def resumed(
         cls,

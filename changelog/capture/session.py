@@ -246,6 +246,7 @@ class CaptureSession:
         rescoped = ground.rescoped(frontier, skipped.kept)
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         self._hold(ground, seed)
+        seed.resend_grown(ground.partitions)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
 
@@ -343,7 +344,9 @@ class CaptureSession:
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
             growth=GrowthWatch(
                 seed.grown,
-                {**ground.partitions, **seed.partitions},
+                seed.partitions,
+                known=ground.partitions,
+                begun=ground.current_lsn(),
                 ms=seed.ts_us // 1000 if seed.has_frontier else None,
             ),
         )

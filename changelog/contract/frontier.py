@@ -24,8 +24,8 @@ class Growth:
 
     Attributes:
         ms: before it did, milliseconds since 1970.
-        lsn: of the first frontier that has seen it; what lies before may be in other partitions
-            than what follows.
+        lsn: what lies before may be in other partitions than what follows. Never before the
+            first frontier that has seen it.
     """
 
     ms: int

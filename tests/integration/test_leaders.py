@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,5 +92,8 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
     assert "partition 0 was truncated below the frontier's end 10" in str(refilled.verdict)
     with pytest.raises(VerdictError, match="changelog resnapshot"):
         refilled.verdict.require()
+    forgetful = replace(record, frontier=replace(record.frontier, leader_epochs={}))
+    blind = freeze(kafka, forgetful, [THINGS])
+    assert blind.verdict.allows_read, "twin: without epochs the other records look like the lost"
     with_newer = freeze(kafka, log.freeze(), [THINGS])
     assert with_newer.verdict.allows_read

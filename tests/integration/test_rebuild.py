@@ -558,6 +558,7 @@ def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
     assert not DeltaTable.is_deltatable(str(project.warehouse / view))
 
 
+@pytest.mark.matrix
 def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
     late_after(monkeypatch, rebuild.Rebuild, "_build")
     monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)

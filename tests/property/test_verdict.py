@@ -260,19 +260,19 @@ def from_the_frontier_alone(record, state, past, resumed, clock):
     return limits.limits(record, state, nothing, resumed, clock)
 
 
-SUPERSEDED: tuple[Any, ...] = (
+SUPERSEDED: Any = (
     (100, 300),
     [append(b"0", b"old"), age],
     [append(b"0", b"new"), age, clean_all],
     [(1, [])],
 )
-OUTLIVED: tuple[Any, ...] = (
+OUTLIVED: Any = (
     (300, 100),
     [append(b"0", b"old"), append(b"0", None), age],
     [],
     [(1, [forget])],
 )
-AWAY: tuple[Any, ...] = (
+AWAY: Any = (
     (100, 300),
     [append(b"0", b"old"), age],
     [],

@@ -55,11 +55,13 @@ def wait_cleaned(
         gone: per topic partition and offset of what has to go.
     """
 
+    left = dict(gone)
+
     def all_gone() -> bool:
         stir()
-        return all(
-            not set(places) & {(m.partition(), m.offset()) for m in present(kafka, topic)}
-            for topic, places in gone.items()
-        )
+        for topic, places in [*left.items()]:
+            if not set(places) & {(m.partition(), m.offset()) for m in present(kafka, topic)}:
+                del left[topic]
+        return not left
 
     wait_until(all_gone, 90, f"the cleaner has removed records of {', '.join(gone)}")

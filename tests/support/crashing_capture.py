@@ -22,6 +22,7 @@ from changelog.capture import (
     bulk,
     cut,
     fence,
+    growth,
     messages,
     session,
     start,
@@ -223,6 +224,11 @@ def forget_silence():
     silence._shut = lambda _: None
 
 
+def forget_partitions():
+    """Go on with the producer of before when a topic has got more partitions."""
+    growth.GrowthWatch.unknown = lambda _: set()
+
+
 def hasty():
     """Make every time limit of ours short, so that an outage can outlast them all."""
     for module in [each for name, each in sys.modules.items() if name.startswith("changelog.")]:
@@ -277,6 +283,7 @@ DEFECTS = {
         believe_start_lsn,
         forget_foreign,
         forget_silence,
+        forget_partitions,
     )
 }
 

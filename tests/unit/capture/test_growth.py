@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from changelog.capture.growth import GrowthWatch
+from changelog.capture.seed import Seed
 from changelog.contract.frontier import Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -31,6 +32,29 @@ def test_it_is_over_when_all_that_is_alive_was_written_since():
     watch = GrowthWatch({"t": Growth(5, Lsn(200))}, {"t": 6})
     assert look(watch, SIX, 300, Position(1, Lsn(199), 0)) == {"t": Growth(5, Lsn(200))}
     assert look(watch, SIX, 400, Position(1, Lsn(200), 0)) == {}
+
+
+def test_rows_that_a_life_before_has_copied_may_lie_anywhere():
+    watch = GrowthWatch({"t": Growth(5, Lsn(200))}, {"t": 6}, known={"t": 6}, begun=Lsn(300))
+    assert look(watch, SIX, 250, Position(1, Lsn(299), 0)) == {"t": Growth(5, Lsn(300))}
+    assert look(watch, SIX, 400, Position(1, Lsn(300), 0)) == {}
+
+
+def test_a_life_is_over_that_did_not_know_of_the_partitions():
+    watch = GrowthWatch({}, {"t": 3}, known={"t": 6})
+    look(watch, SIX, 300)
+    assert watch.unknown() == set()
+    look(watch, NINE, 400)
+    assert watch.unknown() == {"t"}
+
+
+def test_what_was_sent_to_a_topic_that_grew_is_sent_again():
+    written = {topic: {0: Position(1, Lsn(300), 0)} for topic in ("same", "more", "grown", "new")}
+    known = {"same": 3, "more": 3, "grown": 6}
+    grown = {"grown": Growth(5, Lsn(200))}
+    seed = Seed(epoch=1, lsn=Lsn(250), grown=grown, partitions=known, written=written)
+    seed.resend_grown({"same": 3, "more": 6, "grown": 6, "new": 3})
+    assert set(seed.written) == {"same", "new"}
 
 
 def test_growth_while_capture_was_away_is_noticed_at_the_first_frontier():
