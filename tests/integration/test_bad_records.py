@@ -108,6 +108,7 @@ def test_a_record_without_a_position_that_did_not_win_would_leave_an_old_row(ben
     assert report.mismatches == 1
 
 
+@pytest.mark.matrix
 def test_a_fault_that_is_not_looked_at_makes_a_null_row_which_the_verifier_finds(
     bench, monkeypatch
 ):

@@ -230,6 +230,7 @@ def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
     assert "no row of this key" in none.results[0]["notes"][0]
 
 
+@pytest.mark.matrix
 def test_explain_says_what_it_cannot_trace(project, run) -> None:
     project.view(
         "tops.sql",
