@@ -311,6 +311,7 @@ def test_debezium_s_avro_with_two_schemas_and_records_that_nobody_can_read(make,
         read(log, of)
 
 
+@pytest.mark.matrix
 def test_a_key_in_two_partitions_has_no_newest_record_by_offset(make, read, monkeypatch):
     log = make()
     log.put({"id": 1}, row(1, "a"), partition=0)
