@@ -32,14 +32,23 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder and by what it asks for, so that none can be forgotten."""
+    """Mark each test by its folder and by what it asks for, so that none can be forgotten.
+
+    A Spark session that has run nothing yet is slow and costs a minute of CPU; so two processes
+    have one and the others none.
+    """
     for item in items:
         folder = item.path.relative_to(_HERE).parts[0]
         marks = {_MARK_OF_FOLDER.get(folder)}
         marks |= {_MARK_OF_FIXTURE.get(name) for name in getattr(item, "fixturenames", ())}
         for mark in sorted(mark for mark in marks if mark):
             item.add_marker(mark)
+        if folder == "conformance":
+            item.add_marker(pytest.mark.xdist_group("sinks"))
+        elif "spark" in marks:
+            item.add_marker(pytest.mark.xdist_group("spark"))
     # Long modules first: what is left at the end of a run should be small enough to share out.
     ranks: dict[Path, int] = {}
     for item in items:

@@ -33,7 +33,7 @@ def texts(rows):
     return {key[0]: value["text"] for key, value in rows.items()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", first(1, [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_stops_it_cleanly_with_a_frontier_at_the_end(capture, number):
     capture.start()
     capture.wait_for_frontier()

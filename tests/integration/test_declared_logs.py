@@ -368,7 +368,7 @@ def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
 
 
 def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
-    make, endpoints, prefix, tmp_path, capsys, monkeypatch
+    make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
 ):
     log = make(partitions=1)
     log.put(None, envelope("c", None, row(1, "a", 2.5)))

@@ -9,6 +9,7 @@ import httpx
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import CorruptRecordError, UnavailableLogError
 from changelog.contract.tame import check_tame
+from changelog.trust import authorities
 
 _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
@@ -56,8 +57,11 @@ class Schemas:
     def _client(self) -> httpx.Client:
         options = self._connection.options
         user, _, password = options.get("basic.auth.user.info", "").partition(":")
-        trusted = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
+        authority = options.get("ssl.ca.location")
         certificate = options.get("ssl.certificate.location")
+        trusted = authorities()
+        if authority or certificate:
+            trusted = ssl.create_default_context(cafile=authority)
         if certificate:
             trusted.load_cert_chain(certificate, options.get("ssl.key.location"))
         return httpx.Client(
