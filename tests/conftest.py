@@ -38,6 +38,7 @@ _GROUPS = {
         "tests/integration/test_log_history.py",
         "tests/integration/test_rebuild.py",
         "tests/integration/test_replay.py",
+        "tests/integration/test_tls.py",
         "tests/property/test_fold.py",
     ),
 }
