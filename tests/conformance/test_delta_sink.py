@@ -108,6 +108,7 @@ def test_publishing_moves_and_copies_no_file(delta):
     assert set(files) <= set(Path(stable(delta)).rglob("*.parquet"))
 
 
+@pytest.mark.matrix
 def test_vacuum_keeps_every_generation(delta):
     sink = publish(delta, 1, delta.spark.sql("select 1 k"))
     publish(delta, 2, delta.spark.sql("select 2 k"))
@@ -177,6 +178,7 @@ def test_tables_that_some_readers_misread_are_never_sealed(delta, setting, value
     assert delta_rows(stable(delta)) is None
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("rows", first(1, ["values (1), (1)", "values (1), (cast(null as int))"]))
 def test_spark_counts_the_keys_of_many_rows(delta, monkeypatch, rows):
     monkeypatch.setattr(delta_module, "COUNT_HERE", 0)

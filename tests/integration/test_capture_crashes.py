@@ -123,6 +123,7 @@ def test_twin_a_frontier_without_a_flush_loses_records(capture):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
     capture.finish()
     capture.sql(*CHANGES)
@@ -155,6 +156,7 @@ def test_twin_a_null_for_toast_is_seen(capture):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 def test_truncate_leaves_no_row_for_any_reader(capture):
     capture.finish()
     capture.sql("TRUNCATE notes", "INSERT INTO notes VALUES (1, 'after')")

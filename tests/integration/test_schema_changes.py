@@ -70,6 +70,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.matrix
 def test_columns_with_constants_of_many_types_read_right_in_older_rows(capture):
     capture.catch_up()
     columns = [
