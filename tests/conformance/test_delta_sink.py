@@ -53,6 +53,7 @@ def stable(bench) -> str:
     return f"{bench.settings.warehouse}/{bench.view}"
 
 
+@pytest.mark.matrix
 def test_every_type_is_read_back_exactly_by_each_reader(delta):
     """Three readers: deltalake's engine, DuckDB over it, Spark."""
     rows = delta.spark.sql(EVERY_TYPE)
@@ -86,6 +87,7 @@ def test_every_type_is_read_back_exactly_by_each_reader(delta):
     assert read.where("t > timestamp'2019-01-01 00:00:00Z'").count() == 1
 
 
+@pytest.mark.matrix
 def test_generations_may_differ_in_columns_and_table_features(delta):
     plain, moment = "select 1 k, 'a' name", "select 2 k, timestamp_ntz'2020-01-01 00:00:00' z"
     sink = publish(delta, 1, delta.spark.sql(plain))

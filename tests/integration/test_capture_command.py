@@ -215,6 +215,7 @@ def test_unknown_settings_and_options_end_with_2(capture):
     assert "capture.tabels" in said
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("change", "says"),
     first(

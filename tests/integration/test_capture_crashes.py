@@ -133,6 +133,7 @@ def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
     assert "past the last frontier" in said
 
 
+@pytest.mark.matrix
 def test_unchanged_toast_keeps_its_value(capture):
     capture.sql(
         "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL, ADD other integer",

@@ -344,6 +344,7 @@ def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
         freeze_declared(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
 
 
+@pytest.mark.matrix
 def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
     make, spark, tmp_path
 ):

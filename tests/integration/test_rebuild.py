@@ -369,6 +369,7 @@ def publishing_is_on_record(project, view, generation):
     assert (generation, "published") in rows
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
     project, endpoints, view, run, monkeypatch

@@ -122,6 +122,7 @@ def test_a_constant_of_a_partitioned_table_is_that_of_its_partitions(capture):
     capture.verified()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "change",
     first(
