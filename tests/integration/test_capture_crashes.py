@@ -26,6 +26,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.matrix
 def test_snapshot_and_stream_give_the_table(capture):
     capture.finish()
     capture.check()

@@ -126,6 +126,7 @@ def would(found, what):
     )
 
 
+@pytest.mark.matrix
 def test_a_fresh_start_and_a_resume_are_foretold_and_come_true(capture):
     found = capture.check(capture__ddl=True, capture__messages=["*"], capture__exactly_once=True)
     assert problems(found) == []
