@@ -264,7 +264,7 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
 
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
-    consumer = _consumer(kafka)
+    consumer = consumer_of(kafka)
     step = _BATCH
     try:
         while True:
@@ -323,7 +323,7 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
             hint="check the topic prefix; `changelog capture` makes it at its first start",
         )
     versions: dict[str, list[str]] = {}
-    consumer = _consumer(kafka)
+    consumer = consumer_of(kafka)
     try:
         for message in _messages(
             consumer, TopicPartition(topic, 0, state.log_starts[0]), state.ends[0]
@@ -337,13 +337,20 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
     return versions
 
 
-def _consumer(kafka: KafkaConnection) -> Consumer:
+def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
+    """Make a consumer that reads places of our choice, commits nothing and tells each end.
+
+    Args:
+        kafka: the brokers.
+        options: further settings of librdkafka, with underscores for dots.
+    """
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
         enable_partition_eof=True,
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
+        **options,
     )
     return Consumer({**config, **_QUIET})
 
