@@ -12,6 +12,8 @@ and Avro has one encoding of a value; the reader refuses keys under any other id
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -35,9 +37,11 @@ def alive(records: DataFrame, *, since: Position | None, before: Position) -> Da
     return kept if since is None else kept.where(F.col("position") >= _bytes(since))
 
 
-def last_of_each_key(records: DataFrame) -> DataFrame:
-    """Give each key's last record, tombstones included: `key, value, partition, offset`."""
-    whole = F.struct("value", "partition", "offset")
+def last_of_each_key(
+    records: DataFrame, columns: Sequence[str] = ("value", "partition", "offset")
+) -> DataFrame:
+    """Give each key's last record, tombstones included: `key` and the columns named."""
+    whole = F.struct(*columns)
     order = F.struct("position", "offset", "partition")
     last = records.groupBy("key").agg(F.max_by(whole, order).alias("last"))
     return last.select("key", "last.*")
@@ -51,3 +55,19 @@ def fold(records: DataFrame, *, since: Position | None, before: Position) -> Dat
 
 def _bytes(position: Position) -> Column:
     return F.lit(bytearray(position.to_bytes()))
+
+
+def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
+    """Give the records of a state, of a stored one and the last records of the keys since then.
+
+    Args:
+        stored: one record of each live key.
+        changes: one record of each key that was touched since, tombstones included; newer than
+            all that is stored.
+        few: send the touched keys to every task, so that the stored state is neither sorted nor
+            moved.
+    """
+    touched = changes.select("key")
+    found = F.broadcast(touched) if few else touched
+    untouched = stored.join(found, on="key", how="left_anti")
+    return untouched.unionByName(changes.where(F.col("value").isNotNull()))

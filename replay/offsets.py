@@ -9,8 +9,9 @@ otherwise hold the ends back for ever.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,13 +186,7 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
         VerdictError: the topic's timestamps are not the broker's, so no deadline follows.
         CorruptRecordError: a record is not a frontier.
     """
-    state = inspect(kafka, [topic]).get(topic)
-    if state is None:
-        raise NoFrontierError(
-            f'there is no frontier topic "{topic}"',
-            hint="let `changelog capture` finish its first snapshot, or correct the topic prefix",
-        )
-    newest = _newest(kafka, state, slot)
+    newest = _newest(kafka, _frontier_topic(kafka, topic), slot)
     if slot is None and len(newest) > 1:
         raise ConfigurationError(
             f'several slots write to "{topic}": {", ".join(sorted(newest))}',
@@ -207,8 +202,48 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
     return _frontier_record(topic, found)
 
 
+def _frontier_topic(kafka: KafkaConnection, topic: str) -> TopicState:
+    state = inspect(kafka, [topic]).get(topic)
+    if state is None:
+        raise NoFrontierError(
+            f'there is no frontier topic "{topic}"',
+            hint="let `changelog capture` finish its first snapshot, or correct the topic prefix",
+        )
+    return state
+
+
+def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[FrontierRecord]:
+    """Read every frontier of a slot that is still on its topic, in the topic's order.
+
+    How many those are is the cleaner's doing: all that are younger than the topic's
+    `min.compaction.lag.ms`, and of the older ones at least the last.
+
+    Raises:
+        NoFrontierError: the topic is not there.
+        VerdictError: the topic's timestamps are not the broker's.
+        CorruptRecordError: a record is not a frontier.
+    """
+    state = _frontier_topic(kafka, topic)
+    with closing(_consumer(kafka)) as consumer:
+        begin = TopicPartition(topic, 0, state.log_starts[0])
+        wanted = slot.encode("utf-8")
+        found = [each for each in _messages(consumer, begin, state.ends[0]) if each.key() == wanted]
+    return [_frontier_record(topic, each) for each in found if each.value() is not None]
+
+
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
+    step = _BATCH
+    with closing(_consumer(kafka)) as consumer:
+        while True:
+            begin = start if slot is None else max(start, end - step)
+            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
+            if begin <= start or slot in newest:
+                return newest
+            step *= 10
+
+
+def _consumer(kafka: KafkaConnection) -> Consumer:
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
@@ -216,44 +251,39 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
     )
-    consumer = Consumer({**config, **_QUIET})
-    step = _BATCH
-    try:
-        while True:
-            begin = start if slot is None else max(start, end - step)
-            newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
-            if begin <= start or slot in newest:
-                return newest
-            step *= 10
-    finally:
-        consumer.close()
+    return Consumer({**config, **_QUIET})
 
 
 def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
-    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
+    """Give the newest frontier of each slot between two offsets."""
     newest: dict[str, Message] = {}
+    for message in _messages(consumer, begin, end):
+        raw = message.key() or b""
+        if is_frontier_key(raw):
+            newest[raw.decode("utf-8", "replace")] = message
+    return newest
+
+
+def _messages(consumer: Consumer, begin: TopicPartition, end: int) -> Iterator[Message]:
+    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
     if begin.offset >= end:
-        return newest
+        return
     consumer.assign([begin])
     while True:
         # `consume` would wait for a whole batch, at the end of the topic for ever.
-        found = consumer.poll(TIMEOUT_S)
-        messages = [found] if found is not None else []
-        if not messages:
+        message = consumer.poll(TIMEOUT_S)
+        if message is None:
             raise UnavailableLogError(
                 f'the frontier topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
             )
-        for message in messages:
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return newest
-            if error is not None:
-                raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
-            raw = message.key() or b""
-            if is_frontier_key(raw):
-                newest[raw.decode("utf-8", "replace")] = message
-            if (message.offset() or 0) + 1 >= end:
-                return newest
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error is not None:
+            raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
+        yield message
+        if (message.offset() or 0) + 1 >= end:
+            return
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

@@ -189,7 +189,11 @@ def open_replay(
             observations[table] = StateObservations(Observation(), Observation())
             frame = _frame(cut, reader, of_topic, observations[table])
             states[table] = ReplayedState(
-                table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
+                table,
+                of_topic.logged(of_topic.reader_id).key,
+                frame,
+                record.frontier,
+                of_topic.reader_id,
             )
     return Replay(cut=cut, states=states, _kafka=kafka, _observations=observations, _clock=clock)
 

@@ -38,12 +38,18 @@ class TopicSchemas:
         key_id: the pinned schema id of its keys.
         writers: each version of the value's schema, by its id.
         reader_id: id of the newest version.
+        key: the schema of its keys.
     """
 
     topic: str
     key_id: int
     writers: Mapping[int, str]
     reader_id: int
+    key: str = ""
+
+    def of_keys(self) -> TopicSchemas:
+        """Give the schemas under which keys are read as if they were values."""
+        return TopicSchemas(self.topic, self.key_id, {self.key_id: self.key}, self.key_id, self.key)
 
     @property
     def reader(self) -> str:
@@ -83,7 +89,8 @@ class SchemaReader:
                 hint="find out what registers them; a new key needs a new topic",
             )
         values = self._versions(f"{topic}-value")
-        schemas = TopicSchemas(topic, next(iter(keys)), values, list(values)[-1])
+        (key_id, key), *_ = keys.items()
+        schemas = TopicSchemas(topic, key_id, values, list(values)[-1], key)
         check_columns(schemas)
         return schemas
 

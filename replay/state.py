@@ -22,12 +22,14 @@ class ReplayedState:
         frame: one column per column of the table, under PostgreSQL's names. Lazy: each action
             on it reads the log up to the frontier. Every column is nullable in Spark's eyes.
         frontier: what the rows are true at.
+        schema_id: of the schema that the rows are read as.
     """
 
     table: TableName
     key: tuple[str, ...]
     frame: DataFrame
     frontier: Frontier
+    schema_id: int
 
 
 @dataclass(frozen=True, slots=True)
