@@ -38,6 +38,8 @@ class ViewResult:
         mode: how much was to be verified.
         reports: of verification, by sink.
         error: why it is not published, or None.
+        definition: fingerprint of what the rows were made by, besides the log.
+        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
     """
 
     view: str
@@ -55,6 +57,8 @@ class ViewResult:
     mode: str = "full"
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     error: ChangelogError | None = None
+    definition: str = ""
+    origin: str = ""
 
     @property
     def certificates(self) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class ViewResult:
             "sinks": list(self.sinks),
             "verify": self.mode,
             "certificates": self.certificates,
+            "origin": self.origin,
         }
         if self.error is not None:
             found["error"] = one_line(self.error)
@@ -105,6 +110,8 @@ class ViewResult:
             certificate=self.certificates,
             sinks=self.sinks,
             note=one_line(self.error) if self.error is not None else "",
+            definition=self.definition,
+            origin=self.origin,
         )
 
 
@@ -128,6 +135,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
     for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
         numeric = column not in {"view", "sinks"}
         table.add_column(column, justify="right" if numeric else "left")
+    table.add_column("from")
     table.add_column("certificate")
     table.add_column("published")
     for result in results:
@@ -139,6 +147,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
             _number(result.records_read),
             _number(result.tombstones),
             f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
+            result.origin,
             _certificate(result),
             "[green]yes[/]" if result.published else "[red]no[/]",
         )
