@@ -102,8 +102,8 @@ def test_a_state_is_brought_forward_by_what_came_after_it(bench, monkeypatch) ->
         assert metrics is not None
         assert (metrics.records_read, metrics.tombstones) == (3, 1), "what changed, and no more"
         assert not found.from_start
-        assert rows(found) == bench.from_start(record)
         shapes.append([layer.rows for layer in found.checkpoints[THINGS].layers])
+    assert rows(found) == bench.from_start(record)
     folded = [[20, 3], [20, 3, 3], [20, 6, 3], [20, 9, 3]]
     assert shapes[:4] == folded, "layers are folded into one"
     assert found.checkpoints[THINGS].layers[0].name != first.name, "and at last into a new base"

@@ -137,6 +137,7 @@ def test_a_refresh_gives_what_a_rebuild_would(project, run) -> None:
     assert run(names["copy"], "--json").results[0]["origin"] == "start"
 
 
+@pytest.mark.matrix
 def test_what_rows_were_is_known_after_layers_are_folded(project, view, run, monkeypatch) -> None:
     monkeypatch.setattr(stored, "MANY_LAYERS", 1)
     assert run(view, "--refresh").code == 0
