@@ -4,9 +4,9 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-# Two test processes, each with servers and a Spark session of its own: most tests wait.
-JOBS ?= 2
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Three test processes, each with servers of its own: most tests wait. Two of them have Spark.
+JOBS ?= 3
+PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json for one JSON line)
 	@$(BIN)/changelog demo $(ARGS)
 
-test: lint type imports downloads ## Checks, then the tests on real servers; under ten minutes; what CI runs
+test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
 	@$(PYTEST) -m "not matrix" $(ARGS)
 
 test-all: lint type imports downloads ## The same and the long matrices of faults and versions

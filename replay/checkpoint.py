@@ -31,6 +31,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from changelog.contract.errors import LogError, UnavailableError
 from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.schema import SchemaPin
 from changelog.contract.secret import redacted
 from replay.increment import Base
 
@@ -103,7 +104,7 @@ class Checkpoint:
                 "appended_ms": self.base.record.appended_ms,
                 "lag_ms": self.base.lag_ms,
                 "retention_ms": self.base.retention_ms,
-                "key_schema_id": self.base.key_schema_id,
+                "pin": [self.base.pin.key, self.base.pin.value],
                 "layers": [[each.name, each.rows, each.tombstones] for each in self.layers],
                 "founded": self.founded.to_json(),
                 "folded": self.folded.to_json(),
@@ -131,7 +132,7 @@ class Checkpoint:
             record=record,
             lag_ms=raw["lag_ms"],
             retention_ms=raw["retention_ms"],
-            key_schema_id=raw["key_schema_id"],
+            pin=SchemaPin(*raw["pin"]),
         )
         return cls(
             topic=raw["topic"],

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+
+
+class OnBadRecord(Enum):
+    """What follows when a record that decides about a row cannot be read."""
+
+    FAIL = "fail"
+    """The replay fails and names the record."""
+    QUARANTINE = "quarantine"
+    """Its row is left out, and the record is set apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +26,14 @@ class ReplaySettings:
         records_per_second: what a replay does at least; its finish is estimated from this.
         start_ms: what a replay takes whatever its size.
         reader_options: further settings of Spark's Kafka source by its own names.
+        on_bad_record: what follows when a record cannot be read.
     """
 
     clock_allowance_ms: int = 5_000
     records_per_second: int = 50_000
     start_ms: int = 30_000
     reader_options: Mapping[str, str] = field(default_factory=dict)
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     def estimate_ms(self, records_at_most: int) -> int:
         """Estimate the duration of a replay, on the long side."""

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
+from replay.read import FAULT
 
 
 def cut_of(frontier: Frontier) -> Position:
@@ -32,25 +33,41 @@ def cut_of(frontier: Frontier) -> Position:
 
 
 def alive(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Keep the records from `since` on and before `before`; bytes compare as positions do."""
-    kept = records.where(F.col("position") < _bytes(before))
+    """Keep the records from `since` on and before `before`; bytes compare as positions do.
+
+    A record with a fault has no place of its own, and stays.
+    """
+    is_before = F.col("position") < _bytes(before)
+    kept = records.where(
+        F.col(FAULT).isNotNull() | is_before if _has_faults(records) else is_before
+    )
     return kept if since is None else kept.where(F.col("position") >= _bytes(since))
 
 
 def last_of_each_key(
     records: DataFrame, columns: Sequence[str] = ("value", "partition", "offset")
 ) -> DataFrame:
-    """Give each key's last record, tombstones included: `key` and the columns named."""
-    whole = F.struct(*columns)
+    """Give each key's last record, tombstones included: `key` and the columns named.
+
+    Where records have a `fault`, it comes along; one without a key is the last of itself.
+    """
+    carried = [FAULT] if _has_faults(records) else []
+    whole = F.struct(*columns, *carried)
     order = F.struct("position", "offset", "partition")
-    last = records.groupBy("key").agg(F.max_by(whole, order).alias("last"))
+    place = [F.when(F.col("key").isNull(), F.struct("partition", "offset"))] if carried else []
+    last = records.groupBy("key", *place).agg(F.max_by(whole, order).alias("last"))
     return last.select("key", "last.*")
 
 
 def fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
     """Give the records that make up the state at `before`: `key, value, partition, offset`."""
     last = last_of_each_key(alive(records, since=since, before=before))
-    return last.where(F.col("value").isNotNull())
+    is_there = F.col("value").isNotNull()
+    return last.where(is_there | F.col(FAULT).isNotNull() if _has_faults(last) else is_there)
+
+
+def _has_faults(records: DataFrame) -> bool:
+    return FAULT in records.columns
 
 
 def _bytes(position: Position) -> Column:

@@ -21,18 +21,25 @@ and the fold leaves them out. Therefore a stored state needs no tombstones of it
 taken from the range is newer than all that it holds.
 
 All of that is about one and the same log, so identity comes first: slot, epoch, cluster, topic id,
-partitions, `since`, what was copied (`whole`), scope, and the schema that keys bear.
+partitions and when they grew, `since`, what was copied (`whole`), scope, and the schema that keys
+bear. And about a log that kept what it had: where a partition's leader has changed since F0, it is
+asked whether it has all that stood before `ends(F0)`, for a truncated partition may hold others
+in the place of records that the state has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
-from changelog.contract.frontier import FrontierRecord
-from replay.topic_state import TopicState
-from replay.verdict import Kind, Verdict, judge
+from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.schema import SchemaPin
+from replay.limits import Limit, lag_ms, retention_ms
+from replay.problems import Problem
+from replay.topic_state import PastEnds, TopicState
+from replay.verdict import Verdict, judge, refused, together
+
+_REMEDY = "rebuild from the start of the log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +50,13 @@ class Base:
         record: the frontier that it is true at.
         lag_ms: `min.compaction.lag.ms` of the topic when it was stored.
         retention_ms: `delete.retention.ms` then.
-        key_schema_id: the schema id of its keys.
+        pin: the versions of the schemas of its keys and values then.
     """
 
     record: FrontierRecord
     lag_ms: int
     retention_ms: int
-    key_schema_id: int
+    pin: SchemaPin
 
 
 def judge_increment(
@@ -61,6 +68,9 @@ def judge_increment(
     now_ms: int,
     estimate_ms: int | None,
     allowance_ms: int,
+    asked_ms: int | None = None,
+    past: Mapping[str, PastEnds] | None = None,
+    behind: Mapping[str, PastEnds] | None = None,
 ) -> Verdict:
     """Judge a read of each topic from its base's ends to the frontier.
 
@@ -72,62 +82,57 @@ def judge_increment(
         now_ms: our clock.
         estimate_ms: how long the read may take from `started_ms`; None when not known.
         allowance_ms: how far our clock may be from the broker's.
+        asked_ms: our clock before `topics` were asked for; `started_ms` when left out.
+        past: what stands behind the frontier's ends, where it was asked for.
+        behind: what stands behind the ends of the bases' frontiers, where it was asked for.
     """
-    reasons = [
-        f'topic "{topic}": {reason}'
-        for topic, base in bases.items()
-        for reason in obstacles(base, record, topic, topics.get(topic))
-    ]
-    if reasons:
-        return _refused(tuple(reasons), allowance_ms)
-    deadlines = [(deadline_ms(base, topics[topic]), topic) for topic, base in bases.items()]
-    deadline, topic = min(deadlines)
-    if now_ms + allowance_ms >= deadline:
-        why = (
-            f'topic "{topic}": deletes may have been missed: tombstones written after the stored '
-            f"state of LSN {bases[topic].record.frontier.lsn} may be gone since {_moment(deadline)}"
+
+    def judged(topic: str, base: Base) -> Verdict:
+        state = topics.get(topic)
+        found = [
+            Problem(f'topic "{topic}": {reason}', _REMEDY)
+            for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
+        ]
+        if found or state is None:
+            return refused(found, allowance_ms)
+        # What lies before the stored state is not read, so it may be gone.
+        trimmed = replace(state, log_starts=(0,) * state.partitions)
+        return judge(
+            record,
+            {topic: trimmed},
+            (topic,),
+            started_ms=started_ms,
+            now_ms=now_ms,
+            estimate_ms=estimate_ms,
+            allowance_ms=allowance_ms,
+            asked_ms=asked_ms,
+            past=past,
+            resumed=base.record,
+            further=[limit_of(base, state)],
         )
-        return _refused((why,), allowance_ms)
-    # What lies before the stored state is not read, so it may be gone.
-    trimmed = {
-        topic: replace(topics[topic], log_starts=(0,) * topics[topic].partitions) for topic in bases
-    }
-    verdict = judge(
-        record,
-        trimmed,
-        tuple(bases),
-        started_ms=started_ms,
-        now_ms=now_ms,
-        estimate_ms=estimate_ms,
-        allowance_ms=allowance_ms,
+
+    return together({topic: judged(topic, base) for topic, base in bases.items()}, allowance_ms)
+
+
+def limit_of(base: Base, state: TopicState) -> Limit:
+    """Give from when on a tombstone after the base may be gone, by the settings then and now."""
+    lag = min(base.lag_ms, lag_ms(state))
+    retention = min(base.retention_ms, retention_ms(state))
+    return Limit(
+        base.record.appended_ms + lag + retention,
+        f'topic "{state.topic}": min.compaction.lag.ms ({lag}) and delete.retention.ms '
+        f"({retention}) of the stored state of LSN {base.record.frontier.lsn}: deletes may have "
+        "been missed since,",
+        _REMEDY,
     )
-    if not verdict.allows_read or verdict.deadline_ms is None or verdict.deadline_ms <= deadline:
-        return verdict
-    return replace(
-        verdict,
-        deadline_ms=deadline,
-        reasons=(f'limit: tombstones of topic "{topic}" after the stored state',),
-    )
-
-
-def _refused(reasons: tuple[str, ...], allowance_ms: int) -> Verdict:
-    return Verdict(Kind.PAST, None, reasons, allowance_ms)
-
-
-def deadline_ms(base: Base, state: TopicState) -> int:
-    """Give the moment from which a tombstone after the base may be gone, by the broker's clock."""
-    lag_ms = min(base.lag_ms, setting_ms(state, "min.compaction.lag.ms"))
-    retention_ms = min(base.retention_ms, setting_ms(state, "delete.retention.ms"))
-    return base.record.appended_ms + lag_ms + retention_ms
-
-
-def setting_ms(state: TopicState, name: str) -> int:
-    """Give a topic's setting in milliseconds."""
-    return int(state.settings.get(name) or 0)
 
 
 def obstacles(
-    base: Base, record: FrontierRecord, topic: str, state: TopicState | None
+    base: Base,
+    record: FrontierRecord,
+    topic: str,
+    state: TopicState | None,
+    behind: PastEnds | None = None,
 ) -> Iterator[str]:
     """Say why the log between a stored state and a frontier does not lead from one to the other."""
     old, new = base.record.frontier, record.frontier
@@ -148,6 +153,11 @@ def obstacles(
                     f"partition {partition} starts at offset {first}: records after the stored "
                     f"state's {start} were deleted"
                 )
+    for partition in behind.truncated if behind is not None else ():
+        yield (
+            f"partition {partition} was truncated below the stored state's end "
+            f"{starts[partition]} when its leader changed: records that the state has are lost"
+        )
 
 
 def is_one_log(base: Base, record: FrontierRecord, topic: str) -> bool:
@@ -165,14 +175,14 @@ def _identity(
         ("the PostgreSQL cluster", old.system_id, new.system_id),
         ("the Kafka cluster", old.cluster_id, new.cluster_id),
         ("the topic's id", old.topic_ids.get(topic), new.topic_ids.get(topic)),
+        ("when its partitions grew", _grown_ms(old, topic), _grown_ms(new, topic)),
         ("what is alive (since)", old.since.get(topic), new.since.get(topic)),
         ("the last copy of the table (LSN)", old.whole.get(topic), new.whole.get(topic)),
         ("what of the table is captured", old.scope_of(topic), new.scope_of(topic)),
     )
 
 
-def _moment(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{ms} ms"  # a retention of "for ever"
+def _grown_ms(frontier: Frontier, topic: str) -> int | None:
+    """Give when a topic grew; the LSN beside it moves with each start of capture."""
+    growth = frontier.grown.get(topic)
+    return None if growth is None else growth.ms

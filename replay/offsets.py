@@ -9,7 +9,7 @@ otherwise hold the ends back for ever.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -59,7 +59,60 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
     try:
         return _inspected(admin, wanted)
     except KafkaException as error:
-        raise _explained(kafka, error) from error
+        raise explained(kafka, error) from error
+
+
+def list_topics(kafka: KafkaConnection) -> list[str]:
+    """Give the names of all topics but Kafka's own.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    try:
+        names = admin.list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException as error:
+        raise explained(kafka, error) from error
+    return sorted(name for name in names if not name.startswith("__"))
+
+
+def cleanable_ends(
+    kafka: KafkaConnection,
+    states: Mapping[str, TopicState],
+    *,
+    lags_ms: Mapping[str, int],
+    now_ms: int,
+) -> dict[str, tuple[int, ...]]:
+    """Give per partition the offset that the cleaner has not passed: all from it on is younger.
+
+    Args:
+        kafka: the brokers.
+        states: the topics.
+        lags_ms: per topic how old a record must be before one before it is removed.
+        now_ms: the time.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    asked = {
+        (topic, partition): OffsetSpec.for_timestamp(max(0, now_ms - lags_ms[topic]))
+        for topic, state in states.items()
+        for partition in range(state.partitions)
+    }
+    try:
+        found = _offsets(admin, asked)
+    except KafkaException as error:
+        raise explained(kafka, error) from error
+    return {
+        topic: tuple(
+            found[topic, partition][0] if found[topic, partition][0] >= 0 else end
+            for partition, end in enumerate(state.ends)
+        )
+        for topic, state in states.items()
+    }
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -86,8 +139,9 @@ def _inspected(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
     described = _describe(admin, topics)
     settings = _settings(admin, described)
     places = [(name, n) for name, each in described.items() for n in range(each.partitions)]
-    starts = _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    starts = _offsets(admin, dict.fromkeys(places, earliest))
+    ends = _offsets(admin, dict.fromkeys(places, latest))
     return {
         name: TopicState(
             topic=name,
@@ -136,12 +190,12 @@ def _settings(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, 
 
 
 def _offsets(
-    admin: AdminClient, places: list[tuple[str, int]], spec: OffsetSpec
+    admin: AdminClient, wanted: Mapping[tuple[str, int], OffsetSpec]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Give offset and leader epoch of each partition; -1 for an epoch that is not known."""
-    if not places:
+    if not wanted:
         return {}
-    asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+    asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
     futures = admin.list_offsets(
         asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
     )
@@ -157,7 +211,8 @@ def _within(future: Future[Any]) -> Any:  # noqa: ANN401 - what the client answe
     return future.result(timeout=TIMEOUT_S + 5)
 
 
-def _explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+def explained(kafka: KafkaConnection, error: KafkaException) -> LogError:
+    """Say in our own words why the brokers do not answer, or what they refuse."""
     cause = error.args[0]
     if isinstance(cause, KafkaError) and cause.code() in {
         KafkaError._TRANSPORT,
@@ -243,17 +298,6 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
             step *= 10
 
 
-def _consumer(kafka: KafkaConnection) -> Consumer:
-    config = kafka.client_config(
-        group_id=f"changelog-{uuid.uuid4()}",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        isolation_level="read_uncommitted",
-        auto_offset_reset="error",
-    )
-    return Consumer({**config, **_QUIET})
-
-
 def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
     """Give the newest frontier of each slot between two offsets."""
     newest: dict[str, Message] = {}
@@ -274,16 +318,56 @@ def _messages(consumer: Consumer, begin: TopicPartition, end: int) -> Iterator[M
         message = consumer.poll(TIMEOUT_S)
         if message is None:
             raise UnavailableLogError(
-                f'the frontier topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
+                f'the topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
             )
         error = message.error()
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
         if error is not None:
-            raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
+            raise LogError(f'the topic "{begin.topic}" cannot be read: {error.str()}')
         yield message
         if (message.offset() or 0) + 1 >= end:
             return
+
+
+def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
+    """Read the schemas that capture notes where no registry is, by subject, the oldest first.
+
+    Raises:
+        LogError: the topic is not there.
+        UnavailableLogError: the brokers do not answer.
+        CorruptRecordError: a record is not a schema's.
+    """
+    state = inspect(kafka, [topic]).get(topic)
+    if state is None:
+        raise LogError(
+            f'there is no topic "{topic}", which says what columns the documents have',
+            hint="check the topic prefix; `changelog capture` makes it at its first start",
+        )
+    versions: dict[str, list[str]] = {}
+    consumer = _consumer(kafka)
+    try:
+        for message in _messages(
+            consumer, TopicPartition(topic, 0, state.log_starts[0]), state.ends[0]
+        ):
+            subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
+            versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(f'a record of topic "{topic}" is not text: {error}') from error
+    finally:
+        consumer.close()
+    return versions
+
+
+def _consumer(kafka: KafkaConnection) -> Consumer:
+    config = kafka.client_config(
+        group_id=f"changelog-{uuid.uuid4()}",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level="read_uncommitted",
+        auto_offset_reset="error",
+    )
+    return Consumer({**config, **_QUIET})
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

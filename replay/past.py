@@ -12,9 +12,10 @@ from changelog.contract.errors import VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
 from replay.asof import AsOf, chosen, nearest
+from replay.clock import clock_ms
 from replay.config import ReplaySettings
 from replay.offsets import inspect, read_frontiers
-from replay.replay import Cut, clock_ms, freeze
+from replay.replay import Cut, freeze
 
 
 @dataclass(frozen=True, slots=True)

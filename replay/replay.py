@@ -2,39 +2,37 @@
 
 Nothing is read until an action runs on a state's frame. The verdict before it says whether the
 read can be exact; `Replay.recheck` after it says whether it was: nothing that the exactness rests
-on has moved, and the deadline has not passed. Publish only in between.
+on has moved, and the deadline has not passed. `Replay.watched` asks the same while a read goes on
+and ends one that cannot be exact any more.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
-from replay.config import ReplaySettings
-from replay.decode import decode
+from changelog.contract.schema import SchemaPin
+from replay.clock import Clock, clock_ms
+from replay.config import OnBadRecord, ReplaySettings
+from replay.decode import Decoded, decoded
+from replay.density import Density
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
 from replay.offsets import inspect
+from replay.probe import past_ends, sample_density
 from replay.read import Reader, TopicRange
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
 from replay.topic_state import TopicState, changes
 from replay.verdict import Verdict, judge
-
-Clock = Callable[[], int]
-
-
-def clock_ms() -> int:
-    """Give our clock in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+from replay.watch import LOOK_S, Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +46,8 @@ class Cut:
         verdict: whether a read that starts now is exact.
         started_ms: when the cut was made, by our clock.
         settings: how careful the verdict is.
+        resumed: the frontier of a state that the read goes on from; None for one from the start.
+        densities: about how many records each topic has up to the frontier, where it was sampled.
     """
 
     record: FrontierRecord
@@ -56,11 +56,18 @@ class Cut:
     verdict: Verdict
     started_ms: int
     settings: ReplaySettings
+    resumed: FrontierRecord | None = None
+    densities: Mapping[str, Density] = field(default_factory=dict)
 
     @property
     def records_at_most(self) -> int:
         """Give an upper bound of the records to read: a cleaned log has gaps."""
         return _records_at_most(self.record.frontier, self.states)
+
+    def offsets(self, topic: str) -> int:
+        """Give the offsets of a topic up to the frontier, gaps counted; 0 for one that is gone."""
+        state = self.states.get(topic)
+        return 0 if state is None else _records_at_most(self.record.frontier, {topic: state})
 
 
 def freeze(
@@ -70,8 +77,20 @@ def freeze(
     *,
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
+    resumed: FrontierRecord | None = None,
+    sample: bool = False,
 ) -> Cut:
-    """Ask the broker how the topics of `tables` stand and judge; needs no Spark, reads no record.
+    """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
+
+    Args:
+        kafka: the brokers.
+        record: the frontier.
+        tables: what is to be read.
+        settings: how careful the verdict is.
+        clock: ours.
+        resumed: the frontier of a state that the read goes on from: judges whether what came
+            after it brings that state to this frontier.
+        sample: whether to read some records, for a better estimate of how many there are.
 
     Raises:
         ConfigurationError: a table is not part of the frontier.
@@ -81,14 +100,17 @@ def freeze(
     topics = {table: _topic(record.frontier, table) for table in tables}
     started_ms = clock()
     states = inspect(kafka, topics.values())
+    densities, estimate_ms = estimated(kafka, record.frontier, states, settings, sample=sample)
     verdict = judge(
         record,
         states,
         tuple(topics.values()),
         started_ms=started_ms,
         now_ms=clock(),
-        estimate_ms=settings.estimate_ms(_records_at_most(record.frontier, states)),
+        estimate_ms=estimate_ms,
         allowance_ms=settings.clock_allowance_ms,
+        past=past_ends(kafka, record.frontier, states),
+        resumed=resumed,
     )
     return Cut(
         record=record,
@@ -97,6 +119,8 @@ def freeze(
         verdict=verdict,
         started_ms=started_ms,
         settings=settings,
+        resumed=resumed,
+        densities=densities,
     )
 
 
@@ -111,6 +135,7 @@ class Replay:
 
     cut: Cut
     states: Mapping[TableName, ReplayedState]
+    _spark: SparkSession = field(repr=False)
     _kafka: KafkaConnection = field(repr=False)
     _observations: Mapping[TableName, StateObservations] = field(repr=False)
     _clock: Clock = field(repr=False)
@@ -125,6 +150,15 @@ class Replay:
         """Give the frontier that every state is true at."""
         return self.cut.record.frontier
 
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return {
+            self.cut.topics[table]: state.pin
+            for table, state in self.states.items()
+            if state.pin is not None
+        }
+
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Give what the first action on each state saw; None for one that no action has read."""
         return {table: each.get() for table, each in self._observations.items()}
@@ -136,28 +170,87 @@ class Replay:
             VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
             UnavailableLogError: the brokers do not answer.
         """
-        cut = self.cut
-        after = inspect(self._kafka, cut.states)
-        moved = changes(cut.states, after)
-        if moved:
-            raise VerdictError(
-                "the log changed while it was read: " + "; ".join(moved),
-                hint="run it again",
-            )
-        now_ms = self._clock()
-        again = judge(
-            cut.record,
-            after,
-            tuple(cut.states),
-            started_ms=cut.started_ms,
-            now_ms=now_ms,
-            estimate_ms=None,
-            allowance_ms=cut.settings.clock_allowance_ms,
+        self._exact_for_ms()
+
+    def _exact_for_ms(self) -> int:
+        """Recheck; gives for how many milliseconds the read stays exact, as far as is known."""
+        return recheck(self.cut, self._kafka, self._clock)
+
+    def watched(self, *, look_s: float = LOOK_S) -> Watch:
+        """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
+
+        Raises:
+            VerdictError: when the block is left: what `recheck` has found meanwhile.
+        """
+        return watching(
+            self._spark, self.verdict, self._exact_for_ms, clock=self._clock, look_s=look_s
         )
-        # Either bound suffices: the first may count from the start of the scan where no record
-        # lay past the ends then, the second knows of partitions that nothing was added to since.
-        if cut.verdict.is_late(now_ms):
-            again.require()
+
+
+def watching(
+    spark: SparkSession,
+    verdict: Verdict,
+    exact_for_ms: Callable[[], int],
+    *,
+    clock: Clock = clock_ms,
+    look_s: float = LOOK_S,
+) -> Watch:
+    """Give what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
+
+    Args:
+        spark: runs the jobs of the read.
+        verdict: on the read, before it began.
+        exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
+            milliseconds it stays so.
+        clock: ours.
+        look_s: the longest time between two checks, in seconds.
+    """
+    first_s = LOOK_S
+    if verdict.deadline_ms is not None:
+        first_s = max(0.0, (verdict.deadline_ms - verdict.allowance_ms - clock()) / 1000)
+
+    def check() -> float:
+        return exact_for_ms() / 1000
+
+    def cancel() -> None:
+        spark.interruptAll()
+
+    return Watch(check, cancel, first_s=first_s, look_s=look_s)
+
+
+def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
+    """Check that a read that began with the cut is exact up to now; raises as `Replay.recheck`.
+
+    Gives for how many milliseconds it stays so, as far as is known now.
+    """
+    asked_ms = clock()
+    after = inspect(kafka, cut.states)
+    moved = changes(cut.states, after)
+    if moved:
+        raise VerdictError(
+            "the log changed while it was read: " + "; ".join(moved),
+            hint="run it again",
+        )
+    past = past_ends(kafka, cut.record.frontier, after)
+    now_ms = clock()
+    again = judge(
+        cut.record,
+        after,
+        tuple(cut.states),
+        started_ms=cut.started_ms,
+        asked_ms=asked_ms,
+        now_ms=now_ms,
+        estimate_ms=None,
+        allowance_ms=cut.settings.clock_allowance_ms,
+        past=past,
+        resumed=cut.resumed,
+    )
+    # Either bound suffices: the first may count from the start of the scan where no record
+    # lay past the ends then, the second knows of partitions that nothing was added to since.
+    if cut.verdict.is_late(now_ms):
+        again.require()
+    latest = max(cut.verdict.deadline_ms or 0, again.deadline_ms or 0)
+    return latest - cut.settings.clock_allowance_ms - now_ms
 
 
 def open_replay(
@@ -183,24 +276,33 @@ def open_replay(
     reader = Reader(spark, kafka, cut.settings.reader_options)
     states: dict[TableName, ReplayedState] = {}
     observations: dict[TableName, StateObservations] = {}
-    with closing(SchemaReader(registry)) as schemas:
+    with closing(SchemaReader(registry, kafka)) as schemas:
         for table, topic in cut.topics.items():
-            of_topic = schemas.of_topic(topic)
+            of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
             observations[table] = StateObservations(Observation(), Observation())
-            frame = _frame(cut, reader, of_topic, observations[table])
+            found = _decoded(cut, reader, of_topic, observations[table])
+            fails = cut.settings.on_bad_record is OnBadRecord.FAIL
             states[table] = ReplayedState(
                 table,
                 of_topic.logged(of_topic.reader_id).key,
-                frame,
+                found.rows() if fails else found.sound_rows(),
                 record.frontier,
-                of_topic.reader_id,
+                of_topic.pin,
+                None if fails else found.set_apart(),
             )
-    return Replay(cut=cut, states=states, _kafka=kafka, _observations=observations, _clock=clock)
+    return Replay(
+        cut=cut,
+        states=states,
+        _spark=spark,
+        _kafka=kafka,
+        _observations=observations,
+        _clock=clock,
+    )
 
 
-def _frame(
+def _decoded(
     cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
-) -> DataFrame:
+) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
     records = reader.read(
         TopicRange(
@@ -208,6 +310,7 @@ def _frame(
             starts=cut.states[topic].log_starts,
             ends=frontier.ends[topic],
             key_schema_id=schemas.key_id,
+            keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
         )
     )
     survivors = fold(
@@ -215,7 +318,7 @@ def _frame(
         since=frontier.since.get(topic),
         before=cut_of(frontier),
     )
-    return decode(observations.of_survivors(survivors), schemas)
+    return decoded(observations.of_survivors(survivors), schemas)
 
 
 def _topic(frontier: Frontier, table: TableName) -> str:
@@ -227,6 +330,38 @@ def _topic(frontier: Frontier, table: TableName) -> str:
             hint=f"captured are: {known or 'none'}",
         )
     return topic
+
+
+def estimated(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    states: Mapping[str, TopicState],
+    settings: ReplaySettings,
+    *,
+    sample: bool,
+) -> tuple[dict[str, Density], int]:
+    """Give the densities of the topics, where they are sampled, and how long a read may take, ms.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    if not sample:
+        return {}, settings.estimate_ms(_records_at_most(frontier, states))
+    densities = sample_density(kafka, _ranges(frontier, states))
+    records = sum(density.records for density in densities.values())
+    return densities, settings.estimate_ms(records)
+
+
+def _ranges(
+    frontier: Frontier, states: Mapping[str, TopicState]
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give what is to be read of the topics whose partitions the frontier knows."""
+    return {
+        topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
+        for topic, state in states.items()
+        if len(frontier.ends.get(topic, ())) == state.partitions
+    }
 
 
 def _records_at_most(frontier: Frontier, states: Mapping[str, TopicState]) -> int:

@@ -14,10 +14,10 @@ folded into one; when they hold more than a quarter of the base, base and layers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -27,19 +27,23 @@ from changelog.contract.errors import ConfigurationError, VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 from replay.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest, kept
+from replay.clock import Clock, clock_ms
 from replay.config import ReplaySettings
 from replay.decode import decode
 from replay.failures import translated
 from replay.fold import alive, cut_of, fold_on, last_of_each_key
-from replay.increment import Base, is_one_log, judge_increment, setting_ms
+from replay.increment import Base, is_one_log, judge_increment
+from replay.limits import lag_ms, retention_ms
 from replay.offsets import inspect
+from replay.probe import past_ends
 from replay.read import Reader, TopicRange
-from replay.replay import Clock, Cut, clock_ms
+from replay.replay import Cut, recheck, watching
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
-from replay.topic_state import TopicState, changes
-from replay.verdict import Kind, Verdict, judge
+from replay.topic_state import PastEnds, TopicState, changes
+from replay.verdict import Kind, Verdict, judge, together
 
 RECORD = ("key", "value", "partition", "offset", "position")
 MANY_LAYERS = 6
@@ -89,6 +93,8 @@ class Advance:
         verdict: whether that is exact.
         started_ms: when it was judged, by our clock.
         settings: how careful the verdict is.
+        proof: how the log stands to the verifier, which reads it from its start; None where
+            nobody asked.
     """
 
     record: FrontierRecord
@@ -98,6 +104,7 @@ class Advance:
     verdict: Verdict
     started_ms: int
     settings: ReplaySettings
+    proof: Cut | None = None
 
     @property
     def records_at_most(self) -> int:
@@ -148,13 +155,15 @@ def plan_advance(
     topics = {table: _topic(record.frontier, table) for table in tables}
     started_ms = clock()
     states = inspect(kafka, topics.values())
+    past = past_ends(kafka, record.frontier, states)
+    now = _Now(states=states, past=past, asked_ms=started_ms, now_ms=clock())
     steps = {
         topic: _step(
+            kafka,
             store.manifest(topic),
             record,
             topic,
-            states=states,
-            now_ms=clock(),
+            now=now,
             allowance_ms=settings.clock_allowance_ms,
         )
         for topic in topics.values()
@@ -169,16 +178,33 @@ def plan_advance(
         settings=settings,
     )
     estimate_ms = settings.estimate_ms(plan.records_at_most)
-    return replace(plan, verdict=_judged(plan, states, clock(), estimate_ms))
+    return replace(plan, verdict=_judged(plan, now, estimate_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Now:
+    """What the broker said, and when.
+
+    Attributes:
+        states: how each topic stands.
+        past: what stands behind the frontier's ends.
+        asked_ms: our clock before it was asked.
+        now_ms: our clock afterwards.
+    """
+
+    states: Mapping[str, TopicState]
+    past: Mapping[str, PastEnds]
+    asked_ms: int
+    now_ms: int
 
 
 def _step(
+    kafka: KafkaConnection,
     manifest: Manifest,
     record: FrontierRecord,
     topic: str,
     *,
-    states: Mapping[str, TopicState],
-    now_ms: int,
+    now: _Now,
     allowance_ms: int,
 ) -> Step:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
@@ -189,61 +215,76 @@ def _step(
         reverse=True,
     )
     for checkpoint in newest_first:
-        if _holds(checkpoint, record):
+        behind = _behind(kafka, checkpoint, now.states.get(topic))
+        if _holds(checkpoint, record, behind):
             return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, is_there=True)
         verdict = judge_increment(
             {topic: checkpoint.base},
             record,
-            states,
-            started_ms=now_ms,
-            now_ms=now_ms,
+            now.states,
+            started_ms=now.asked_ms,
+            now_ms=now.now_ms,
             estimate_ms=None,
             allowance_ms=allowance_ms,
+            past=now.past,
+            behind={} if behind is None else {topic: behind},
         )
         if verdict.allows_read:
             return Step(topic=topic, manifest=manifest, checkpoint=checkpoint)
         why = why or "; ".join(verdict.reasons)
+        if behind is not None and behind.truncated:
+            break  # what was lost may be missing behind an older checkpoint too
     why = why or "it has no checkpoint yet"
     return Step(topic=topic, manifest=manifest, checkpoint=None, why=why)
 
 
-def _holds(checkpoint: Checkpoint, record: FrontierRecord) -> bool:
+def _behind(
+    kafka: KafkaConnection, checkpoint: Checkpoint, state: TopicState | None
+) -> PastEnds | None:
+    """Ask what stands behind a checkpoint's ends, where a leader has changed since."""
+    known = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
+    if state is None or known in {None, state.leader_epochs}:
+        return None
+    return past_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
+
+
+def _holds(checkpoint: Checkpoint, record: FrontierRecord, behind: PastEnds | None) -> bool:
     """Tell whether a checkpoint is the state at a frontier: no record lies between the two."""
     one, other, topic = checkpoint.frontier, record.frontier, checkpoint.topic
+    is_whole = behind is None or not behind.truncated
     return is_one_log(checkpoint.base, record, topic) and (
-        one.lsn == other.lsn or one.ends.get(topic) == other.ends.get(topic)
+        one.lsn == other.lsn or (is_whole and one.ends.get(topic) == other.ends.get(topic))
     )
 
 
-def _judged(
-    plan: Advance, states: Mapping[str, TopicState], now_ms: int, estimate_ms: int | None
-) -> Verdict:
+def _judged(plan: Advance, now: _Now, estimate_ms: int | None) -> Verdict:
     """Judge all that has to be read: from their starts some, from their checkpoints others."""
-    times = {
-        "started_ms": plan.started_ms,
-        "now_ms": now_ms,
-        "allowance_ms": plan.settings.clock_allowance_ms,
-    }
-    found = []
-    whole = tuple(topic for topic, step in plan.steps.items() if step.checkpoint is None)
-    if whole:
-        found.append(judge(plan.record, states, whole, estimate_ms=estimate_ms, **times))
-    bases = {
-        topic: step.checkpoint.base
-        for topic, step in plan.steps.items()
-        if step.checkpoint is not None and not step.is_there
-    }
-    if bases:
-        more = judge_increment(bases, plan.record, states, estimate_ms=estimate_ms, **times)
-        found.append(more)
-    if not found:
-        return Verdict(Kind.EXACT, None, ("a checkpoint holds it",))
-    worst = [each for each in found if not each.allows_read]
-    if worst:
-        return replace(worst[0], reasons=tuple(r for each in worst for r in each.reasons))
-    is_sure = all(each.kind is Kind.EXACT for each in found)
-    first = min(found, key=lambda each: (each.deadline_ms is None, each.deadline_ms or 0))
-    return replace(first, kind=Kind.EXACT if is_sure else Kind.EXACT_UNTIL)
+    allowance_ms = plan.settings.clock_allowance_ms
+    is_there = Verdict(Kind.EXACT, None, ("a checkpoint holds it",), allowance_ms)
+
+    def judged(topic: str, step: Step) -> Verdict:
+        if step.is_there:
+            return is_there
+        # That leaders kept what stood before a checkpoint was asked when it was chosen; one that
+        # changes after that ends the read.
+        judges = (
+            partial(judge, wanted=(topic,))
+            if step.checkpoint is None
+            else partial(judge_increment, {topic: step.checkpoint.base})
+        )
+        return judges(
+            record=plan.record,
+            topics=now.states,
+            started_ms=plan.started_ms,
+            asked_ms=now.asked_ms,
+            now_ms=now.now_ms,
+            estimate_ms=estimate_ms,
+            allowance_ms=allowance_ms,
+            past=now.past,
+        ).topics[topic]
+
+    found = {topic: judged(topic, step) for topic, step in plan.steps.items()}
+    return together(found, allowance_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,18 +306,43 @@ class Stored:
     superseded: tuple[str, ...]
     _metrics: Mapping[TableName, TableMetrics] = field(repr=False)
     _records: Mapping[TableName, Records] = field(repr=False)
+    _proof: Cut | None = field(repr=False)
+    _kafka: KafkaConnection = field(repr=False)
+    _clock: Clock = field(repr=False)
 
     @property
     def frontier(self) -> Frontier:
         """Give the frontier that every state is true at."""
         return self.cut.record.frontier
 
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return {
+            self.cut.topics[table]: state.pin
+            for table, state in self.states.items()
+            if state.pin is not None
+        }
+
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
         """Give what was read of the log for each table."""
         return self._metrics
 
+    def watched(self) -> AbstractContextManager[object]:
+        """Watch nothing: the log was watched while it was read, and is needed no more."""
+        return nullcontext()
+
     def recheck(self) -> None:
-        """Do nothing: the log was asked again before the checkpoints were sealed."""
+        """Check that the log can still give what a verifier reads of it, from its start.
+
+        What these states rest on was checked before the checkpoints were sealed.
+
+        Raises:
+            VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.
+            UnavailableLogError: the brokers do not answer.
+        """
+        if self._proof is not None:
+            recheck(self._proof, self._kafka, self._clock)
 
     def records(self, table: TableName) -> Records:
         """Give the records behind a state."""
@@ -346,7 +412,7 @@ class Records:
 
     def decoded_keys(self, records: DataFrame) -> DataFrame:
         """Give the key columns alone, of tombstones too."""
-        keys = records.select(F.col("key").alias("value"), "partition", "offset")
+        keys = records.select("key", F.col("key").alias("value"), "partition", "offset")
         return decode(keys, self.schemas.of_keys())
 
 
@@ -371,15 +437,20 @@ class Advancer:
             SchemaConflictError: a topic's key has several schemas.
         """
         plan.verdict.require()
-        with closing(SchemaReader(self.registry)) as reader:
-            schemas = {topic: reader.of_topic(topic) for topic in plan.steps}
+        frontier = plan.record.frontier
+        with closing(SchemaReader(self.registry, self.kafka)) as reader:
+            schemas = {
+                topic: reader.of_table(topic, table, frontier.scope_of(topic).form)
+                for table, topic in plan.topics.items()
+            }
         plan = self._pinned(plan, schemas)
         made: dict[str, Checkpoint] = {}
         metrics: dict[str, TableMetrics] = {}
-        for topic, step in plan.steps.items():
-            made[topic], metrics[topic] = self._made(plan, step, schemas[topic])
+        with self._watched(plan):
+            for topic, step in plan.steps.items():
+                made[topic], metrics[topic] = self._made(plan, step, schemas[topic])
         with self.stage("recheck", "topics unchanged during the scan"):
-            self._recheck(plan)
+            self._exact_for_ms(plan)
         with self.stage("seal", "checkpoints count from here on"):
             gone = [
                 place
@@ -393,14 +464,18 @@ class Advancer:
         """Read a topic from its start where the keys of its checkpoint bear another schema."""
         steps = dict(plan.steps)
         for topic, step in plan.steps.items():
-            stored = step.checkpoint.base.key_schema_id if step.checkpoint is not None else None
-            if stored is not None and stored != schemas[topic].key_id:
+            pin = step.checkpoint.base.pin if step.checkpoint is not None else None
+            if pin is not None and pin.key != schemas[topic].key_id:
                 why = "the keys of its checkpoint bear another schema"
                 steps[topic] = replace(step, checkpoint=None, why=why, is_there=False)
+        if steps == plan.steps:
+            return plan
         changed = replace(plan, steps=steps)
-        verdict = _judged(changed, plan.states, self.clock(), None)
+        past = past_ends(self.kafka, plan.record.frontier, plan.states)
+        now = _Now(states=plan.states, past=past, asked_ms=plan.started_ms, now_ms=self.clock())
+        verdict = _judged(changed, now, None)
         verdict.require()
-        return changed if steps == plan.steps else replace(changed, verdict=verdict)
+        return replace(changed, verdict=verdict)
 
     def _made(
         self, plan: Advance, step: Step, schemas: TopicSchemas
@@ -415,9 +490,9 @@ class Advancer:
         at = datetime.now(UTC)
         base = Base(
             record=plan.record,
-            lag_ms=setting_ms(plan.states[topic], "min.compaction.lag.ms"),
-            retention_ms=setting_ms(plan.states[topic], "delete.retention.ms"),
-            key_schema_id=schemas.key_id,
+            lag_ms=lag_ms(plan.states[topic]),
+            retention_ms=retention_ms(plan.states[topic]),
+            pin=schemas.pin,
         )
         if checkpoint is not None and step.is_there:
             return replace(checkpoint, base=base, at=at), nothing
@@ -497,16 +572,34 @@ class Advancer:
         writer.option("userMetadata", frontier.to_json()).save(self.store.layer(topic, name))
         return Layer(name, counted.get["rows"], counted.get["tombstones"])
 
-    def _recheck(self, plan: Advance) -> None:
+    def _watched(self, plan: Advance) -> AbstractContextManager[object]:
+        """Watch while a block reads the log; there is nothing to watch where nothing is read."""
+        if all(step.is_there for step in plan.steps.values()):
+            return nullcontext()
+
+        def exact_for_ms() -> int:
+            return self._exact_for_ms(plan)
+
+        return watching(self.spark, plan.verdict, exact_for_ms, clock=self.clock)
+
+    def _exact_for_ms(self, plan: Advance) -> int:
+        """Check that the read is exact up to now; gives for how many milliseconds it stays so."""
+        asked_ms = self.clock()
         after = inspect(self.kafka, plan.states)
         moved = changes(plan.states, after)
         if moved:
             raise VerdictError(
                 "the log changed while it was read: " + "; ".join(moved), hint="run it again"
             )
+        past = past_ends(self.kafka, plan.record.frontier, after)
         now_ms = self.clock()
-        if plan.verdict.deadline_ms is not None and plan.verdict.is_late(now_ms):
-            _judged(plan, after, now_ms, None).require()
+        now = _Now(states=after, past=past, asked_ms=asked_ms, now_ms=now_ms)
+        again = _judged(plan, now, None)
+        # Either bound suffices, as for a replay: see `replay.replay.recheck`.
+        if plan.verdict.is_late(now_ms):
+            again.require()
+        latest = max(plan.verdict.deadline_ms or 0, again.deadline_ms or 0)
+        return latest - plan.settings.clock_allowance_ms - now_ms
 
     def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
         """Let a checkpoint count, and give the layers that are not needed any more."""
@@ -538,7 +631,7 @@ class Advancer:
                     each.schemas.logged(each.schemas.reader_id).key,
                     each.decoded(each.survivors()),
                     plan.record.frontier,
-                    each.schemas.reader_id,
+                    each.schemas.pin,
                 )
                 for table, each in records.items()
             },
@@ -547,6 +640,9 @@ class Advancer:
             superseded=(),
             _metrics={table: metrics[topic] for table, topic in plan.topics.items()},
             _records=records,
+            _proof=plan.proof,
+            _kafka=self.kafka,
+            _clock=self.clock,
         )
 
     def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> Records:

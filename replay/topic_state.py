@@ -35,6 +35,20 @@ class TopicState:
         return len(self.ends)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEnds:
+    """What stands behind the ends of a frontier in one topic, as far as the broker tells.
+
+    Attributes:
+        first_ms: per partition when the first record there was appended, by the broker's clock,
+            milliseconds since 1970; None where there is no record.
+        truncated: partitions whose leader no longer has all that stood before the ends.
+    """
+
+    first_ms: tuple[int | None, ...]
+    truncated: tuple[int, ...] = ()
+
+
 def changes(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -> tuple[str, ...]:
     """Name what moved under a scan: anything here makes its result doubtful.
 

@@ -30,11 +30,12 @@ from changelog.edge import (
     tell,
 )
 from replay.asof import parse_as_of
+from replay.config import OnBadRecord
 from views.catalog import Catalog
 from views.config import RebuildSettings, Source, VerifyMode
 from views.follow import follow
 from views.history import PUBLISHED, History, HistoryRow, last_states
-from views.plan import plan_view, planned
+from views.plan import Plan, groups_of, plan_view, planned
 from views.progress import Stages
 from views.rebuild import Outcome, Rebuild
 from views.report import ViewResult, catalog_table, history_table, results_table
@@ -50,6 +51,8 @@ _EPILOG = """**Examples**
 `rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it
 
 `rebuild-view --all --plan` says what would be done, and whether the log can still give it
+
+`rebuild-view flights_snapshot --explain 17` says from which records that row comes
 
 `rebuild-view --all --json` for cron: one JSON object per view on standard output
 
@@ -80,7 +83,7 @@ def rebuild_view(
     ] = VerifyMode.FULL,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Say what would be done and the verdict; read no record."),
+        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
     ] = False,
     as_of: Annotated[
         str,
@@ -111,6 +114,15 @@ def rebuild_view(
         bool,
         typer.Option("--follow", help="Refresh again and again until a signal ends it."),
     ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Say from which records the row of a key comes, and which those superseded. Of a "
+            "key of several columns give a JSON array.",
+        ),
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Serve the previous generation again.")
     ] = False,
@@ -127,6 +139,14 @@ def rebuild_view(
     master: Annotated[
         str | None, typer.Option("--master", help="Spark's master URL, such as local[4].")
     ] = None,
+    on_bad_record: Annotated[
+        OnBadRecord | None,
+        typer.Option(
+            "--on-bad-record",
+            help="What a record that cannot be read does: fail (the default), or quarantine: its "
+            "row is left out, the record goes to the table _quarantine of the warehouse.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False,
@@ -139,14 +159,23 @@ def rebuild_view(
     """
     names = views or []
     asked = parse_as_of(as_of)
-    looks = sum((plan, rollback, history, list_views))
+    looks = sum((plan, rollback, history, list_views, explain is not None))
+    reads_on = refresh or following
     _check_usage(
-        (looks > 1, "choose one of --plan, --rollback, --history and --list"),
-        (following and looks > 0, "--follow goes without --plan, --rollback, --history and --list"),
+        (looks > 1, "choose one of --plan, --explain, --rollback, --history and --list"),
         (
-            (refresh or following) and (source is not None or asked is not None),
+            following and looks > 0,
+            "--follow goes without --plan, --explain, --rollback, --history and --list",
+        ),
+        (
+            reads_on and (source is not None or asked is not None),
             "--refresh and --follow go without --from and --as-of",
         ),
+        (
+            explain is not None and (reads_on or source is not None),
+            "--explain reads the log from its start: it goes without --refresh and --from",
+        ),
+        (explain is not None and len(names) != 1, "--explain takes one view"),
         (bool(names) and all_views, "name views or give --all, not both"),
         (
             not (names or all_views or history or list_views),
@@ -166,11 +195,14 @@ def rebuild_view(
                 keep=keep,
                 master=master,
                 as_of=asked,
-                source=_source(source, refresh=refresh or following),
+                source=_source(source, refresh=reads_on, explains=explain is not None),
+                on_bad_record=on_bad_record,
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
             names = [spec.name for spec in specs]
-            if plan:
+            if explain is not None:
+                _explain(specs[0], explain, settings, as_json=as_json)
+            elif plan:
                 _plan(specs, settings, as_json=as_json)
             elif following:
                 _follow(specs, settings, as_json=as_json, debug=debug)
@@ -184,9 +216,11 @@ def rebuild_view(
         raise typer.Exit(error.exit_code) from None
 
 
-def _source(given: str | None, *, refresh: bool) -> Source | None:
+def _source(given: str | None, *, refresh: bool, explains: bool) -> Source | None:
     if refresh:
         return Source.REFRESH
+    if explains:
+        return Source.START  # it reads the log, which may not give what a checkpoint does
     return Source(given) if given is not None else None
 
 
@@ -210,7 +244,7 @@ def _work(
     def work() -> Outcome:
         if rollback:
             return Outcome(tuple(roll_back(specs, settings, stages)))
-        return Rebuild(settings, stages, stop=stop).run(specs)
+        return _rebuilt(groups_of(specs, settings), settings, stages, stop)
 
     with stages.shown():
         outcome = _in_thread(work, stop)
@@ -246,6 +280,22 @@ def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:
         raise typer.Exit(outcome.error.exit_code)
 
 
+def _rebuilt(
+    groups: Sequence[Sequence[ViewSpec]],
+    settings: RebuildSettings,
+    stages: Stages,
+    stop: Callable[[], bool],
+) -> Outcome:
+    """Run each group of views that has one cut; the first that fails ends it."""
+    results: list[ViewResult] = []
+    for group in groups:
+        outcome = Rebuild(settings, stages, stop=stop).run(group)
+        results += outcome.results
+        if outcome.error is not None:
+            return Outcome(tuple(results), outcome.error)
+    return Outcome(tuple(results))
+
+
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
     """Run the work beside the main thread, which waits for it and for signals."""
     found: list[Outcome | BaseException] = []
@@ -279,7 +329,17 @@ def _cancel_jobs() -> None:
 
 
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
-    plan = planned(specs, settings)
+    plans = []
+    for group in groups_of(specs, settings):
+        plans.append(planned(group, settings, sample=True))
+        _show_plan(group, plans[-1], settings, as_json=as_json)
+    for plan in plans:
+        plan.cut.verdict.require()
+
+
+def _show_plan(
+    specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, *, as_json: bool
+) -> None:
     history = History(settings.project.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)
@@ -291,9 +351,20 @@ def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool
                 tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        if not plan.logs:
+            tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
         tell(f"verdict: {plan.cut.verdict}")
-    plan.cut.verdict.require()
+
+
+def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
+    from views.explain import explain
+
+    found = explain(spec, key, settings)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in found.lines():
+        tell(line)
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:

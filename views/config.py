@@ -8,6 +8,7 @@ from enum import Enum
 from changelog.config import Project
 from changelog.contract.topic import frontier_topic
 from replay.asof import AsOf
+from replay.config import OnBadRecord, ReplaySettings
 from replay.session import SessionSettings
 
 
@@ -40,6 +41,7 @@ class RebuildSettings:
         source: the log from its start; checkpoints and what came after them; or these and the
             rows that serve. None is the log, and a checkpoint for an older state that the log
             cannot give any more.
+        on_bad_record: what follows when a record that decides about a row cannot be read.
     """
 
     project: Project = field(repr=False)
@@ -48,6 +50,7 @@ class RebuildSettings:
     master: str
     as_of: AsOf | None = None
     source: Source | None = None
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     @classmethod
     def of(
@@ -59,6 +62,7 @@ class RebuildSettings:
         master: str | None = None,
         as_of: AsOf | None = None,
         source: Source | None = None,
+        on_bad_record: OnBadRecord | None = None,
     ) -> RebuildSettings:
         """Take what the command line gave, else the project's."""
         return cls(
@@ -68,6 +72,7 @@ class RebuildSettings:
             master=master if master is not None else project.spark_master,
             as_of=as_of,
             source=source,
+            on_bad_record=on_bad_record or OnBadRecord(project.on_bad_record),
         )
 
     @property
@@ -79,6 +84,10 @@ class RebuildSettings:
     def frontier_topic(self) -> str:
         """Give the topic that frontiers are read from."""
         return frontier_topic(self.project.topic_prefix)
+
+    def replay(self) -> ReplaySettings:
+        """Give the settings of the replay."""
+        return ReplaySettings(on_bad_record=self.on_bad_record)
 
     def session(self) -> SessionSettings:
         """Give the settings of the one Spark session of a run."""

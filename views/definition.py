@@ -37,6 +37,11 @@ def definition_of(
         "text": spec.path.read_text(encoding="utf-8"),
         "key": spec.key,
         "columns": columns,
-        "schemas": {str(table): states[table].schema_id for table in spec.tables},
+        "schemas": {str(table): _version(states[table]) for table in spec.tables},
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _version(state: ReplayedState) -> int | None:
+    """Give the version of the schema that a state's rows are read as."""
+    return None if state.pin is None else state.pin.value

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from changelog.contract.errors import ChangelogError, UnavailableError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from replay.clock import clock_ms
 from replay.offsets import read_frontier
-from replay.replay import clock_ms
 from views.config import RebuildSettings
 from views.lock import locked
-from views.plan import tables_of
+from views.plan import declared_of, no_frontier, tables_of
 from views.progress import Stages
 from views.rebuild import Outcome, Rebuild
 from views.spec import ViewSpec
@@ -93,7 +93,10 @@ def follow(
 
     Raises:
         LockedError: another run works on one of the views.
+        ViewError: one of them reads the log of another program.
     """
+    if declared_of(specs, settings):
+        raise no_frontier(specs, "they cannot be followed", "rebuild them on a schedule")
     follower = _Follower(specs, settings, stages=stages, stop=stop, make=make)
     failures = 0
     with locked(settings.project.root, [spec.name for spec in specs]):

@@ -1,19 +1,22 @@
-"""What a rebuild would do, before it does anything: asks the servers, reads no record."""
+"""What a rebuild would do, before it does anything."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from changelog.config import Project
-from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import FrontierRecord
+from changelog.contract.declared import DeclaredLog
+from changelog.contract.errors import ConfigurationError, VerdictError, ViewError
+from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
 from replay.checkpoint import CheckpointStore
+from replay.config import OnBadRecord
+from replay.declared import NO_FRONTIER, freeze_declared, open_declared
 from replay.offsets import read_frontier
 from replay.past import find_past
-from replay.replay import Cut, freeze
+from replay.replay import Cut, Replay, freeze, open_replay
 from replay.stored import Advance, plan_advance
 from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
@@ -24,20 +27,53 @@ from views.spec import ViewSpec, check_captured, short_name
 from views.succession import next_generation, serving
 from views.swap import states_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One cut for all views of a run, and the verdict on it.
 
     Attributes:
-        record: the frontier.
-        cut: what is to be read.
+        record: the frontier; of declared logs the ends at which they stood.
+        cut: what is read.
+        logs: the declared logs that are read; none where tables are captured.
         advance: how checkpoints are brought there; None when the log is read from its start.
     """
 
     record: FrontierRecord
     cut: Cut
+    logs: tuple[DeclaredLog, ...] = ()
     advance: Advance | None = None
+
+    def open(
+        self, spark: SparkSession, specs: Sequence[ViewSpec], settings: RebuildSettings
+    ) -> Replay:
+        """Open the states that the views read from the log's start; reads no record yet.
+
+        Raises:
+            VerdictError: the log can no longer give them.
+            LogError: a schema is not there, or not of the form that it should be.
+        """
+        project = settings.project
+        if self.logs:
+            return open_declared(
+                spark,
+                project.kafka,
+                project.registry,
+                self.cut,
+                self.logs,
+                settings=settings.replay(),
+            )
+        return open_replay(
+            spark,
+            project.kafka,
+            project.registry,
+            self.record,
+            tables_of(specs),
+            settings=settings.replay(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,25 +98,30 @@ class ViewPlan:
             "records_at_most": self.records_at_most,
             "generation": self.generation,
             "serving": self.serving,
-            "frontier": frontier_json(self.cut.record.frontier),
-            "verdict": self.cut.verdict.kind.value,
-            "reasons": list(self.cut.verdict.reasons),
+            "frontier": frontier_json(shown(self.cut.record)),
+            **self.cut.verdict.to_json(),
+            "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
         }
 
     @property
+    def _topics(self) -> list[str]:
+        return [self.cut.topics[table] for table in self.spec.tables]
+
+    def _topic_json(self, topic: str) -> dict[str, Any]:
+        density = self.cut.densities.get(topic)
+        return {
+            **self.cut.verdict.topics[topic].to_json(),
+            "records": None if density is None else density.records,
+            "density": None if density is None else density.ratio,
+        }
+
+    @property
     def records_at_most(self) -> int:
-        """Give the offsets to read up to the frontier, gaps counted."""
+        """Give the offsets between where the read begins and the frontier, gaps counted."""
         if self.advance is not None:
-            topics = {self.cut.topics[table] for table in self.spec.tables}
-            return sum(self.advance.records_of(topic) for topic in topics)
-        total = 0
-        for table in self.spec.tables:
-            topic = self.cut.topics[table]
-            starts = self.cut.states[topic].log_starts
-            ends = self.cut.record.frontier.ends[topic]
-            total += sum(end - start for start, end in zip(starts, ends, strict=True))
-        return total
+            return sum(self.advance.records_of(topic) for topic in self._topics)
+        return sum(self.cut.offsets(topic) for topic in self._topics)
 
     def _from(self) -> dict[str, str]:
         """Say for each topic where its read begins."""
@@ -105,43 +146,66 @@ class ViewPlan:
             f"{self.spec.name} ({self.spec.kind}, {self.spec.path.name})",
             f"  reads {reads}: at most {self.records_at_most:,} records",
             *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
+            *(f"  {self._topic_line(topic)}" for topic in self._topics),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
         ]
 
+    def _topic_line(self, topic: str) -> str:
+        density = self.cut.densities.get(topic)
+        about = "" if density is None else f"about {density.records:,} records, "
+        return f"{topic}: {about}{self.cut.verdict.topics[topic]}"
 
-def planned(specs: Sequence[ViewSpec], settings: RebuildSettings) -> Plan:
-    """Choose the frontier and judge it.
+
+def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: bool = False) -> Plan:
+    """Choose the frontier and judge it; with `sample` a few records are read, to count the rest.
 
     Raises:
         NoFrontierError: nothing is captured yet.
         ViewError: a view reads a table that is not captured.
         VerdictError: an older state is asked for that cannot be given.
+        ConfigurationError: records are to be set apart that checkpoints do not keep.
     """
     project = settings.project
+    if logs := declared_of(specs, settings):
+        if settings.as_of is not None:
+            raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
+        cut = freeze_declared(project.kafka, logs, sample=sample)
+        return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
         check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
     tables = tables_of(specs)
     store = store_of(project)
+    keeps = settings.on_bad_record is OnBadRecord.QUARANTINE
+    if keeps and settings.reads_checkpoints:
+        raise ConfigurationError(
+            "checkpoints do not keep records that cannot be read, so none can be set apart",
+            hint="--on-bad-record fail, or read the log from its start: without --refresh, "
+            "--follow and --from checkpoint",
+        )
     if settings.as_of is None:
-        cut = freeze(project.kafka, record, tables)
+        sample = sample and not settings.reads_checkpoints
+        cut = freeze(project.kafka, record, tables, sample=sample)
     else:
+        may_be_stored = settings.source is not Source.START and not keeps
         past = find_past(
             project.kafka,
             settings.frontier_topic,
             project.slot,
             settings.as_of,
             tables,
-            stored=_stored(store, record, tables) if settings.source is not Source.START else (),
+            stored=_stored(store, record, tables) if may_be_stored else (),
         )
         record, cut = past.record, past.cut
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
         return Plan(record, cut)
     advance = plan_advance(project.kafka, store, record, tables)
-    if advance.verdict.allows_read and settings.verify is not VerifyMode.NONE:
-        _require_proof(cut)
-    return Plan(record, advance.cut(), advance)
+    if settings.verify is not VerifyMode.NONE:
+        advance = replace(advance, proof=cut)
+        if advance.verdict.allows_read:
+            _require_proof(cut)
+    return Plan(record, advance.cut(), advance=advance)
 
 
 def store_of(project: Project) -> CheckpointStore:
@@ -188,6 +252,47 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
         serving=serving(held),
         advance=plan.advance,
     )
+
+
+def shown(record: FrontierRecord) -> Frontier | None:
+    """Give the frontier of a cut; of declared logs there is none to show."""
+    return record.frontier if record.offset != NO_FRONTIER else None
+
+
+def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
+    """Part the views into those of captured tables and those of declared logs: each has one cut.
+
+    Raises:
+        ViewError: a view reads both.
+    """
+    declared = [spec for spec in specs if declared_of([spec], settings)]
+    captured = [spec for spec in specs if spec not in declared]
+    return [group for group in (captured, declared) if group]
+
+
+def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
+    """Give the declared logs that views read; none where all they read is captured.
+
+    Raises:
+        ViewError: they read captured tables too, which no frontier cuts at the same moment.
+    """
+    tables = tables_of(specs)
+    logs = tuple(log for log in settings.project.logs if log.table in tables)
+    others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
+    if logs and others:
+        names = ", ".join(short_name(log.table) for log in logs)
+        raise ViewError(
+            f"{', '.join(spec.name for spec in specs)}: reads {names}, declared in [logs], and "
+            f"{', '.join(others)}, which is captured: no frontier cuts both at one moment",
+            hint="make a view of each; join what they serve",
+        )
+    return logs
+
+
+def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
+    """Say what cannot be done with views of declared logs."""
+    names = ", ".join(spec.name for spec in specs)
+    return ViewError(f"{names}: logs of other programs have no frontier, so {what}", hint=hint)
 
 
 def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:

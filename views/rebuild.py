@@ -17,9 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from changelog.contract.errors import ChangelogError, RefutedError
+from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
-from replay.replay import Replay, open_replay
+from replay.config import OnBadRecord
+from replay.replay import Replay
 from replay.session import session
 from replay.stored import Advancer, Stored
 from views.address import Address
@@ -31,8 +32,9 @@ from views.failure import RebuildError, explained
 from views.generation import Generation
 from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
-from views.plan import Plan, planned, store_of, tables_of
+from views.plan import Plan, planned, shown, store_of
 from views.progress import Stages
+from views.quarantine import set_apart
 from views.refresh import DELTA, Merged, Prior, Refresher, Unchanged, Whole, prior_of
 from views.report import ViewResult
 from views.served import MakeServed, Served, served_of
@@ -114,6 +116,7 @@ class Rebuild:
         self._history = History(settings.project.warehouse)
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
+        self._set_apart: Mapping[TableName, int] = {}
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views, publish all of them or none.
@@ -132,6 +135,8 @@ class Rebuild:
         with self._stages.stage("plan", "frontier and verdict"):
             plan = planned(specs, self._settings)
             plan.cut.verdict.require()
+        if plan.logs:
+            log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._stages.stage("session", "Spark session"):
             spark = session(self._settings.session())
         with self._stages.stage("settle", "what serves now"):
@@ -139,9 +144,15 @@ class Rebuild:
         replay: Replay | Stored | None = None
         try:
             replay = self._opened(spark, plan, specs)
-            with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
-                self._build(spark, certifier, replay, works)
-                self._verify(certifier, _changed(works))
+            with Certifier(
+                spark, self._settings, replay, self._run, declared=plan.logs
+            ) as certifier:
+                with replay.watched():
+                    self._build(spark, certifier, replay, works)
+                if isinstance(replay, Replay):  # checkpoints are sealed after theirs
+                    with self._stage("recheck", "topics unchanged during the scan"):
+                        replay.recheck()
+                self._verify(certifier, replay, _changed(works))
             if _changed(works):
                 self._publish(replay, _changed(works))
         except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
@@ -156,9 +167,7 @@ class Rebuild:
         project = self._settings.project
         if plan.advance is None:
             with self._stage("replay", "schemas and explicit offsets"):
-                return open_replay(
-                    spark, project.kafka, project.registry, plan.record, tables_of(specs)
-                )
+                return plan.open(spark, specs, self._settings)
         for topic, why in plan.advance.from_start().items():
             log.warning('topic "%s" is read from its start: %s', topic, why)
         return Advancer(
@@ -219,8 +228,10 @@ class Rebuild:
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
-            with self._stage("recheck", "topics unchanged during the scan"):
-                replay.recheck()
+            sets_apart = self._settings.on_bad_record is OnBadRecord.QUARANTINE
+            if sets_apart and isinstance(replay, Replay):
+                with self._stage("quarantine", "records that cannot be read, set apart"):
+                    self._set_apart = set_apart(spark, self._settings, replay, self._run)
 
     def _refreshed(self, refresher: Refresher, work: _Work, whole: DataFrame) -> DataFrame:
         """Give the rows of a view, most of them carried over where that can be done."""
@@ -244,7 +255,9 @@ class Rebuild:
                 work.origin = f"{work.origin}; computed whole: {why}"
                 return whole
 
-    def _verify(self, certifier: Certifier, works: Sequence[_Work]) -> None:
+    def _verify(
+        self, certifier: Certifier, replay: Replay | Stored, works: Sequence[_Work]
+    ) -> None:
         if self._settings.verify is VerifyMode.NONE:
             return
         for work in works:
@@ -258,6 +271,7 @@ class Rebuild:
             work.error = _judged(work)
         first = next((work.error for work in works if work.error is not None), None)
         if first is not None:
+            _require_exact(replay, works)
             raise first
         for work in works:
             if work.verified:
@@ -349,7 +363,7 @@ class Rebuild:
         return ViewResult(
             view=work.spec.name,
             generation=work.previous if work.unchanged else work.generation.number,
-            frontier=plan.record.frontier,
+            frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
             records_read=sum(found.records_read for found in known) if whole else None,
             rows=work.rows,
@@ -361,6 +375,7 @@ class Rebuild:
             sinks=work.spec.sinks,
             mode=self._settings.verify.value,
             reports=work.reports,
+            quarantined=sum(self._set_apart.get(table, 0) for table in work.spec.tables),
             error=work.error,
             definition=work.definition,
             origin=work.origin,
@@ -396,6 +411,20 @@ def _shared_states(
         table: held.enter_context(kept(frame)) if uses[table] > 1 else frame
         for table, frame in frames.items()
     }
+
+
+def _require_exact(replay: Replay | Stored, works: Sequence[_Work]) -> None:
+    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+
+    Raises:
+        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    """
+    try:
+        replay.recheck()
+    except VerdictError:
+        for work in works:
+            work.error, work.reports = None, {}
+        raise
 
 
 def _judged(work: _Work) -> ChangelogError | None:

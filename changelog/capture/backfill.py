@@ -362,10 +362,8 @@ class Backfill:
             count,
         )
         self._around.report.errors["ForeignRecords"] += count
-        tables = {name: table for table, name in self._ground.topics.items()}
-        table = tables.get(topic)
-        if table is not None and self._ground.relations[table].key:
-            self.request(table, "others have written to its topic", lsn)
+        if topic in self._ground.topics.values() and topic not in self._ground.unkeyed:
+            self.request(self._ground.table_of(topic), "others have written to its topic", lsn)
 
     def frontier_written(self) -> None:
         """Note that a frontier stands on the log, which speaks of all tables that are whole."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from changelog.capture.alone import Alone
 from changelog.capture.forms import check_not_grown
-from changelog.contract.errors import UnavailableLogError
+from changelog.capture.growth import GrowthWatch
+from changelog.contract.errors import LookAgainError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -53,6 +54,7 @@ class Cutter:
         check: Callable[[], None],
         partitions: Mapping[str, int] | None = None,
         alone: Alone | None = None,
+        growth: GrowthWatch | None = None,
     ) -> None:
         """Prepare to write frontiers.
 
@@ -64,6 +66,7 @@ class Cutter:
             check: raises when the source no longer sends everything.
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
             alone: tells records of others; not needed where these cannot write.
+            growth: notices topics that get more partitions.
         """
         self.waiting = False
         self.absent: set[str] = set()
@@ -73,6 +76,7 @@ class Cutter:
         self.copied: Counter[str] = Counter()
         self.on_foreign: Callable[[str, int, Lsn], None] = _nothing
         self._alone = alone
+        self._growth = growth or GrowthWatch()
         self._base = base
         self._check = check
         self._partitions = dict(partitions or {})
@@ -109,13 +113,15 @@ class Cutter:
         Raises:
             UnavailableLogError: the broker does not take it.
             TopicSettingsError: a topic has grown that must not.
+            LookAgainError: one has grown that may; the frontier is written.
         """
         self._producer.flush()
         self._check()
         base = self._base
         tables = {topic: name for topic, name in base.tables.items() if topic not in self.absent}
         topic_ids = {t: known for t, known in base.topic_ids.items() if t not in self.absent}
-        ends = self._log.ends(list(topic_ids))
+        places = self._log.places(list(topic_ids))
+        ends = {topic: each.ends for topic, each in places.items()}
         check_not_grown(self._partitions, ends)
         self._look_for_others(ends, lsn)
         frontier = Frontier(
@@ -129,12 +135,20 @@ class Cutter:
             tables=tables,
             topic_ids=topic_ids,
             ends=ends,
+            leader_epochs={topic: each.leader_epochs for topic, each in places.items()},
+            grown={
+                topic: each
+                for topic, each in self._growth.look(ends, since, lsn=lsn, epoch=base.epoch).items()
+                if topic in tables
+            },
             since={topic: at for topic, at in since.items() if topic in tables},
             scopes=self._scopes(tables),
             whole={topic: at for topic, at in self.whole.items() if topic in tables},
             aside=dict(self.aside),
         )
         self._log.write(frontier)
+        if grown := self._growth.unknown() & tables.keys():
+            raise LookAgainError(f"new partitions of {', '.join(sorted(grown))}")
         self._last = lsn
         self._renew_at = time.monotonic() + RENEW_S
         return frontier

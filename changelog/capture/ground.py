@@ -16,7 +16,7 @@ from changelog.capture.forms import check_forms
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord, TableBackfill
+from changelog.contract.backfill import BackfillRecord, TableBackfill, copies_of
 from changelog.contract.errors import (
     ConfigurationError,
     LogError,
@@ -49,7 +49,6 @@ from changelog.sink.topics import (
     FRONTIER_SETTINGS,
     TopicDescription,
     TopicPlan,
-    cluster_id,
     describe,
     make_topics,
     plan_topics,
@@ -200,7 +199,7 @@ class Ground:
 
         One that was dropped and made anew is among them, since it is another table.
         """
-        copied = backfill.tables.values() if backfill is not None else ()
+        copied = copies_of(backfill)
         aside = {table.table for table in copied if table.set_aside and table.since is None}
         begun = {table.table for table in copied if table.since is not None}
         spoken = set(frontier.tables.values()) if frontier is not None else set()
@@ -233,9 +232,8 @@ class Ground:
             SourceError: the publication cannot be made or used.
         """
         name = self.settings.capture.publication
-        copied = backfill.tables.values() if backfill is not None else ()
-        begun = {table.table for table in copied if table.since is not None}
-        streamed = {*(frontier.tables.values() if frontier is not None else ()), *begun}
+        begun = [table for table in copies_of(backfill) if table.since is not None]
+        streamed = bool(begun) or (frontier is not None and bool(frontier.tables))
         gone = self.unpublished(frontier, backfill)
         mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
         if gone and not mended:
@@ -245,7 +243,7 @@ class Ground:
                 hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
             )
         scopes = [] if frontier is None else list(frontier.scopes.values())
-        scopes += [table.scope for table in copied if table.since is not None]
+        scopes += [table.scope for table in begun]
         # Operations are the same for all tables, since they are the publication's.
         before = next((scope.operations for scope in scopes), OPERATIONS)
         wanted = Wanted(
@@ -354,7 +352,7 @@ def survey(settings: Project) -> Iterator[Ground]:
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
-        cluster = cluster_id(settings.kafka)
+        cluster = frontiers.cluster_id()
         last = frontiers.last(capture.slot)
         yield stand(
             settings=settings,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from changelog.capture.ground import Ground
 from changelog.capture.policy import with_way_out
 from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
-from changelog.contract.backfill import BackfillRecord
+from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import SchemaConflictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
@@ -108,7 +108,7 @@ def skipped_tables(ground: Ground, begin: Resume, going: BackfillRecord | None) 
     if not ground.settings.capture.skip_snapshot:
         return Skipped()
     frontier = begin.frontier
-    copied = {table.table for table in going.tables.values()} if going is not None else set()
+    copied = {each.table for each in copies_of(going)}
     kept = {
         table
         for topic, table in frontier.tables.items()
@@ -158,8 +158,7 @@ def foresee(ground: Ground, found: Standing) -> Outlook:
             _check_slot(ground, found)
             lost = ground.check_topics(frontier)
             backfill = found.going(begin)
-            known = backfill.tables.values() if backfill is not None else ()
-            going = frozenset(table.table for table in known) & tables
+            going = frozenset(each.table for each in copies_of(backfill)) & tables
             if ground.settings.capture.on_incompatible == "resnapshot":
                 lost |= ground.unpublished(frontier, backfill)
             skipped = skipped_tables(ground, begin, backfill)

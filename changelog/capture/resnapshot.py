@@ -18,7 +18,7 @@ from rich.console import Console
 from changelog.capture.backfill import RESNAPSHOT
 from changelog.capture.bar import RowBar
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
+from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import ConfigurationError, NoFrontierError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
@@ -78,8 +78,7 @@ def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
             f'the log of slot "{settings.slot}" has no frontier yet',
             hint="its first snapshot is not whole: let `changelog capture` finish it",
         )
-    copied = backfill.tables.values() if backfill is not None else ()
-    captured = {*record.frontier.tables.values(), *(each.table for each in copied)}
+    captured = {*record.frontier.tables.values(), *(each.table for each in copies_of(backfill))}
     tables = _covered(patterns, captured)
     content = json.dumps({"slot": settings.slot, "tables": [list(name) for name in tables]})
     with closing(connect(settings.postgres)) as connection:

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 
 from changelog.capture.report import CaptureReport
-from changelog.contract.frontier import Frontier
+from changelog.contract.frontier import Frontier, Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 
@@ -25,6 +25,8 @@ class Seed:
         has_frontier: whether the log has a frontier of this epoch.
         since: per topic the first position that is alive.
         whole: per topic the position of the last rows that were copied to it.
+        grown: topics that got more partitions, as the last frontier says.
+        partitions: per topic how many the last frontier knew.
         written: per topic and partition the last position behind the last frontier.
         uncopied: topics that hold only what has changed since they began.
         hold_until: no frontier before the stream has passed this.
@@ -36,6 +38,8 @@ class Seed:
     has_frontier: bool = False
     since: dict[str, Position] = field(default_factory=dict)
     whole: dict[str, Lsn] = field(default_factory=dict)
+    grown: dict[str, Growth] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
     written: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
     uncopied: set[str] = field(default_factory=set)
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
@@ -44,6 +48,16 @@ class Seed:
         """Begin topics with what the stream brings; all that they hold from before is dead."""
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
+
+    def resend_grown(self, partitions: Mapping[str, int]) -> None:
+        """Skip nothing of topics that got more partitions than the last frontier knew.
+
+        In which of them a key's last records lie, if they were written at all, is not known; what
+        is sent twice does no harm.
+        """
+        grown = {t for t, count in self.partitions.items() if partitions.get(t, count) != count}
+        grown |= self.grown.keys()
+        self.written = {t: each for t, each in self.written.items() if t not in grown}
 
     @classmethod
     def resumed(
@@ -60,6 +74,8 @@ class Seed:
             has_frontier=True,
             since={topic: at for topic, at in frontier.since.items() if topic in topics},
             whole={topic: at for topic, at in frontier.whole.items() if topic in topics},
+            grown={topic: each for topic, each in frontier.grown.items() if topic in topics},
+            partitions={topic: len(each) for topic, each in frontier.ends.items()},
             written=written,
         )
 

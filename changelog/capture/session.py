@@ -21,6 +21,7 @@ from changelog.capture.bulk import BulkWriter
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
+from changelog.capture.growth import GrowthWatch
 from changelog.capture.messages import MessageLog, MessageWriter
 from changelog.capture.outlook import Standing, refuse_first, skipped_tables
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
@@ -245,6 +246,7 @@ class CaptureSession:
         rescoped = ground.rescoped(frontier, skipped.kept)
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         self._hold(ground, seed)
+        seed.resend_grown(ground.partitions)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
 
@@ -328,6 +330,7 @@ class CaptureSession:
             topic_ids=ground.topic_ids,
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
             whole=seed.whole,
+            grown=seed.grown,
         )
         # Where records stand by transactions, no other capture can write any.
         alone = None if producer.is_transactional else Alone(self._written.ends)
@@ -339,6 +342,13 @@ class CaptureSession:
             producer=producer,
             check=check,
             partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
+            growth=GrowthWatch(
+                seed.grown,
+                seed.partitions,
+                known=ground.partitions,
+                begun=ground.current_lsn(),
+                ms=seed.ts_us // 1000 if seed.has_frontier else None,
+            ),
         )
 
     def _check_of(self, ground: Ground) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.config import Project
-from changelog.contract.backfill import BackfillRecord
+from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.topic import frontier_topic
@@ -70,8 +70,7 @@ class CaptureStatus:
     @property
     def aside(self) -> dict[str, str]:
         """Give the tables that are set aside until somebody asks for a copy, with the reason."""
-        copied = self.backfill.tables.values() if self.backfill is not None else ()
-        return {str(each.table): each.fault for each in copied if each.fault}
+        return {str(each.table): each.fault for each in copies_of(self.backfill) if each.fault}
 
     @property
     def frontier_age_s(self) -> float | None:

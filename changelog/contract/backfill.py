@@ -8,7 +8,7 @@ log: a capture that was killed goes on with what is missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -188,6 +188,11 @@ class BackfillRecord:
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is no progress of backfills: {error!r}") from error
+
+
+def copies_of(record: BackfillRecord | None) -> Collection[TableBackfill]:
+    """Give the tables that a record speaks of; none without a record."""
+    return record.tables.values() if record is not None else ()
 
 
 def ranges_of(numbers: set[int]) -> tuple[tuple[int, int], ...]:

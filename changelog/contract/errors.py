@@ -61,7 +61,7 @@ class UnavailableSourceError(SourceError, UnavailableError):
 
 
 class LookAgainError(SourceError):
-    """The source is another one than at the start: a new life of capture sees what it is."""
+    """Source or log are others than at the start: a new life of capture sees what they are."""
 
 
 class UncapturableTableError(SourceError):

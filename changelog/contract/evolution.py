@@ -13,9 +13,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from changelog.contract.errors import CorruptRecordError
 from changelog.contract.position import Position
-from changelog.contract.schema import LoggedColumn, LoggedSchema
+from changelog.contract.schema import LoggedColumn, LoggedSchema, foreign_schema
 from changelog.contract.types import ColumnType, Kind
 
 _FROM, _FRESH = "from", "fresh"
@@ -51,10 +50,7 @@ class Version:
             place = None if since is None else Position.parse(since)
             return cls(text, schema_id, place, bool(raw.get(_FRESH)))
         except (ValueError, AttributeError, TypeError) as error:
-            raise CorruptRecordError(
-                f"a schema of the registry is not one that capture writes: {error!r}",
-                hint="check that no other program registers schemas under this subject",
-            ) from error
+            raise foreign_schema(error) from error
 
     def is_like(self, schema: str) -> bool:
         """Tell whether a schema without marks is this one; a registry may lay it out anew."""

@@ -18,6 +18,20 @@ from changelog.contract.relation import TableName
 from changelog.contract.scope import WHOLE, Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """When a topic that held records got more partitions.
+
+    Attributes:
+        ms: before it did, milliseconds since 1970.
+        lsn: what lies before may be in other partitions than what follows. Never before the
+            first frontier that has seen it.
+    """
+
+    ms: int
+    lsn: Lsn
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
     """An exact cut across the topics of one slot.
@@ -35,6 +49,11 @@ class Frontier:
         topic_ids: Kafka's id of each topic, also of those that hold no table: the messages.
             A topic made anew has another.
         ends: per topic in `topic_ids` the end offset of each partition: the first one not read.
+        leader_epochs: per topic in `ends` the epoch of each partition's leader when they were
+            asked for: it tells later whether records before them were truncated. A topic without
+            an entry has none known.
+        grown: topics that got more partitions, and hold rows from before. A key's tombstone may
+            stand in another partition than its row, which then outlives it.
         since: per topic the position before which its records are dead (a fresh snapshot,
             a truncated table); a topic without an entry has none.
         scopes: what of its table a topic holds; a topic without an entry holds the whole.
@@ -55,6 +74,8 @@ class Frontier:
     tables: Mapping[str, TableName] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    leader_epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    grown: Mapping[str, Growth] = field(default_factory=dict)
     since: Mapping[str, Position] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     whole: Mapping[str, Lsn] = field(default_factory=dict)
@@ -91,6 +112,8 @@ class Frontier:
                 "tables": {topic: list(name) for topic, name in self.tables.items()},
                 "topic_ids": dict(self.topic_ids),
                 "ends": {topic: list(ends) for topic, ends in self.ends.items()},
+                "leader_epochs": {topic: list(each) for topic, each in self.leader_epochs.items()},
+                "grown": {topic: [each.ms, str(each.lsn)] for topic, each in self.grown.items()},
                 "since": {topic: str(position) for topic, position in self.since.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
                 "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
@@ -120,6 +143,13 @@ class Frontier:
                 tables={topic: TableName(*name) for topic, name in raw["tables"].items()},
                 topic_ids=raw["topic_ids"],
                 ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
+                leader_epochs={
+                    topic: tuple(each) for topic, each in raw.get("leader_epochs", {}).items()
+                },
+                grown={
+                    topic: Growth(int(each[0]), Lsn.parse(each[1]))
+                    for topic, each in raw.get("grown", {}).items()
+                },
                 since={topic: Position.parse(text) for topic, text in raw["since"].items()},
                 scopes={
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()

@@ -156,6 +156,20 @@ class LoggedSchema:
     generated: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaPin:
+    """The versions by which one reader of a topic reads it, for another one to do the same.
+
+    Attributes:
+        key: the schema id of the keys, None where they are documents.
+        value: the schema id of the version that rows are read as; of documents its number among
+            the versions, from 0.
+    """
+
+    key: int | None
+    value: int
+
+
 def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro schema is JSON
     if isinstance(raw, dict):
         if raw["type"] == "array":
@@ -177,6 +191,14 @@ def _read_field(raw: dict[str, Any]) -> LoggedColumn:
     return LoggedColumn(raw["name"], raw["column"], read, "null" in union, text)
 
 
+def foreign_schema(error: Exception) -> CorruptRecordError:
+    """Give what is raised about a schema that does not read as one of ours."""
+    return CorruptRecordError(
+        f"a schema of the registry is not one that capture writes: {error!r}",
+        hint="check that no other program registers schemas under this subject",
+    )
+
+
 def read_schema(text: str) -> LoggedSchema:
     """Read a key or value schema that `key_schema` or `value_schema` made.
 
@@ -189,7 +211,4 @@ def read_schema(text: str) -> LoggedSchema:
         generated = tuple(raw.get("generated", ()))
         return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns, generated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptRecordError(
-            f"a schema of the registry is not one that capture writes: {error!r}",
-            hint="check that no other program registers schemas under this subject",
-        ) from error
+        raise foreign_schema(error) from error

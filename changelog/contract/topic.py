@@ -37,6 +37,12 @@ def schema_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
 
 
+def schema_topic_of(topic: str, table: TableName) -> str:
+    """Give the topic of the schemas beside the topic of a table."""
+    name = topic_name(table)
+    return schema_topic("" if topic == name else topic.removesuffix(f".{name}"))
+
+
 def frontier_topic(prefix: str = "") -> str:
     """Give the topic of the frontiers."""
     return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
@@ -79,6 +85,12 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         owners[folded] = f'table "{table}"'
         names[table] = name
     return names
+
+
+def deletes_by_age(settings: Mapping[str, str]) -> bool:
+    """Tell whether a topic with such settings loses records by their age or by its size."""
+    keeps_all = settings.get("retention.ms") == "-1" and settings.get("retention.bytes") == "-1"
+    return "delete" in settings.get("cleanup.policy", "delete") and not keeps_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

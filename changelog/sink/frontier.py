@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
@@ -24,6 +24,8 @@ from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing,
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
+T = TypeVar("T")
+
 _WINDOW = 2000
 _GROWTH = 8
 _NAP_S = 0.1
@@ -31,10 +33,11 @@ _NAP_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """Where a topic stands: Kafka's id of it, and the end offset of each partition."""
+    """Where a topic stands: its id, and per partition the end offset and the leader's epoch."""
 
     topic_id: str
     ends: tuple[int, ...]
+    leader_epochs: tuple[int, ...] = ()
 
 
 class FrontierLog:
@@ -53,7 +56,7 @@ class FrontierLog:
         self._kafka = kafka
         self._topic = topic
         self._admin = admin_client(kafka)
-        self._has_met = False
+        self._cluster_id = ""
         self._ids: dict[str, str] = {}
         self._producer: LogProducer | None = None
 
@@ -69,6 +72,16 @@ class FrontierLog:
     ) -> None:
         """Close it."""
         self.close()
+
+    def cluster_id(self) -> str:
+        """Give the cluster's identifier; the first request of this client, see `meet`.
+
+        Raises:
+            RefusedAccessError: the brokers do not let us in.
+            UnavailableLogError: no broker answers at the address.
+        """
+        self._cluster_id = self._cluster_id or meet(self._kafka)
+        return self._cluster_id
 
     def last(self, slot: str) -> FrontierRecord | None:
         """Give the newest frontier of a slot; None when there is none, or it was removed.
@@ -89,12 +102,16 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        newest = self._newest(backfill_key(slot))
+        return self._read(backfill_key(slot), BackfillRecord.from_json)
+
+    def _read(self, key: bytes, parse: Callable[[bytes], T]) -> T | None:
+        """Give what the newest record of a key holds; None without one, or when it was removed."""
+        newest = self._newest(key)
         value = None if newest is None else newest.value()
         if newest is None or value is None:
             return None
         try:
-            return BackfillRecord.from_json(value)
+            return parse(value)
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
 
@@ -165,14 +182,7 @@ class FrontierLog:
             UnavailableLogError: the broker does not answer.
             LogError: the topic has several partitions.
         """
-        newest = self._newest(standing_key(slot))
-        value = None if newest is None else newest.value()
-        if newest is None or value is None:
-            return None
-        try:
-            return Standings.from_json(value)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
+        return self._read(standing_key(slot), Standings.from_json)
 
     def write_standings(self, slot: str, standings: Standings) -> None:
         """Append how the tables stand and wait for the broker's acknowledgement.
@@ -199,7 +209,11 @@ class FrontierLog:
             raise
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Give the end offset of each partition of topics, in one request.
+        """Give the end offset of each partition of topics; raises as `places` does."""
+        return {topic: each.ends for topic, each in self.places(topics).items()}
+
+    def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
+        """Give where topics stand, in one request.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
@@ -220,13 +234,11 @@ class FrontierLog:
                     f'topic "{topic}" was deleted and made anew under capture',
                     hint="start capture again, it says what to do",
                 )
-        return {topic: found[topic].ends for topic in topics}
+        return {topic: found[topic] for topic in topics}
 
     def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
-        if not self._has_met:
-            meet(self._kafka)
-            self._has_met = True
+        self.cluster_id()
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:
@@ -279,13 +291,18 @@ def topic_ends(
     if not places:
         return {}
     ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
+    epochs = {name: [-1] * len(topic.partitions) for name, topic in found.items()}
     # The log has no transactions, and replay reads uncommitted: both count to the same end.
     answers = admin.list_offsets(
         places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
     )
     for place, answer in answers.items():
         what = f'cannot read the end of topic "{place.topic}"'
-        ends[place.topic][place.partition] = answered(answer, what, on_wait).offset
+        end = answered(answer, what, on_wait)
+        ends[place.topic][place.partition] = end.offset
+        if end.leader_epoch is not None:
+            epochs[place.topic][place.partition] = end.leader_epoch
     return {
-        name: TopicEnds(str(topic.topic_id), tuple(ends[name])) for name, topic in found.items()
+        name: TopicEnds(str(topic.topic_id), tuple(ends[name]), tuple(epochs[name]))
+        for name, topic in found.items()
     }

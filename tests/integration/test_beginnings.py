@@ -16,10 +16,7 @@ ROWS = 20
 @pytest.fixture
 def capture(dsn, kafka, registry, prefix, tmp_path):
     made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
-    made.sql(
-        "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-        f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
-    )
+    made.make_notes(ROWS)
     yield made
     made.kill()
 

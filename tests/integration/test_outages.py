@@ -65,10 +65,7 @@ class Line:
         self.capture.dsn = dsn  # the test itself takes no detour
         self.settings = folder / "changelog.toml"
         self.settings.write_text(self.settings.read_text() + HASTY)
-        self.capture.sql(
-            "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
-            f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {ROWS}) n",
-        )
+        self.capture.make_notes(ROWS)
         self._numbers = itertools.count(1)
 
     def begin(self, **named):

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,9 +21,15 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from deltalake import DeltaTable
 from pyspark.sql.functions import col, when
 
+from changelog.contract.headers import decode_headers
+from changelog.trust import authorities
+from replay.clock import clock_ms
+from replay.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.log_reader import LogReader
 from views import rebuild
 from views.lock import locked
 from views.served import Served, served_of
@@ -96,7 +104,9 @@ def new_name(project, customer, name):
 
 def served_names(project, endpoints, view):
     """Give customer 1's name as each sink serves it at its stable place."""
-    document = httpx.get(f"{endpoints.search}/{view}/_doc/1").json()["_source"]
+    document = httpx.get(f"{endpoints.search}/{view}/_doc/1", verify=authorities()).json()[
+        "_source"
+    ]
     with closing(redis.Redis.from_url(endpoints.cache, decode_responses=True)) as cache:
         current = str(cache.get(f"{view}:current"))
         entry = str(cache.get(f"{view}:{current}:1"))
@@ -162,6 +172,74 @@ def test_people_get_a_table_and_the_history(project, view, run) -> None:
     assert history.results[0]["certificate"]["delta"]["mismatches"] == 0
 
 
+def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
+    project, view, run, kafka, registry, shared
+) -> None:
+    _, prefix = shared
+    new_name(project, 3, "Once")
+    new_name(project, 3, "Twice")
+    ran = run(view, "--explain", "3", "--json")
+    assert ran.code == 0, ran.err
+    (found,) = ran.results
+    assert found["row"] == {
+        "customer_id": "3",
+        "name": "Twice",
+        "orders": "10",
+        "amount": "460.00",
+    }
+    assert found["fields"]["name"]["from"] == [
+        {"source": "c", "topic": f"{prefix}.customers", "column": "name"}
+    ]
+    assert found["fields"]["amount"]["expression"] == "SUM(`o`.`amount`)"
+    customers, orders = found["sources"]
+    assert (customers["count"], orders["count"]) == (1, 10)
+    (record,) = customers["records"]
+    assert record["superseded_count"] == len(record["superseded"]) == 2
+    reader = LogReader(kafka, registry)
+    there = {
+        (message.partition(), message.offset()): (
+            reader.decode(message.value()),
+            str(decode_headers(message.headers()).position),
+        )
+        for message in reader.messages(f"{prefix}.customers", [1_000_000, 1_000_000])
+    }
+    told = [there[place["partition"], place["offset"]] for place in (record, *record["superseded"])]
+    assert [row["name"] for row, _ in told] == ["Twice", "Once", "name 3"]
+    assert [position for _, position in told] == [
+        place["position"] for place in (record, *record["superseded"])
+    ]
+    assert {order["key"]["order_id"] for order in orders["records"]} == {
+        str(number) for number in range(2, 201, 20)
+    }
+
+    people = run(view, "--explain", "3")
+    assert "name = Twice: c.name" in people.err
+    assert "superseded: partition" in people.err
+    none = run(view, "--explain", "404", "--json")
+    assert none.results[0]["row"] is None
+    assert "no row of this key" in none.results[0]["notes"][0]
+
+
+@pytest.mark.matrix
+def test_explain_says_what_it_cannot_trace(project, run) -> None:
+    project.view(
+        "tops.sql",
+        "-- key: customer_id\nWITH t AS (SELECT customer_id, sum(amount) AS s FROM orders "
+        "GROUP BY customer_id) SELECT c.customer_id, t.s FROM customers c JOIN t USING "
+        "(customer_id)",
+    )
+    project.view("large.py", LARGE)
+    tops = run("tops", "--explain", "1", "--json").results[0]
+    assert tops["row"]["customer_id"] == "1"
+    assert [each["count"] for each in tops["sources"]] == [None, None]
+    assert "a subquery of it aggregates" in tops["notes"][0]
+    assert tops["fields"]["s"]["from"][0]["column"] == "amount"
+    large = run("large", "--explain", "150", "--json").results[0]
+    assert large["sources"][0]["records"][0]["key"] == {"order_id": "150"}
+    assert "a function makes this view" in large["notes"][0]
+    assert run("large", "tops", "--explain", "1").code == 2
+
+
 @pytest.mark.matrix
 def test_a_rollback_serves_the_generation_before_in_every_sink(
     project, endpoints, view, run
@@ -206,19 +284,22 @@ class Plants:
         self._sink.write(rows.withColumn("name", wrong))
 
 
-def test_a_refuted_generation_is_never_published(
-    project, endpoints, view, run, monkeypatch
-) -> None:
-    new_name(project, 1, "Old")
-    assert run(view).code == 0
-    new_name(project, 1, "New")
-
+def plant_a_wrong_row(monkeypatch):
     def planted(spec, settings, spark):
         sinks = dict(served_of(spec, settings, spark).sinks)
         return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
 
     original = rebuild.Rebuild
     monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+
+
+def test_a_refuted_generation_is_never_published(
+    project, endpoints, view, run, monkeypatch
+) -> None:
+    new_name(project, 1, "Old")
+    assert run(view).code == 0
+    new_name(project, 1, "New")
+    plant_a_wrong_row(monkeypatch)
     ran = run(view, "--json")
     assert ran.code == 3, ran.err
     (result,) = ran.results
@@ -241,7 +322,7 @@ def reader_is_untouched(project, endpoints, view):
 @pytest.mark.slow
 def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, view, run) -> None:
     new_name(project, 1, "Old")
-    assert run(view).code == 0
+    assert run(view, "--verify", "none").code == 0
     new_name(project, 1, "New")
     assert crash(project, view, "--kill", "publish").returncode == -signal.SIGKILL
     reader_is_untouched(project, endpoints, view)
@@ -256,9 +337,10 @@ def test_a_kill_before_publishing_leaves_readers_untouched(project, endpoints, v
 @pytest.mark.slow
 def test_the_kill_before_publishing_would_find_an_early_swap(project, endpoints, view, run) -> None:
     new_name(project, 1, "Old")
-    assert run(view).code == 0
+    assert run(view, "--verify", "none").code == 0
     new_name(project, 1, "New")
-    killed = crash(project, view, "--kill", "publish", "--defect", "publish_early")
+    crashing = ("--kill", "publish", "--defect", "publish_early")
+    killed = crash(project, view, *crashing, also=["--verify", "none"])
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(AssertionError):
         reader_is_untouched(project, endpoints, view)
@@ -277,7 +359,7 @@ def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
     twin = f"{view}_twin"
     project.view(f"{twin}.sql", TOTALS)
     new_name(project, 1, "Old")
-    assert run(view, twin).code == 0
+    assert run(view, twin, "--verify", "none").code == 0
     new_name(project, 1, "New")
     killed = crash(project, view, "--kill", "record", also=[twin])
     assert killed.returncode == -signal.SIGKILL
@@ -340,7 +422,7 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
 
     monkeypatch.setattr("replay.session.session", never)
     monkeypatch.setattr(rebuild, "session", never)
-    monkeypatch.setattr(rebuild, "open_replay", never)
+    monkeypatch.setattr("views.plan.open_replay", never)
     before = sorted(project.root.rglob("*"))
     ran = run(view, "--plan", "--json")
     assert ran.code == 0, ran.err
@@ -353,6 +435,11 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
     assert set(plan["topics"]) == {"customers", "orders"}
     assert plan["records_at_most"] >= 220
     assert plan["verdict"].startswith("exact")
+    assert plan["text"].startswith("exact now (until ")
+    verdicts = plan["verdicts"]
+    assert set(verdicts) == set(plan["topics"].values())
+    orders = verdicts[plan["topics"]["orders"]]
+    assert (orders["verdict"], orders["records"], orders["density"]) == ("exact", 200, 1.0)
     text = run(view, "--plan")
     assert "writes generation 1 to delta, search, cache; nothing serves yet" in text.err
     assert "verdict:" in text.err
@@ -433,6 +520,53 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert "cleanup.policy" in ran.results[0]["error"]
     assert not (project.warehouse / view).exists()
     assert run(view, "--verify", "none").code == 0
+
+
+def late_after(monkeypatch, owner, step):
+    """Let a rebuild's clock stand eight days later once a step of it is done."""
+    original, is_done = getattr(owner, step), threading.Event()
+
+    def stepped(*arguments):
+        given = original(*arguments)
+        is_done.set()
+        return given
+
+    def clock():
+        return clock_ms() + (8 * 24 * 3_600_000 if is_done.is_set() else 0)
+
+    monkeypatch.setattr(owner, step, stepped)
+    monkeypatch.setattr("views.plan.open_replay", partial(open_replay, clock=clock))
+
+
+def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
+    project, view, run, monkeypatch
+) -> None:
+    late_after(monkeypatch, rebuild.Rebuild, "_build")
+    ran = run(view, "--json")
+    assert ran.code == 4
+    assert "delete.retention.ms" in ran.results[0]["error"]
+    assert ran.results[0]["published"] is False
+    assert project.history(view)[-1] == (1, "failed")
+    assert not DeltaTable.is_deltatable(str(project.warehouse / view))
+
+
+@pytest.mark.matrix
+def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
+    late_after(monkeypatch, rebuild.Rebuild, "_build")
+    monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)
+    assert run(view, "--json", "--verify", "none").code == 0
+    assert DeltaTable.is_deltatable(str(project.warehouse / view))
+
+
+def test_a_difference_that_is_found_too_late_refutes_nothing(
+    project, view, run, monkeypatch
+) -> None:
+    late_after(monkeypatch, rebuild, "_judged")
+    plant_a_wrong_row(monkeypatch)
+    ran = run(view, "--json")
+    assert ran.code == 4, ran.out
+    assert (ran.results[0]["verified"], ran.results[0]["published"]) == (None, False)
+    assert project.history(view)[-1] == (1, "failed")
 
 
 def set_policy(kafka, topic, value):

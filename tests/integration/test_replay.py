@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.error import KafkaError
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -34,14 +32,16 @@ from changelog.contract.text import (
     TIMESTAMP_MINUS_INFINITY,
 )
 from changelog.contract.types import array_type, column_type
+from replay.clock import clock_ms
 from replay.config import ReplaySettings
 from replay.failures import translated
 from replay.offsets import inspect, read_frontier
 from replay.read import Reader, TopicRange, positioned
-from replay.replay import Replay, clock_ms, freeze, open_replay
+from replay.replay import Replay, freeze, open_replay
 from replay.state import TableMetrics
 from replay.verdict import Kind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
+from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
 from tests.support.wait import wait_until
 
@@ -345,24 +345,6 @@ def test_an_empty_topic_has_the_right_columns(bench):
     assert replay.metrics() == {THINGS: TableMetrics(records_read=0, tombstones=0, rows=0)}
 
 
-def count_records(kafka: KafkaConnection, topic: str) -> int:
-    """Count what is really there, gaps apart."""
-    consumer = Consumer(kafka.client_config(group_id=str(uuid.uuid4()), enable_partition_eof=True))
-    state = inspect(kafka, [topic])[topic]
-    consumer.assign([TopicPartition(topic, n, 0) for n in range(state.partitions)])
-    open_partitions, count = state.partitions, 0
-    while open_partitions:
-        message = consumer.poll(10)
-        assert message is not None
-        error = message.error()
-        if error is None:
-            count += 1
-        elif error.code() == KafkaError._PARTITION_EOF:
-            open_partitions -= 1
-    consumer.close()
-    return count
-
-
 def cleaned_log(bench: Bench) -> tuple[LogWriter, int, dict[int, str]]:
     """Give a log that the broker has really cleaned, its number of records, and its rows."""
     log = bench.log(partitions=1, settings=CLEAN_AT_ONCE)
@@ -380,7 +362,7 @@ def cleaned_log(bench: Bench) -> tuple[LogWriter, int, dict[int, str]]:
     def cleaned() -> bool:
         log.put((b"9999", b"rolls the active segment"))
         log.flush()
-        return count_records(bench.kafka, log.topic) < written // 2
+        return len(present(bench.kafka, log.topic)) < written // 2
 
     wait_until(cleaned, 90, "the cleaner has removed half of the log")
     kept = {name.replace(".", "_"): KEEP[name] for name in KEEP if name.endswith(".ms")}
@@ -417,7 +399,7 @@ def test_a_late_read_is_refused_and_would_have_lost_rows(bench):
     def cleaned() -> bool:
         log.put((b"0", b"rolls the active segment"))
         log.flush()
-        return count_records(bench.kafka, log.topic) < 3_000
+        return len(present(bench.kafka, log.topic)) < 3_000
 
     wait_until(cleaned, 90, "the cleaner has removed superseded rows")
     with pytest.raises(VerdictError, match=r"min\.compaction\.lag\.ms") as refused:
@@ -508,7 +490,8 @@ def test_a_change_of_settings_during_the_scan_fails_the_replay(bench):
 def test_a_scan_that_outlasts_the_deadline_fails_the_replay(bench):
     log = bench.log(settings={**KEEP, "delete.retention.ms": str(HOUR_MS)})
     log.put((b"1", b"x"))
-    times = iter([0, 0, HOUR_MS - 5_001, HOUR_MS - 5_000])
+    last_ms = HOUR_MS - HOUR_MS // 10 - 5_000  # less a cleaning that was under way, and the clocks
+    times = iter([0, 0, 0, last_ms - 1, 0, last_ms])
     start_ms = clock_ms()
     replay = bench.open(log.freeze(), clock=lambda: start_ms + next(times))
     replay.recheck()

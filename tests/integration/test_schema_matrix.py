@@ -158,18 +158,8 @@ class Writers:
                 return  # in the middle of its change
 
 
-def rows_of(capture, table):
-    with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM ONLY {table}" if "inherited" in table else f"TABLE {table}")
-        names = [column.name for column in cursor.description or ()]
-        at = names.index("id")
-        return {(row[at],): dict(zip(names, row, strict=True)) for row in cursor}
-
-
 def differing(capture, table):
-    rows = rows_of(capture, table)
-    folded = capture.reader.folded(capture.frontier(), f"{capture.prefix}.{table}")
-    return sorted(k for k in {*rows, *folded} if rows.get(k) != folded.get(k))
+    return capture.differing(table, only="inherited" in table)
 
 
 @pytest.fixture

@@ -55,6 +55,13 @@ class CaptureCommand:
                 cursor.execute(statement)
                 connection.commit()
 
+    def make_notes(self, rows):
+        """Make the table that most tests write to."""
+        self.sql(
+            "CREATE TABLE notes (id integer PRIMARY KEY, text text)",
+            f"INSERT INTO notes SELECT n, 'row ' || n FROM generate_series(1, {rows}) n",
+        )
+
     def outside(self, *statements):
         """Run statements that no transaction may hold."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:

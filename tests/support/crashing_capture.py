@@ -22,6 +22,7 @@ from changelog.capture import (
     bulk,
     cut,
     fence,
+    growth,
     messages,
     session,
     start,
@@ -223,6 +224,11 @@ def forget_silence():
     silence._shut = lambda _: None
 
 
+def forget_partitions():
+    """Go on with the producer of before when a topic has got more partitions."""
+    growth.GrowthWatch.unknown = lambda _: set()
+
+
 def hasty():
     """Make every time limit of ours short, so that an outage can outlast them all."""
     for module in [each for name, each in sys.modules.items() if name.startswith("changelog.")]:
@@ -277,6 +283,7 @@ DEFECTS = {
         believe_start_lsn,
         forget_foreign,
         forget_silence,
+        forget_partitions,
     )
 }
 
@@ -304,7 +311,8 @@ def main():
         task.DEFAULT_BLOCKS = 1
         backfill.SEGMENT_S = backfill.FIRST_SEGMENT_S = 0.01
     place, _, statement = arguments.at.partition(":")
-    point, times, after = [*arguments.kill.split(":"), "", ""][:3]
+    # POINT:TIMES:AFTER:COUNT, killed at POINT once AFTER was seen COUNT times
+    point, times, after, count = [*arguments.kill.split(":"), "", "", ""][:4]
     seen: Counter[str] = Counter()
     sent: list[str] = []
 
@@ -318,7 +326,7 @@ def main():
         if name == place and seen[name] == 1:
             execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)
-        if due and (not after or seen[after]) and not sent:
+        if due and (not after or seen[after] >= int(count or 1)) and not sent:
             sent.append(name)
             os.kill(os.getpid(), getattr(signal, arguments.signal))
 

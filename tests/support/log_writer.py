@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -63,16 +64,23 @@ class LogWriter:
         self._admin = AdminClient(kafka.client_config())
         self._registry = registry
         self._refused: list[object] = []
-        self._producer = Producer(
-            {
-                **kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
-                "on_delivery": self._delivered,
-            }
-        )
+        self.reconnect()
         self._lsn = 100
         self.create(self.topic, partitions, settings)
         self.create(self.frontier_topic, 1, KEEP)
         self.evolve(relation)
+
+    def reconnect(self) -> None:
+        """Write from here on as another process does: with no memory of what it has sent.
+
+        A broker that has lost records refuses the sequence numbers of the one before for ever.
+        """
+        self._producer = Producer(
+            {
+                **self.kafka.client_config(partitioner="murmur2_random", enable_idempotence=True),
+                "on_delivery": self._delivered,
+            }
+        )
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Make a topic."""
@@ -106,6 +114,17 @@ class LogWriter:
             30,
             f"settings {wanted}",
         )
+
+    def grow(self, partitions: int) -> None:
+        """Give the table's topic more partitions, and write with a producer that knows them."""
+        self.flush()
+        self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
+        wait_until(
+            lambda: inspect(self.kafka, [self.topic])[self.topic].partitions == partitions,
+            30,
+            f"{partitions} partitions",
+        )
+        self.reconnect()
 
     def evolve(self, relation: Relation) -> None:
         """Write from here on under the schemas of another version of the table."""
@@ -171,6 +190,7 @@ class LogWriter:
             tables={self.topic: self.relation.name},
             topic_ids={self.topic: state.topic_id},
             ends={self.topic: state.ends},
+            leader_epochs={self.topic: state.leader_epochs},
         )
         frontier = replace(frontier, **changes)
         self._producer.produce(self.frontier_topic, key=frontier.slot, value=frontier.to_json())

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from changelog.contract.schema import SchemaPin
 from replay.checkpoint import (
     Checkpoint,
     CheckpointConflictError,
@@ -19,7 +20,7 @@ from replay.increment import Base
 from tests.unit.replay.states import RECORD
 
 NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
-BASE = Base(record=RECORD, lag_ms=1, retention_ms=2, key_schema_id=3)
+BASE = Base(record=RECORD, lag_ms=1, retention_ms=2, pin=SchemaPin(3, 4))
 
 
 def made(minutes: float, *names: str) -> Checkpoint:

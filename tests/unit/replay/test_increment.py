@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from changelog.contract.frontier import Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
+from changelog.contract.schema import SchemaPin
 from changelog.contract.scope import Scope
 from replay.increment import Base, judge_increment
+from replay.topic_state import PastEnds
 from replay.verdict import Kind
 from tests.unit.replay.states import (
     APPENDED_MS,
@@ -18,7 +21,7 @@ from tests.unit.replay.states import (
     with_settings,
 )
 
-BASE = Base(record=RECORD, lag_ms=LAG_MS, retention_ms=RETENTION_MS, key_schema_id=7)
+BASE = Base(record=RECORD, lag_ms=LAG_MS, retention_ms=RETENTION_MS, pin=SchemaPin(7, 8))
 LATER = replace(
     RECORD,
     frontier=replace(RECORD.frontier, lsn=Lsn(2000), ends={"things": (12, 20)}),
@@ -27,7 +30,9 @@ LATER = replace(
 STATE = replace(IDLE, ends=(12, 20))
 
 
-def judged(*, base=BASE, record=LATER, state=STATE, at_ms=APPENDED_MS + 61_000, estimate_ms=1_000):
+def judged(
+    *, base=BASE, record=LATER, state=STATE, at_ms=APPENDED_MS + 61_000, estimate_ms=1_000, **more
+):
     return judge_increment(
         {"things": base},
         record,
@@ -36,6 +41,7 @@ def judged(*, base=BASE, record=LATER, state=STATE, at_ms=APPENDED_MS + 61_000, 
         now_ms=at_ms,
         estimate_ms=estimate_ms,
         allowance_ms=0,
+        **more,
     )
 
 
@@ -93,6 +99,7 @@ FRONTIER = LATER.frontier
         (replace(FRONTIER, whole={"things": Lsn(1500)}), "last copy"),
         (replace(FRONTIER, scopes={"things": Scope(rows="a > 1")}), "captured"),
         (replace(FRONTIER, ends={"things": (12, 20, 0)}), "3 partitions"),
+        (replace(FRONTIER, grown={"things": Growth(APPENDED_MS, Lsn(1500))}), "partitions grew"),
         (replace(FRONTIER, ends={"things": (9, 20)}), "newer than"),
         (replace(FRONTIER, lsn=Lsn(999)), "newer than"),
     ],
@@ -105,3 +112,27 @@ def test_another_log_is_not_read_on(frontier, word) -> None:
 
 def test_settings_that_lose_rows_are_refused_as_for_a_whole_read() -> None:
     assert not judged(state=with_settings(STATE, cleanup_policy="compact,delete")).allows_read
+
+
+def grown(at_ms, lsn):
+    return {"grown": {"things": Growth(at_ms, Lsn(lsn))}}
+
+
+def test_a_topic_that_grew_before_the_stored_state_is_read_on_whoever_says_so() -> None:
+    base = replace(BASE, record=replace(RECORD, frontier=replace(RECORD.frontier, **grown(1, 500))))
+    later = replace(LATER, frontier=replace(FRONTIER, **grown(APPENDED_MS, 700)))
+    assert not judged(base=base, record=later).allows_read
+    same = replace(
+        base, record=replace(RECORD, frontier=replace(RECORD.frontier, **grown(APPENDED_MS, 500)))
+    )
+    assert judged(base=same, record=later).allows_read
+
+
+def test_records_that_the_state_has_and_a_new_leader_has_not_are_no_ground_to_read_on() -> None:
+    lost = {"things": PastEnds(first_ms=(None, None), truncated=(1,))}
+    verdict = judged(behind=lost)
+    assert not verdict.allows_read
+    assert "partition 1 was truncated below the stored state's end 20" in verdict.reasons[0]
+    assert verdict.remedies == ("rebuild from the start of the log",)
+    assert judged(behind={"things": PastEnds(first_ms=(1, None))}).allows_read
+    assert not judged(past=lost).allows_read, "nor what the new frontier has"

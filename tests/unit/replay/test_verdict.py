@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from changelog.contract.errors import VerdictError
+from changelog.contract.frontier import Growth
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
 from changelog.contract.scope import Scope
-from replay.verdict import Kind, Verdict, judge
+from replay.topic_state import PastEnds
+from replay.verdict import Kind, Verdict, judge, judge_foreign
 from tests.unit.replay.states import (
     APPENDED_MS,
     BUSY,
@@ -44,7 +48,7 @@ def test_the_deadline_may_come_before_a_slow_finish():
     assert judged(BUSY, estimate_ms=None).kind is Kind.EXACT_UNTIL
 
 
-@pytest.mark.parametrize(("early_ms", "kind"), [(1, Kind.EXACT_UNTIL), (0, Kind.PAST)])
+@pytest.mark.parametrize(("early_ms", "kind"), [(1, Kind.EXACT_UNTIL), (0, Kind.FOLLOW)])
 def test_the_lag_ends_to_the_millisecond(early_ms, kind):
     assert judged(BUSY, now_ms=APPENDED_MS + LAG_MS - early_ms).kind is kind
 
@@ -52,21 +56,21 @@ def test_the_lag_ends_to_the_millisecond(early_ms, kind):
 def test_clocks_may_differ_by_the_allowance():
     now_ms = APPENDED_MS + LAG_MS - 5_000
     assert judged(BUSY, now_ms=now_ms, allowance_ms=4_999).kind is Kind.EXACT_UNTIL
-    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is Kind.PAST
+    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is Kind.FOLLOW
 
 
 def test_the_scan_may_last_as_long_as_a_tombstone():
     short = with_settings(BUSY, delete_retention_ms=MINUTE_MS)
     start_ms = APPENDED_MS + MINUTE_MS
     verdict = judged(short, started_ms=start_ms, now_ms=start_ms)
-    assert verdict.deadline_ms == start_ms + MINUTE_MS
+    assert verdict.deadline_ms == start_ms + MINUTE_MS - MINUTE_MS // 10
     assert "delete.retention.ms" in str(verdict)
-    assert judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind is Kind.PAST
+    assert judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind is Kind.NOT_EXACT
 
 
 def test_an_old_frontier_with_nothing_behind_its_ends_is_still_exact():
     now_ms = APPENDED_MS + 10 * LAG_MS
-    assert judged(BUSY, now_ms=now_ms).kind is Kind.PAST
+    assert judged(BUSY, now_ms=now_ms).kind is Kind.FOLLOW
     idle = judged(IDLE, now_ms=now_ms)
     assert idle.kind is Kind.EXACT
     assert idle.deadline_ms == now_ms + LAG_MS
@@ -111,7 +115,7 @@ def test_the_earliest_deadline_of_all_topics_counts():
 )
 def test_what_spoils_a_read_is_refused_with_its_reason(state, reason):
     verdict = judged(state)
-    assert verdict.kind is Kind.PAST
+    assert verdict.kind is Kind.NOT_EXACT
     assert reason in str(verdict)
     with pytest.raises(VerdictError, match="cannot give") as refused:
         verdict.require()
@@ -147,3 +151,168 @@ def test_a_topic_that_is_not_the_table_is_refused_by_name():
         verdict.require()
     narrow = replace(RECORD.frontier, scopes={"things": Scope(dropped=("a",), rows="id > 1")})
     assert judged(IDLE, record=replace(RECORD, frontier=narrow)).kind is Kind.EXACT
+
+
+def past(*first_ms, truncated=()):
+    return {"things": PastEnds(first_ms=first_ms, truncated=truncated)}
+
+
+def test_the_first_record_behind_the_ends_starts_the_lag():
+    later = APPENDED_MS + 3 * MINUTE_MS
+    verdict = judged(BUSY, past=past(None, later), now_ms=APPENDED_MS + 5 * MINUTE_MS)
+    assert verdict.deadline_ms == later + LAG_MS
+
+
+def test_a_frontier_that_was_appended_late_is_no_younger_than_what_came_before_it():
+    earlier = APPENDED_MS - 2 * LAG_MS
+    verdict = judged(BUSY, past=past(None, earlier))
+    assert verdict.kind is Kind.FOLLOW
+
+
+def test_an_old_frontier_with_young_records_behind_it_is_exact():
+    now_ms = APPENDED_MS + 3 * LAG_MS
+    assert judged(BUSY, now_ms=now_ms).kind is Kind.FOLLOW
+    verdict = judged(BUSY, past=past(None, now_ms - MINUTE_MS), now_ms=now_ms)
+    assert verdict.kind is Kind.EXACT
+    assert verdict.deadline_ms == now_ms - MINUTE_MS + LAG_MS
+
+
+@pytest.mark.parametrize("first", [None, APPENDED_MS + RETENTION_MS + LAG_MS])
+def test_from_when_tombstones_may_be_gone_the_records_that_are_left_prove_nothing(first):
+    now_ms = APPENDED_MS + LAG_MS + RETENTION_MS
+    assert judged(BUSY, past=past(None, first), now_ms=now_ms - 1).kind is not Kind.FOLLOW
+    assert judged(BUSY, past=past(None, first), now_ms=now_ms).kind is Kind.FOLLOW
+
+
+def test_offsets_behind_the_ends_that_hold_no_record_are_markers():
+    verdict = judged(BUSY, past=past(None, None), now_ms=APPENDED_MS + 2 * LAG_MS)
+    assert verdict.kind is Kind.EXACT
+
+
+def test_a_truncated_partition_is_refused_whatever_stands_there_now():
+    verdict = judged(BUSY, past=past(None, APPENDED_MS, truncated=(1,)))
+    assert verdict.kind is Kind.NOT_EXACT
+    assert "partition 1 was truncated below the frontier's end 20" in str(verdict)
+    assert "changelog resnapshot" in str(verdict)
+
+
+def test_each_refusal_says_what_to_do():
+    with pytest.raises(VerdictError) as refused:
+        judged(replace(with_settings(BUSY, cleanup_policy="delete"), log_starts=(1, 0))).require()
+    assert "--fix-topics" in refused.value.hint
+    assert "changelog resnapshot" in refused.value.hint
+    late = judged(BUSY, now_ms=APPENDED_MS + LAG_MS)
+    assert late.remedies == ("let capture write a newer frontier, or choose a newer one",)
+
+
+def test_no_newer_frontier_helps_a_topic_that_keeps_no_lag():
+    verdict = judged(with_settings(BUSY, min_compaction_lag_ms=5_000), allowance_ms=5_000)
+    assert verdict.kind is Kind.NOT_EXACT
+    assert "--fix-topics" in verdict.remedies[0]
+
+
+def test_people_read_when_it_must_be_and_will_be_done():
+    verdict = judged(BUSY, now_ms=APPENDED_MS, estimate_ms=4 * 3_600_000)
+    assert str(verdict).startswith(
+        "exact if finished by 2023-11-15 04:13:20 UTC (done at about 2023-11-15 02:13:20 UTC; limit"
+    )
+    assert verdict.to_json()["deadline"] == "2023-11-15T04:13:20+00:00"
+    assert verdict.to_json()["finish"] == "2023-11-15T02:13:20+00:00"
+    assert str(judged(BUSY)).startswith("exact now (until 2023-11-15 04:13:20 UTC; limit: ")
+    assert str(judged(BUSY, now_ms=APPENDED_MS + LAG_MS)).startswith(
+        "exact only after following to the head ("
+    )
+    assert str(judged(None)).startswith("not exact (topic ")
+
+
+def test_the_verdict_on_several_topics_is_the_worst_and_names_each():
+    topics = {"things": BUSY}
+    verdict = judge(
+        RECORD,
+        topics,
+        ("things", "gone"),
+        started_ms=APPENDED_MS + LAG_MS,
+        now_ms=APPENDED_MS + LAG_MS,
+        estimate_ms=0,
+        allowance_ms=0,
+    )
+    assert verdict.kind is Kind.NOT_EXACT
+    assert len(verdict.reasons) == 2
+    kinds = {topic: each.kind for topic, each in verdict.topics.items()}
+    assert kinds == {"things": Kind.FOLLOW, "gone": Kind.NOT_EXACT}
+
+
+STORED = replace(RECORD, appended_ms=APPENDED_MS - 3_600_000)
+
+
+def test_going_on_is_exact_until_the_first_tombstone_since_may_be_gone():
+    short = with_settings(BUSY, min_compaction_lag_ms=LAG_MS, delete_retention_ms=0)
+    verdict = judged(short, resumed=STORED)
+    assert verdict.deadline_ms == STORED.appended_ms + LAG_MS
+    late = judged(IDLE, resumed=STORED, now_ms=STORED.appended_ms + LAG_MS + RETENTION_MS)
+    assert late.kind is Kind.NOT_EXACT
+    assert "deletes may have been missed" in str(late)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"topic_ids": {"things": "id-0"}}, "another one"),
+        ({"cluster_id": "other"}, "another one"),
+        ({"ends": {"things": (10,)}}, "had 1 partitions"),
+        ({"ends": {"things": (10, 21)}}, "lies before the stored state"),
+        ({"since": {"things": Position(1, Lsn(5), 0)}}, "emptied or copied anew"),
+    ],
+)
+def test_a_stored_state_of_another_log_is_not_gone_on_from(changes, reason):
+    stored = replace(STORED, frontier=replace(STORED.frontier, **changes))
+    verdict = judged(BUSY, resumed=stored)
+    assert verdict.kind is Kind.NOT_EXACT
+    assert reason in str(verdict)
+
+
+def foreign(**settings):
+    state = with_settings(BUSY, **settings)
+    return judge_foreign(state, now_ms=APPENDED_MS, estimate_ms=1_000, allowance_ms=5_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "says"),
+    [
+        ({}, Kind.EXACT, "of the present end"),
+        ({"min_compaction_lag_ms": 30_000}, Kind.EXACT, "of the present end"),
+        ({"min_compaction_lag_ms": 6_000}, Kind.EXACT_UNTIL, "of the present end"),
+        ({"min_compaction_lag_ms": 0}, Kind.FOLLOW, "min.compaction.lag.ms is 0"),
+        ({"message_timestamp_type": "CreateTime"}, Kind.FOLLOW, "CreateTime"),
+        ({"delete_retention_ms": 0}, Kind.NOT_EXACT, "longer delete.retention.ms"),
+        ({"cleanup_policy": "delete"}, Kind.NOT_EXACT, "set cleanup.policy=compact"),
+        ({"cleanup_policy": "compact,delete"}, Kind.NOT_EXACT, "cleanup.policy is compact,delete"),
+        (
+            {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1},
+            Kind.EXACT,
+            "nothing is ever removed",
+        ),
+    ],
+)
+def test_topics_of_others_are_judged_by_their_settings(settings, kind, says):
+    verdict = foreign(**settings)
+    assert verdict.kind is kind
+    assert says in str(verdict)
+
+
+def test_a_foreign_topic_whose_start_has_moved_has_lost_keys():
+    state = replace(BUSY, log_starts=(0, 3))
+    verdict = judge_foreign(state, now_ms=APPENDED_MS, estimate_ms=None, allowance_ms=0)
+    assert "partition 1 starts at offset 3" in str(verdict)
+    assert verdict.kind is Kind.NOT_EXACT
+
+
+def test_a_topic_that_has_grown_is_exact_until_a_tombstone_may_be_gone():
+    frontier = replace(RECORD.frontier, grown={"things": Growth(APPENDED_MS, Lsn(9))})
+    record = replace(RECORD, frontier=frontier)
+    last_ms = APPENDED_MS + LAG_MS + RETENTION_MS
+    assert judged(IDLE, record=record, now_ms=last_ms - 1).allows_read
+    verdict = judged(IDLE, record=record, now_ms=last_ms)
+    assert verdict.kind is Kind.NOT_EXACT
+    assert "got more partitions" in str(verdict)
+    assert "changelog resnapshot" in str(verdict)

@@ -1,0 +1,106 @@
+"""The command `changelog topics`, mounted through the entry-point group `changelog.commands`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from changelog.config import BROKERS, load_project
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import ConfigurationError, NoFrontierError, VerdictError
+from changelog.contract.frontier import FrontierRecord
+from changelog.contract.topic import frontier_topic
+from changelog.edge import print_json, say_error, tell
+from changelog.options import (
+    BrokerOption,
+    DebugOption,
+    JsonOption,
+    PrefixOption,
+    ProjectOption,
+    SlotOption,
+    line_overrides,
+)
+
+
+def topics(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC…", help="Topics of any kind; those of the captured tables when left out."
+        ),
+    ] = None,
+    all_topics: Annotated[bool, typer.Option("--all", help="Every topic of the cluster.")] = False,
+    project: ProjectOption = Path(),
+    broker: BrokerOption = None,
+    slot: SlotOption = None,
+    topic_prefix: PrefixOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say whether topics can still be read exactly, until when, and why not.
+
+    Shows settings, offsets and how densely records stand (a few are read). A captured table is
+    judged at its last frontier, any other topic at its present end; of that, what its writers do is
+    taken on trust. Ends with 4 when a captured table cannot be rebuilt exactly now.
+    """
+    from replay.offsets import list_topics, read_frontier
+    from replay.survey import survey
+
+    settings = load_project(
+        project,
+        overrides=line_overrides(broker=broker, slot=slot, topic_prefix=topic_prefix),
+        needs=[BROKERS],
+    )
+    if names and all_topics:
+        raise ConfigurationError("name topics or give --all, not both")
+    record: FrontierRecord | None = None
+    try:
+        record = read_frontier(settings.kafka, frontier_topic(settings.topic_prefix), settings.slot)
+    except NoFrontierError:
+        if not names and not all_topics:
+            raise
+    captured = [] if record is None else sorted(record.frontier.tables)
+    wanted = list_topics(settings.kafka) if all_topics else names or captured
+    found = survey(settings.kafka, wanted, record, declared=settings.logs)
+    present = {each.state.topic for each in found}
+    gone = [topic for topic in captured if topic in wanted and topic not in present]
+    missing = [topic for topic in wanted if topic not in present and topic not in gone]
+    if missing:
+        raise _unknown(settings.kafka, missing)
+    refused = [*gone, *(each.state.topic for each in found if each.is_refused)]
+    if as_json:
+        print_json(
+            {
+                "frontier": None if record is None else str(record.frontier.lsn),
+                "topics": [each.to_json() for each in found],
+                "missing": gone,
+            }
+        )
+    else:
+        for each in found:
+            for line in each.lines():
+                tell(line)
+        for topic in gone:
+            tell(f"{topic}: table {record.frontier.tables[topic] if record else ''}, is gone")
+    if refused:
+        say_error(
+            VerdictError(
+                f"{len(refused)} captured topics are not exact: {', '.join(refused)}",
+                hint="each says above what to do",
+            )
+        )
+        raise typer.Exit(VerdictError.exit_code)
+
+
+def _unknown(kafka: KafkaConnection, missing: list[str]) -> ConfigurationError:
+    from replay.offsets import list_topics
+
+    known = list_topics(kafka)
+    near = get_close_matches(missing[0], known, n=3)
+    return ConfigurationError(
+        f'there is no topic "{missing[0]}"',
+        hint=f"near it: {', '.join(near)}" if near else f"the cluster has {len(known)} topics",
+    )

@@ -1,0 +1,65 @@
+"""How densely records stand in a log that the cleaner has made gaps in. Pure.
+
+A partition is cut into strata of equal length; the first records of each say how many there may be
+in the whole. So a read can be estimated, and split, by records instead of by offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
+
+POINTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """A range of offsets of one partition, and about how many records are there.
+
+    Attributes:
+        start: its first offset.
+        end: the first offset behind it.
+        records: there, an estimate unless all were seen.
+    """
+
+    start: int
+    end: int
+    records: float
+
+    @classmethod
+    def measured(cls, start: int, end: int, offsets: Sequence[int], *, is_whole: bool) -> Self:
+        """Estimate from the offsets of the first records; `is_whole` when there are no others."""
+        if is_whole or not offsets:
+            return cls(start, end, float(len(offsets)))
+        return cls(start, end, len(offsets) * (end - start) / (offsets[-1] + 1 - start))
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """How densely records stand in a topic; per partition its strata."""
+
+    strata: tuple[tuple[Stratum, ...], ...]
+
+    @property
+    def offsets(self) -> int:
+        """Give the number of offsets, gaps counted."""
+        return sum(each.end - each.start for strata in self.strata for each in strata)
+
+    @property
+    def records(self) -> int:
+        """Give about how many records there are."""
+        return round(sum(each.records for strata in self.strata for each in strata))
+
+    @property
+    def ratio(self) -> float | None:
+        """Give the records for each offset; None where there are no offsets."""
+        return None if self.offsets == 0 else self.records / self.offsets
+
+
+def strata_of(start: int, end: int, points: int) -> list[tuple[int, int]]:
+    """Cut a range into at most `points` parts of about equal length, none of them empty."""
+    count = min(points, end - start)
+    bounds = [start + (end - start) * n // count for n in range(count + 1)] if count > 0 else []
+    return list(pairwise(bounds))

@@ -1,0 +1,196 @@
+"""How topics stand, of our log or any other: settings, offsets, density, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.declared import DeclaredLog
+from changelog.contract.frontier import FrontierRecord
+from changelog.contract.relation import TableName
+from replay.clock import clock_ms
+from replay.config import ReplaySettings
+from replay.declared_verdict import judge_declared
+from replay.density import Density
+from replay.limits import Clock, lag_ms
+from replay.offsets import cleanable_ends, inspect
+from replay.probe import past_ends, sample_density
+from replay.topic_state import TopicState
+from replay.verdict import Verdict, judge, judge_foreign
+
+SETTINGS = (
+    "cleanup.policy",
+    "message.timestamp.type",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+    "min.cleanable.dirty.ratio",
+    "segment.ms",
+    "segment.bytes",
+    "retention.ms",
+    "retention.bytes",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+"""What decides which records stay, and whether what was acknowledged does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSurvey:
+    """How one topic stands.
+
+    Attributes:
+        state: as the broker describes it.
+        table: what is captured there, by the frontier; None when the frontier does not speak of
+            it as a table.
+        ends: per partition the frontier's end; None without one.
+        cleanable: per partition the offset that the cleaner has not passed.
+        density: about how many records there are for each offset.
+        verdict: whether a read that begins now is exact: of a captured topic to the frontier, of
+            another one to its present end.
+    """
+
+    state: TopicState
+    table: TableName | None
+    ends: tuple[int, ...] | None
+    cleanable: tuple[int, ...]
+    density: Density
+    verdict: Verdict
+
+    @property
+    def is_refused(self) -> bool:
+        """Tell whether a captured table cannot be rebuilt exactly now."""
+        return self.table is not None and not self.verdict.allows_read
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the object of `--json`."""
+        state = self.state
+        return {
+            "topic": state.topic,
+            "table": None if self.table is None else str(self.table),
+            "topic_id": state.topic_id,
+            "cluster_id": state.cluster_id,
+            "settings": {name: state.settings.get(name) for name in SETTINGS},
+            "partitions": [
+                {
+                    "partition": number,
+                    "start": state.log_starts[number],
+                    "end": state.ends[number],
+                    "frontier": None if self.ends is None else self.ends[number],
+                    "cleanable_end": self.cleanable[number],
+                    "leader_epoch": state.leader_epochs[number],
+                    "density": Density((self.density.strata[number],)).ratio,
+                }
+                for number in range(state.partitions)
+            ],
+            "offsets": self.density.offsets,
+            "records": self.density.records,
+            "density": self.density.ratio,
+            **self.verdict.to_json(),
+        }
+
+    def lines(self) -> list[str]:
+        """Say it for people."""
+        state, density = self.state, self.density
+        what = "not captured" if self.table is None else f"table {self.table}"
+        settings = (f"{name}={state.settings.get(name)}" for name in SETTINGS[:5])
+        ratio = "" if density.ratio is None else f", {density.ratio:.2f} an offset"
+        return [
+            f"{state.topic}: {what}, {state.partitions} partitions, id {state.topic_id}",
+            f"  {', '.join(settings)}",
+            f"  starts {_list(state.log_starts)}, ends {_list(state.ends)}"
+            + ("" if self.ends is None else f", frontier {_list(self.ends)}"),
+            f"  about {density.records:,} records in {density.offsets:,} offsets{ratio}",
+            f"  {self.verdict}",
+        ]
+
+
+def survey(
+    kafka: KafkaConnection,
+    topics: Sequence[str],
+    record: FrontierRecord | None,
+    *,
+    settings: ReplaySettings | None = None,
+    declared: Sequence[DeclaredLog] = (),
+) -> list[TopicSurvey]:
+    """Ask how topics stand, and judge each by itself; one that does not exist is left out.
+
+    Args:
+        kafka: the brokers.
+        topics: their names.
+        record: the frontier that captured topics are judged at; None where there is none.
+        settings: how careful the verdict is.
+        declared: the logs of other programs that are declared: by what they are, more is known.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    logs = {log.topic: log for log in declared}
+    return list(_surveyed(kafka, topics, record, settings or ReplaySettings(), logs))
+
+
+def _surveyed(
+    kafka: KafkaConnection,
+    topics: Sequence[str],
+    record: FrontierRecord | None,
+    settings: ReplaySettings,
+    declared: Mapping[str, DeclaredLog],
+) -> Iterator[TopicSurvey]:
+    started_ms = clock_ms()
+    states = inspect(kafka, topics)
+    densities = sample_density(
+        kafka, {topic: (state.log_starts, state.ends) for topic, state in states.items()}
+    )
+    lags_ms = {topic: lag_ms(state) for topic, state in states.items()}
+    cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
+    past = {} if record is None else past_ends(kafka, record.frontier, states)
+    for topic, state in states.items():
+        estimate_ms = settings.estimate_ms(densities[topic].records)
+        table = None if record is None else record.frontier.tables.get(topic)
+        if topic in declared:
+            clock = Clock(
+                started_ms=started_ms,
+                asked_ms=started_ms,
+                now_ms=started_ms,
+                estimate_ms=estimate_ms,
+                allowance_ms=settings.clock_allowance_ms,
+            )
+            verdict = judge_declared([declared[topic]], states, clock)
+        elif record is None or table is None:
+            verdict = judge_foreign(
+                state,
+                now_ms=started_ms,
+                estimate_ms=estimate_ms,
+                allowance_ms=settings.clock_allowance_ms,
+            )
+        else:
+            verdict = judge(
+                record,
+                states,
+                (topic,),
+                started_ms=started_ms,
+                now_ms=clock_ms(),
+                estimate_ms=estimate_ms,
+                allowance_ms=settings.clock_allowance_ms,
+                past=past,
+            )
+        yield TopicSurvey(
+            state=state,
+            table=table,
+            ends=None if record is None else _known_ends(record, state),
+            cleanable=cleanable[topic],
+            density=densities[topic],
+            verdict=verdict,
+        )
+
+
+def _known_ends(record: FrontierRecord, state: TopicState) -> tuple[int, ...] | None:
+    ends = record.frontier.ends.get(state.topic)
+    return ends if ends is not None and len(ends) == state.partitions else None
+
+
+def _list(offsets: Sequence[int]) -> str:
+    return " ".join(f"{offset:,}" for offset in offsets)

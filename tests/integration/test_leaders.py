@@ -1,0 +1,99 @@
+"""Leaders that change, with and without the loss of records, on a broker of its own."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from changelog.contract.connection import KafkaConnection
+from changelog.contract.errors import VerdictError
+from changelog.contract.relation import TableName
+from changelog.stack.kafka import KafkaServer
+from changelog.stack.ports import pick
+from replay.replay import freeze, recheck
+from tests.support.builders import make_relation
+from tests.support.log_writer import LogWriter
+from tests.support.services import KAFKA_PROPERTIES
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
+THINGS = TableName("public", "things")
+
+
+@pytest.fixture
+def server(downloads: None) -> Iterator[KafkaServer]:
+    with tempfile.TemporaryDirectory(prefix="changelog-leaders-") as folder:
+        Path(folder).chmod(0o755)  # under root the server runs as another user
+        port = pick([])
+        made = KafkaServer(Path(folder) / "kafka", port, pick([port]), properties=KAFKA_PROPERTIES)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+def cut_after(path: Path, batches: int) -> None:
+    """Cut a segment behind its first batches, as a disk that lost its last writes would."""
+    raw, at = path.read_bytes(), 0
+    for _ in range(batches):
+        _, length = struct.unpack(">qi", raw[at : at + 12])
+        at += 12 + length
+    with path.open("r+b") as file:
+        file.truncate(at)
+
+
+def lose_records(server: KafkaServer, topic: str, batches: int) -> None:
+    """Restart the broker without the last records of a partition."""
+    server.stop()
+    data = server.directory / "data"
+    folder = data / f"{topic}-0"
+    cut_after(folder / "00000000000000000000.log", batches)
+    for pattern in ("*.index", "*.timeindex", "*.snapshot"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    server.start()
+
+
+def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refused(
+    server, registry
+):
+    kafka = KafkaConnection(brokers=server.url)
+    log = LogWriter(kafka, registry, make_relation(), prefix="leaders", partitions=1)
+    for number in range(10):
+        log.put((b"%d" % number, b"x"))
+        log.flush()  # a batch each
+    record = log.freeze()
+    assert record.frontier.leader_epochs[log.topic] == (0,)
+    cut = freeze(kafka, record, [THINGS])
+    server.stop()
+    server.start()
+    with pytest.raises(VerdictError, match="leader changed during the scan"):
+        recheck(cut, kafka)
+
+    log.put((b"1", b"y"))
+    log.flush()
+    again = freeze(kafka, record, [THINGS])
+    assert again.verdict.allows_read, "a leader with all records is as good as the one before"
+
+    lose_records(server, log.topic, batches=7)
+    lost = freeze(kafka, record, [THINGS])
+    assert "ends at 7, before the frontier's 10: records lost" in str(lost.verdict)
+    log.reconnect()
+    for number in range(20, 40):
+        log.put((b"%d" % number, b"of another life"))
+        log.flush()
+    refilled = freeze(kafka, record, [THINGS])
+    assert "partition 0 was truncated below the frontier's end 10" in str(refilled.verdict)
+    with pytest.raises(VerdictError, match="changelog resnapshot"):
+        refilled.verdict.require()
+    forgetful = replace(record, frontier=replace(record.frontier, leader_epochs={}))
+    blind = freeze(kafka, forgetful, [THINGS])
+    assert blind.verdict.allows_read, "twin: without epochs the other records look like the lost"
+    with_newer = freeze(kafka, log.freeze(), [THINGS])
+    assert with_newer.verdict.allows_read

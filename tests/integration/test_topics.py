@@ -1,0 +1,114 @@
+"""`changelog topics`: any topic of a cluster, what it holds, and whether it can be read exactly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.builders import make_relation
+from tests.support.log_writer import LogWriter
+
+pytestmark = pytest.mark.services
+SAFE = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    "min.compaction.lag.ms": "3600000",
+}
+FOREIGN = {
+    "safe": (SAFE, "exact"),
+    "short": ({**SAFE, "min.compaction.lag.ms": "40000"}, "exact-until"),
+    "compacted": ({"cleanup.policy": "compact"}, "follow"),
+    "events": ({"cleanup.policy": "delete"}, "not-exact"),
+    "kept": ({"cleanup.policy": "delete", "retention.ms": "-1"}, "exact"),
+    "forgetful": ({**SAFE, "delete.retention.ms": "0"}, "not-exact"),
+}
+
+
+@pytest.fixture
+def log(kafka, registry, prefix) -> LogWriter:
+    made = LogWriter(kafka, registry, make_relation(), prefix=prefix, partitions=3)
+    for number in range(30):
+        made.put((b"%d" % number, b"x"))
+    made.freeze()
+    return made
+
+
+@pytest.fixture
+def foreign(kafka, prefix) -> dict[str, str]:
+    """Topics of other people, by what is special about them."""
+    names = {kind: f"{prefix}.{kind}" for kind in FOREIGN}
+    admin = AdminClient(kafka.client_config())
+    topics = [NewTopic(names[kind], 1, 1, config=each[0]) for kind, each in FOREIGN.items()]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    return names
+
+
+@pytest.fixture
+def ask(kafka, prefix, tmp_path):
+    def asked(*words, slot="slot"):
+        command = [sys.executable, "-m", "changelog", "topics", *words]
+        command += ["--broker", kafka.brokers, "--slot", slot, "--topic-prefix", prefix]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return asked
+
+
+def test_each_kind_of_topic_gets_its_verdict(log, foreign, ask):
+    ran = ask("--json", log.topic, *foreign.values())
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["frontier"] is not None
+    topics = {each["topic"]: each for each in found["topics"]}
+    verdicts = {kind: topics[name]["verdict"] for kind, name in foreign.items()}
+    assert verdicts == {kind: expected for kind, (_, expected) in FOREIGN.items()}
+    own = topics[log.topic]
+    assert (own["table"], own["verdict"]) == ("public.things", "exact")
+    assert (own["records"], own["offsets"], own["density"]) == (30, 30, 1.0)
+    assert sum(each["frontier"] for each in own["partitions"]) == 30
+    assert [each["cleanable_end"] for each in own["partitions"]] == [0, 0, 0]
+    assert own["settings"]["cleanup.policy"] == "compact"
+    assert topics[foreign["safe"]]["table"] is None
+
+
+def test_people_read_settings_offsets_and_what_to_do(log, foreign, ask):
+    ran = ask("--all")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stderr.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"{log.topic}: table"))
+    assert "3 partitions" in lines[start]
+    assert "cleanup.policy=compact" in lines[start + 1]
+    assert "about 30 records in 30 offsets, 1.00 an offset" in lines[start + 3]
+    assert lines[start + 4].startswith("  exact now (until ")
+    assert f"{foreign['compacted']}: not captured" in ran.stderr
+    assert "read from the start and on to the head, by " in ran.stderr
+    assert "__consumer_offsets" not in ran.stderr
+
+
+def test_a_captured_topic_that_is_not_exact_ends_with_4(log, foreign, ask):
+    log.alter(cleanup_policy="compact,delete")
+    ran = ask("--json")
+    assert ran.returncode == 4
+    (topic,) = json.loads(ran.stdout)["topics"]
+    assert topic["verdict"] == "not-exact"
+    assert "cleanup.policy is compact,delete, must be compact" in topic["reasons"][0]
+    assert "changelog capture --fix-topics" in topic["remedies"][0]
+    assert f"1 captured topics are not exact: {log.topic}" in ran.stderr
+    assert ask(foreign["events"]).returncode == 0, "nobody has captured that one"
+    log.delete()
+    gone = ask("--json")
+    assert (gone.returncode, json.loads(gone.stdout)["missing"]) == (4, [log.topic])
+
+
+def test_a_name_that_is_no_topic_is_an_error(log, foreign, ask):
+    ran = ask(f"{foreign['events']}x")
+    assert ran.returncode == 2
+    assert foreign["events"] in ran.stderr
+    assert ask("--all", log.topic).returncode == 2
+    assert ask(slot="nobody").returncode == 1
