@@ -95,8 +95,8 @@ def follow(
         LockedError: another run works on one of the views.
         ViewError: one of them reads the log of another program.
     """
-    if declared_of(specs, settings):
-        raise no_frontier(specs, "they cannot be followed", "rebuild them on a schedule")
+    if declared := [spec for spec in specs if declared_of([spec], settings)]:
+        raise no_frontier(declared, "they cannot be followed", "rebuild them on a schedule")
     follower = _Follower(specs, settings, stages=stages, stop=stop, make=make)
     failures = 0
     with locked(settings.project.root, [spec.name for spec in specs]):

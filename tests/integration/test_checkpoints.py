@@ -10,7 +10,7 @@ import pytest
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import FrontierRecord
+from changelog.contract.frontier import FrontierRecord, Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from replay import stored
@@ -169,6 +169,21 @@ def test_a_topic_made_anew_is_read_from_its_start(bench) -> None:
     found = bench.advance(log.freeze())
     assert "topic's id changed" in found.from_start[log.topic]
     assert set(rows(found).values()) == {"y"}
+
+
+def test_a_topic_that_grew_since_is_read_from_its_start(bench) -> None:
+    log = bench.log()
+    for number in range(8):
+        log.put((b"%d" % number, b"x"))
+    stored = log.freeze()
+    bench.advance(stored)
+    log.grow(5)
+    for number in range(0, 8, 2):
+        log.delete_key(b"%d" % number)
+    grown = Growth(stored.appended_ms, stored.frontier.lsn)
+    found = bench.advance(log.freeze(grown={log.topic: grown}))
+    assert "has 5 partitions, the stored state knows 2" in found.from_start[log.topic]
+    assert rows(found) == dict.fromkeys(range(1, 8, 2), "x")
 
 
 def test_two_runs_that_advance_one_topic_do_not_both_count(bench) -> None:

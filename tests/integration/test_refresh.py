@@ -33,6 +33,18 @@ WHERE o.customer_id = c.customer_id
 RANKED = """-- key: order_id
 SELECT order_id, rank() OVER (ORDER BY amount, order_id) AS place FROM orders
 """
+TABLES = """
+CREATE TABLE customers (customer_id int PRIMARY KEY, name text NOT NULL);
+CREATE TABLE orders (
+    order_id int PRIMARY KEY,
+    customer_id int NOT NULL,
+    amount numeric(10, 2) NOT NULL
+);
+"""
+ROWS = """
+INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
+INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
+"""
 CHANGES = """
 INSERT INTO customers VALUES (21, 'new');
 INSERT INTO orders VALUES (201, 21, 7), (202, 1, 8);
@@ -50,14 +62,7 @@ def shared(stack, spark, tmp_path_factory):
     with captured_database(
         stack,
         tmp_path_factory.mktemp("project"),
-        """
-        CREATE TABLE customers (customer_id int PRIMARY KEY, name text NOT NULL);
-        CREATE TABLE orders (
-            order_id int PRIMARY KEY,
-            customer_id int NOT NULL,
-            amount numeric(10, 2) NOT NULL
-        );
-        """,
+        TABLES,
     ) as (made, _):
         yield made
 
@@ -67,13 +72,7 @@ def project(shared):
     """The tables as they were at first, and no view."""
     for path in (shared.root / "views").glob("*.*"):
         path.unlink()
-    shared.execute(
-        """
-        DELETE FROM customers; DELETE FROM orders;
-        INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
-        INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
-        """
-    )
+    shared.execute("DELETE FROM customers; DELETE FROM orders;" + ROWS)
     shared.capture()
     return shared
 
@@ -201,7 +200,33 @@ def test_an_older_state_is_given_while_it_is_exact(project, view, run) -> None:
         assert refused.code == 4, refused.err
         assert "the nearest that can be given: --as-of" in refused.results[0]["error"]
     assert run(view, "--as-of", "yesterday").code == 2
+    for words in (["--refresh"], ["--from", "checkpoint"]):
+        apart = run(view, *words, "--on-bad-record", "quarantine", "--json")
+        assert apart.code == 2, apart.err
+        assert "checkpoints do not keep records" in apart.results[0]["error"]
     assert run(view, "--as-of", before["lsn"], "--refresh").code == 2
+
+
+FORMS = [("json", "row"), ("json", "flat"), ("json", "nested"), ("avro", "nested")]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("output", "envelope"), FORMS)
+def test_a_log_of_any_form_is_refreshed(
+    stack, tmp_path, capsys, monkeypatch, spark, output, envelope
+) -> None:
+    names = {"copy": COPY, "totals": TOTALS}
+    settings = f'output_format = "{output}"\nenvelope = "{envelope}"'
+    with captured_database(stack, tmp_path, TABLES + ROWS, capture=settings) as (project, _):
+        for name, text in names.items():
+            project.view(f"{name}.sql", text)
+        assert rebuild_view(capsys, monkeypatch, project, "--all", "--refresh").code == 0
+        change(project, CHANGES)
+        ran = rebuild_view(capsys, monkeypatch, project, "--all", "--refresh", "--json")
+        assert ran.code == 0, ran.err
+        for result in ran.results:
+            assert (result["verified"], result["mismatches"]) == (True, 0)
+            assert "merged" in result["origin"], result["origin"]
 
 
 def crash(project, view, *options):

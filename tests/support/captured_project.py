@@ -65,9 +65,12 @@ class CapturedProject:
 
 @contextmanager
 def captured_database(
-    stack: Stack, root: Path, statements: str
+    stack: Stack, root: Path, statements: str, *, capture: str = ""
 ) -> Iterator[tuple[CapturedProject, str]]:
-    """Give a captured database with a project at `root`, and the prefix of its topics."""
+    """Give a captured database with a project at `root`, and the prefix of its topics.
+
+    `capture` is more text of the section of that name.
+    """
     endpoints = stack.endpoints()
     prefix = f"r{uuid.uuid4().hex[:10]}"
     with closing(psycopg2.connect(endpoints.postgres)) as admin:
@@ -75,7 +78,7 @@ def captured_database(
         admin.cursor().execute(f"CREATE DATABASE {prefix}")
     dsn = make_dsn(endpoints.postgres, dbname=prefix)
     project = CapturedProject(root, dsn)
-    write_settings(project.root, endpoints, dsn, prefix)
+    write_settings(project.root, endpoints, dsn, prefix, capture=capture)
     project.execute(statements)
     project.capture()
     yield project, prefix
@@ -85,7 +88,9 @@ def captured_database(
         admin.cursor().execute(f"DROP DATABASE {prefix} WITH (FORCE)")
 
 
-def write_settings(root: Path, endpoints: Endpoints, dsn: str, prefix: str) -> None:
+def write_settings(
+    root: Path, endpoints: Endpoints, dsn: str, prefix: str, *, capture: str = ""
+) -> None:
     """Write a project's `changelog.toml` for a database on the stack."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "changelog.toml").write_text(
@@ -101,6 +106,7 @@ slot = "{prefix}"
 topic_prefix = "{prefix}"
 frontier_interval_ms = 100
 snapshot_workers = 1
+{capture}
 [spark.settings]
 "spark.driver.extraJavaOptions" = "{SHORT_LIVED}"
 """,

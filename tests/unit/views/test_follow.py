@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from changelog.contract.errors import UnavailableLogError, VerdictError
+from changelog.contract.declared import DeclaredLog, Shape
+from changelog.contract.errors import UnavailableLogError, VerdictError, ViewError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from replay.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views import follow as following
 from views.follow import Seen, follow
 from views.history import HistoryRow
+from views.plan import planned
 from views.rebuild import Outcome
 from views.refresh import Prior, Whole, prior_of
 from views.report import ViewResult
@@ -95,7 +98,7 @@ class Rounds:
 def followed(monkeypatch, tmp_path):
     """Follow with rounds as given, a frontier that always has news, and no waiting."""
 
-    def run(rounds):
+    def run(rounds, logs=()):
         offsets = iter(range(1_000))
 
         def read(*_):
@@ -105,7 +108,9 @@ def followed(monkeypatch, tmp_path):
         monkeypatch.setattr(following, "read_frontier", read)
         monkeypatch.setattr(following, "_rest", lambda *_: None)
 
-        project = SimpleNamespace(root=tmp_path, kafka=None, slot="s", follow_seconds=0.1)
+        project = SimpleNamespace(
+            root=tmp_path, kafka=None, slot="s", follow_seconds=0.1, logs=logs
+        )
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
             [SimpleNamespace(name="v", tables=THINGS)],
@@ -139,3 +144,19 @@ def test_what_waiting_does_not_heal_ends_it(followed) -> None:
 def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
     rounds = Rounds(Outcome((), VerdictError("asked to stop")))
     assert followed(rounds).error is None
+
+
+def test_logs_of_other_programs_are_not_followed(followed) -> None:
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    with pytest.raises(ViewError, match="v: logs of other programs have no frontier"):
+        followed(Rounds(GOOD), logs=(declared,))
+
+
+def test_nor_have_they_an_older_state() -> None:
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    settings: Any = SimpleNamespace(
+        project=SimpleNamespace(logs=(declared,)), as_of=AsOf("0/1", lsn=Lsn(1))
+    )
+    spec: Any = SimpleNamespace(name="v", tables=THINGS)
+    with pytest.raises(ViewError, match="no older state"):
+        planned([spec], settings)
