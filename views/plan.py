@@ -174,38 +174,48 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
         check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
-    tables = tables_of(specs)
-    store = store_of(project)
-    keeps = settings.on_bad_record is OnBadRecord.QUARANTINE
-    if keeps and settings.reads_checkpoints:
+    if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
         raise ConfigurationError(
             "checkpoints do not keep records that cannot be read, so none can be set apart",
             hint="--on-bad-record fail, or read the log from its start: without --refresh, "
             "--follow and --from checkpoint",
         )
-    if settings.as_of is None:
-        sample = sample and not settings.reads_checkpoints
-        cut = freeze(project.kafka, record, tables, sample=sample)
-    else:
-        may_be_stored = settings.source is not Source.START and not keeps
-        past = find_past(
-            project.kafka,
-            settings.frontier_topic,
-            project.slot,
-            settings.as_of,
-            tables,
-            stored=_stored(store, record, tables) if may_be_stored else (),
-        )
-        record, cut = past.record, past.cut
+    tables = tables_of(specs)
+    cut = _cut(record, tables, settings, sample=sample)
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
-        return Plan(record, cut)
-    advance = plan_advance(project.kafka, store, record, tables)
+        return Plan(cut.record, cut)
+    advance = plan_advance(project.kafka, store_of(project), cut.record, tables)
     if settings.verify is not VerifyMode.NONE:
         advance = replace(advance, proof=cut)
         if advance.verdict.allows_read:
             _require_proof(cut)
-    return Plan(record, advance.cut(), advance=advance)
+    return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def _cut(
+    newest: FrontierRecord,
+    tables: Sequence[TableName],
+    settings: RebuildSettings,
+    *,
+    sample: bool,
+) -> Cut:
+    """Judge how the log stands to the newest frontier, or to the older one that is asked for."""
+    project = settings.project
+    if settings.as_of is None:
+        sample = sample and not settings.reads_checkpoints
+        return freeze(project.kafka, newest, tables, sample=sample)
+    may_be_stored = (
+        settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
+    )
+    return find_past(
+        project.kafka,
+        settings.frontier_topic,
+        project.slot,
+        settings.as_of,
+        tables,
+        stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
+    ).cut
 
 
 def store_of(project: Project) -> CheckpointStore:
