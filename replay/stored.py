@@ -208,16 +208,19 @@ def _step(
     allowance_ms: int,
 ) -> Step:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
-    why = ""
+    why, is_lost = "", False
     newest_first = sorted(
         manifest.checkpoints,
         key=lambda each: (each.frontier.epoch, each.frontier.lsn, each.at),
         reverse=True,
     )
     for checkpoint in newest_first:
-        behind = _behind(kafka, checkpoint, now.states.get(topic))
-        if _holds(checkpoint, record, behind):
+        behind = None if is_lost else _behind(kafka, checkpoint, now.states.get(topic))
+        is_lost = is_lost or (behind is not None and bool(behind.truncated))
+        if _holds(checkpoint, record, is_whole=not is_lost):
             return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, is_there=True)
+        if is_lost and behind is None:
+            continue  # what a newer one has and the log has not may be missing behind it too
         verdict = judge_increment(
             {topic: checkpoint.base},
             record,
@@ -232,8 +235,6 @@ def _step(
         if verdict.allows_read:
             return Step(topic=topic, manifest=manifest, checkpoint=checkpoint)
         why = why or "; ".join(verdict.reasons)
-        if behind is not None and behind.truncated:
-            break  # what was lost may be missing behind an older checkpoint too
     why = why or "it has no checkpoint yet"
     return Step(topic=topic, manifest=manifest, checkpoint=None, why=why)
 
@@ -248,10 +249,12 @@ def _behind(
     return past_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
 
 
-def _holds(checkpoint: Checkpoint, record: FrontierRecord, behind: PastEnds | None) -> bool:
-    """Tell whether a checkpoint is the state at a frontier: no record lies between the two."""
+def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) -> bool:
+    """Tell whether a checkpoint is the state at a frontier: no record lies between the two.
+
+    Equal ends say so of a log that `is_whole`: that has lost nothing since.
+    """
     one, other, topic = checkpoint.frontier, record.frontier, checkpoint.topic
-    is_whole = behind is None or not behind.truncated
     return is_one_log(checkpoint.base, record, topic) and (
         one.lsn == other.lsn or (is_whole and one.ends.get(topic) == other.ends.get(topic))
     )

@@ -130,5 +130,7 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
     from_start = going_on(log, record, newer, tmp_path / "lost")
     assert from_start.checkpoint is None
     assert "partition 0 was truncated below the stored state's end 10" in from_start.why
+    older = going_on(log, record, record, tmp_path / "held")
+    assert older.is_there, "a state that is stored needs no log"
     trusted = going_on(log, forgetful, newer, tmp_path / "forgetful")
     assert trusted.checkpoint is not None, "twin: without epochs the stored state is gone on from"
