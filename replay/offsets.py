@@ -279,7 +279,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
         CorruptRecordError: a record is not a frontier.
     """
     state = _frontier_topic(kafka, topic)
-    with closing(_consumer(kafka)) as consumer:
+    with closing(consumer_of(kafka)) as consumer:
         begin = TopicPartition(topic, 0, state.log_starts[0])
         wanted = slot.encode("utf-8")
         found = [each for each in _messages(consumer, begin, state.ends[0]) if each.key() == wanted]
@@ -289,7 +289,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
     step = _BATCH
-    with closing(_consumer(kafka)) as consumer:
+    with closing(consumer_of(kafka)) as consumer:
         while True:
             begin = start if slot is None else max(start, end - step)
             newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
@@ -345,27 +345,31 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
             hint="check the topic prefix; `changelog capture` makes it at its first start",
         )
     versions: dict[str, list[str]] = {}
-    consumer = _consumer(kafka)
+    begin = TopicPartition(topic, 0, state.log_starts[0])
     try:
-        for message in _messages(
-            consumer, TopicPartition(topic, 0, state.log_starts[0]), state.ends[0]
-        ):
-            subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
-            versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
+        with closing(consumer_of(kafka)) as consumer:
+            for message in _messages(consumer, begin, state.ends[0]):
+                subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
+                versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise CorruptRecordError(f'a record of topic "{topic}" is not text: {error}') from error
-    finally:
-        consumer.close()
     return versions
 
 
-def _consumer(kafka: KafkaConnection) -> Consumer:
+def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
+    """Make a consumer that reads places of our choice, commits nothing and tells each end.
+
+    Args:
+        kafka: the brokers.
+        options: further settings of librdkafka, with underscores for dots.
+    """
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
         enable_partition_eof=True,
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
+        **options,
     )
     return Consumer({**config, **_QUIET})
 

@@ -26,9 +26,10 @@ _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
 _LONG_FIRST = ("notebook", "slow", "spark", "services")
 _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
-# A Spark session that has run nothing yet is slow and costs a minute of CPU: one process for each.
+# One process for each: a Spark session that has run nothing yet is slow and costs a minute of CPU,
+# a search server half of one; what a whole module shares is made once.
 _GROUPS = {
-    "sinks": ("tests/conformance/",),
+    "sinks": ("tests/conformance/", "tests/integration/test_verify.py"),
     "spark": (
         "tests/integration/test_bad_records.py",
         "tests/integration/test_checkpoints.py",
@@ -43,6 +44,10 @@ _GROUPS = {
         "tests/integration/test_tls.py",
         "tests/property/test_fold.py",
     ),
+    "stack": ("tests/integration/test_stack.py",),
+    "source": ("tests/integration/test_source.py",),
+    "versions": ("tests/integration/test_versions.py",),
+    "verifier": ("tests/property/test_verify_fold.py",),
 }
 
 

@@ -107,7 +107,7 @@ CHANGES = tuple(
 )
 
 
-@pytest.mark.parametrize(("output", "envelope"), first(2, FORMS))
+@pytest.mark.parametrize(("output", "envelope"), first(1, FORMS))
 def test_events_fold_to_the_table_for_all_sorts_of_readers(capture, output, envelope):
     capture.set_form(output, envelope)
     capture.catch_up()
@@ -231,6 +231,7 @@ def identities(capture):
     )
 
 
+@pytest.mark.matrix
 def test_replica_identity_full_is_given_only_when_somebody_has_said_yes(capture):
     capture.set_form("json", "nested")
     capture.sql(

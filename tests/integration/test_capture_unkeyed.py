@@ -193,6 +193,7 @@ def test_a_snapshot_under_writes_has_each_row_once(capture):
     capture.check()
 
 
+@pytest.mark.matrix
 def test_without_the_old_row_it_is_refused_before_anything_is_made(capture):
     capture.sql("ALTER TABLE events REPLICA IDENTITY DEFAULT")
     code, _, said = capture.run("--until", "now")

@@ -169,6 +169,7 @@ def test_the_cud_envelope_where_an_update_changes_a_key(make, read):
     assert "no frontier" in read.verdict
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("wrapped", first(1, [True, False]))
 def test_debezium_s_json_by_the_source_s_position_also_in_the_midst_of_a_resend(
     make, read, wrapped
@@ -201,6 +202,7 @@ def test_debezium_s_json_by_the_source_s_position_also_in_the_midst_of_a_resend(
     assert read.report.mismatches == 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("delete", first(1, ["__deleted", ""]))
 def test_flattened_rows_with_and_without_a_marker(make, read, delete):
     log = make(settings=COMPACT)
@@ -342,6 +344,7 @@ def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
         freeze_declared(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
 
 
+@pytest.mark.matrix
 def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
     make, spark, tmp_path
 ):

@@ -149,6 +149,7 @@ def stand_still(capture, **named):
     return process
 
 
+@pytest.mark.matrix
 def test_a_capture_that_was_overtaken_writes_nothing_behind_the_new_one(make):
     capture = make(f"exactly_once = true\n{PATIENT}")
     overtaken(capture)
@@ -161,6 +162,7 @@ def test_a_capture_that_was_overtaken_writes_nothing_behind_the_new_one(make):
     assert changes_seen(capture) == ONCE
 
 
+@pytest.mark.matrix
 def test_twin_without_transactions_it_does(make):
     capture = make(PATIENT)
     overtaken(capture, defect="forget_foreign")

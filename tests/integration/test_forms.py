@@ -86,6 +86,7 @@ def certified(capture, registry, replay: Replay) -> VerifyReport:
         return verify_view(request, evidence)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("output", "envelope"), first(1, FORMS))
 def test_a_topic_of_any_form_rebuilds_to_the_table(
     capture, spark, registry, monkeypatch, output, envelope

@@ -70,6 +70,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.matrix
 def test_columns_with_constants_of_many_types_read_right_in_older_rows(capture):
     capture.catch_up()
     columns = [
@@ -121,6 +122,7 @@ def test_a_constant_of_a_partitioned_table_is_that_of_its_partitions(capture):
     capture.verified()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "change",
     first(
