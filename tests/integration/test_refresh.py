@@ -295,24 +295,28 @@ def following(project, view, *options):
     words += ["--", view, "--follow", "--json", "--verify", "sample"]
     words += ["--project", str(project.root)]
     results: list[dict] = []
+    told: list[str] = []
     with subprocess.Popen(
         words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        stdout = process.stdout
-        reader = threading.Thread(
-            target=lambda: results.extend(json.loads(line) for line in stdout), daemon=True
-        )
-        reader.start()
-        silent = threading.Thread(target=process.stderr.read, daemon=True)  # type: ignore[union-attr]
-        silent.start()
+        stdout, stderr = process.stdout, process.stderr
+        assert stdout is not None
+        assert stderr is not None
+        readers = [
+            threading.Thread(target=lambda: results.extend(map(json.loads, stdout)), daemon=True),
+            threading.Thread(target=lambda: told.extend(stderr), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
         try:
             yield process, results
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            reader.join(10)
+            for reader in readers:
+                reader.join(10)
+            print(*told, sep="", file=sys.stderr)  # pytest shows it where the test fails
 
 
 @pytest.mark.slow
@@ -326,12 +330,12 @@ def test_following_applies_each_change_once_and_ends_cleanly(project, view, run)
         )
     assert run(view, "--refresh").code == 0
     with following(project, view) as (process, results):
-        wait_until(lambda: len(results) == 1, 90, "the first round")
+        wait_until(lambda: len(results) == 1, 180, "the first round")
         assert results[0]["origin"] == "refresh: unchanged"
         change(project, CHANGES)
-        wait_until(lambda: row_of(project, view, 3)["name"] == "renamed", 60, "the first change")
+        wait_until(lambda: row_of(project, view, 3)["name"] == "renamed", 120, "the first change")
         change(project, "UPDATE customers SET name = 'again' WHERE customer_id = 3")
-        wait_until(lambda: row_of(project, view, 3)["name"] == "again", 60, "the second change")
+        wait_until(lambda: row_of(project, view, 3)["name"] == "again", 120, "the second change")
         assert run(view, "--refresh").code == 5
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0
@@ -354,10 +358,10 @@ def is_applied_once(project, view, run):
 def test_a_frontier_is_applied_once_also_through_a_kill(project, view, run, defect) -> None:
     prepared(project, view, run)
     with following(project, view, "--kill", "record") as (process, _):
-        assert process.wait(120) == -signal.SIGKILL
+        assert process.wait(240) == -signal.SIGKILL
     seeded = ["--defect", defect] if defect else []
     with following(project, view, *seeded) as (process, results):
-        wait_until(lambda: len(results) == 1, 90, "the first round after the kill")
+        wait_until(lambda: len(results) == 1, 180, "the first round after the kill")
         process.terminate()
         assert process.wait(60) == 0
     assert row_of(project, view, 3)["name"] == "renamed"
