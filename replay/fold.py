@@ -87,4 +87,9 @@ def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
     touched = changes.select("key")
     found = F.broadcast(touched) if few else touched
     untouched = stored.join(found, on="key", how="left_anti")
-    return untouched.unionByName(changes.where(F.col("value").isNotNull()))
+    return untouched.unionByName(with_values(changes))
+
+
+def with_values(records: DataFrame) -> DataFrame:
+    """Leave out the tombstones, of records that are the last of their keys."""
+    return records.where(F.col("value").isNotNull())

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.schema import SchemaPin
-from replay.limits import Limit, lag_ms, retention_ms
+from replay.limits import Clock, Limit, lag_ms, retention_ms
 from replay.problems import Problem
 from replay.topic_state import PastEnds, TopicState
 from replay.verdict import Verdict, judge, refused, together
@@ -63,12 +63,8 @@ def judge_increment(
     bases: Mapping[str, Base],
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
+    clock: Clock,
     *,
-    started_ms: int,
-    now_ms: int,
-    estimate_ms: int | None,
-    allowance_ms: int,
-    asked_ms: int | None = None,
     past: Mapping[str, PastEnds] | None = None,
     behind: Mapping[str, PastEnds] | None = None,
 ) -> Verdict:
@@ -78,11 +74,7 @@ def judge_increment(
         bases: the stored state of each topic to read.
         record: the frontier to read to.
         topics: how the topics stand now.
-        started_ms: when the read began, or now when it has not.
-        now_ms: our clock.
-        estimate_ms: how long the read may take from `started_ms`; None when not known.
-        allowance_ms: how far our clock may be from the broker's.
-        asked_ms: our clock before `topics` were asked for; `started_ms` when left out.
+        clock: when.
         past: what stands behind the frontier's ends, where it was asked for.
         behind: what stands behind the ends of the bases' frontiers, where it was asked for.
     """
@@ -94,24 +86,21 @@ def judge_increment(
             for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
         ]
         if found or state is None:
-            return refused(found, allowance_ms)
+            return refused(found, clock.allowance_ms)
         # What lies before the stored state is not read, so it may be gone.
         trimmed = replace(state, log_starts=(0,) * state.partitions)
         return judge(
             record,
             {topic: trimmed},
             (topic,),
-            started_ms=started_ms,
-            now_ms=now_ms,
-            estimate_ms=estimate_ms,
-            allowance_ms=allowance_ms,
-            asked_ms=asked_ms,
+            clock,
             past=past,
             resumed=base.record,
             further=[limit_of(base, state)],
         )
 
-    return together({topic: judged(topic, base) for topic, base in bases.items()}, allowance_ms)
+    found = {topic: judged(topic, base) for topic, base in bases.items()}
+    return together(found, clock.allowance_ms)
 
 
 def limit_of(base: Base, state: TopicState) -> Limit:

@@ -14,8 +14,8 @@ from changelog.contract.relation import TableName
 from replay.asof import AsOf, chosen, nearest
 from replay.clock import clock_ms
 from replay.config import ReplaySettings
+from replay.cut import Cut, freeze
 from replay.offsets import inspect, read_frontiers
-from replay.replay import Cut, freeze
 
 
 @dataclass(frozen=True, slots=True)

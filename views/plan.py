@@ -11,13 +11,14 @@ from changelog.contract.declared import DeclaredLog
 from changelog.contract.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from replay.advance import Advance, plan_advance
 from replay.checkpoint import CheckpointStore
 from replay.config import OnBadRecord
+from replay.cut import Cut, freeze
 from replay.declared import NO_FRONTIER, freeze_declared, open_declared
 from replay.offsets import read_frontier
 from replay.past import find_past
-from replay.replay import Cut, Replay, freeze, open_replay
-from replay.stored import Advance, plan_advance
+from replay.replay import Replay, open_replay
 from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
 from views.report import frontier_json

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
+from replay.advancer import Advancer
 from replay.config import OnBadRecord
 from replay.replay import Replay
 from replay.session import session
-from replay.stored import Advancer, Stored
+from replay.stored import Stored
 from views.address import Address
 from views.build import frame_of, kept, write
 from views.certify import Certifier

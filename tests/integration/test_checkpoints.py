@@ -14,14 +14,16 @@ from changelog.contract.errors import VerdictError
 from changelog.contract.frontier import FrontierRecord, Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
-from replay import stored
+from replay import advance, advancer
+from replay.advance import plan_advance
+from replay.advancer import Advancer
 from replay.asof import parse_as_of
 from replay.checkpoint import CheckpointConflictError, CheckpointStore
 from replay.config import ReplaySettings
 from replay.failures import translated
 from replay.past import find_past
 from replay.replay import open_replay
-from replay.stored import Advancer, Stored, plan_advance
+from replay.stored import Stored
 from replay.verdict import Kind, Verdict
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.cleaning import wait_cleaned
@@ -84,8 +86,8 @@ def bench(spark, kafka, registry, prefix, tmp_path) -> Bench:
 
 @pytest.mark.matrix
 def test_a_state_is_brought_forward_by_what_came_after_it(bench, monkeypatch) -> None:
-    monkeypatch.setattr(stored, "MANY_LAYERS", 2)
-    monkeypatch.setattr(stored, "SMALL_ROWS", 40)
+    monkeypatch.setattr(advancer, "MANY_LAYERS", 2)
+    monkeypatch.setattr(advancer, "SMALL_ROWS", 40)
     log = bench.log()
     for number in range(20):
         log.put((b"%d" % number, b"first"))
@@ -260,7 +262,7 @@ def test_after_deletes_that_may_have_been_missed_the_log_is_read_from_its_start(
     wait_cleaned(bench.kafka, stir, {log.topic: tombstones}, deadline_s=90 + 2 * retention_s)
     left = {**dict.fromkeys(range(1, 40, 2), "x"), 99: "rolls the active segment"}
     with monkeypatch.context() as patched:  # the defect: a stored offset that is simply trusted
-        patched.setattr(stored, "judge_increment", allowed)
+        patched.setattr(advance, "judge_increment", allowed)
         patched.setattr(bench.store, "seal", lambda *_: None)
         assert set(rows(bench.advance(log.freeze(), NO_ALLOWANCE))) > set(left)
     found = bench.advance(log.freeze(), NO_ALLOWANCE)

@@ -18,10 +18,10 @@ from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
 from changelog.stack.kafka import KafkaServer
 from changelog.stack.ports import pick
+from replay.advance import Step, plan_advance
 from replay.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
+from replay.cut import freeze, recheck
 from replay.increment import Base
-from replay.replay import freeze, recheck
-from replay.stored import Step, plan_advance
 from tests.support.builders import make_relation
 from tests.support.log_writer import KEEP, LogWriter
 from tests.support.services import KAFKA_PROPERTIES

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from replay import stored
+from replay import advancer
 from replay.stored import Records
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
@@ -141,7 +141,7 @@ def test_what_did_not_change_gets_no_generation(project, view, run) -> None:
 
 @pytest.mark.matrix
 def test_what_rows_were_is_known_after_layers_are_folded(project, view, run, monkeypatch) -> None:
-    monkeypatch.setattr(stored, "MANY_LAYERS", 1)
+    monkeypatch.setattr(advancer, "MANY_LAYERS", 1)
     assert run(view, "--refresh").code == 0
     for customer in (2, 3, 4):
         change(project, f"UPDATE orders SET customer_id = {customer} WHERE order_id = 20")

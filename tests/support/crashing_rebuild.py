@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from replay.stored import Advancer
+from replay.advancer import Advancer
 from views import cli, rebuild, refresh
 from views.progress import Stages
 from views.served import Served, served_of

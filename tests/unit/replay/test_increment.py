@@ -10,6 +10,7 @@ from changelog.contract.position import Position
 from changelog.contract.schema import SchemaPin
 from changelog.contract.scope import Scope
 from replay.increment import Base, judge_increment
+from replay.limits import Clock
 from replay.topic_state import PastEnds
 from replay.verdict import Kind
 from tests.unit.replay.states import (
@@ -30,6 +31,16 @@ LATER = replace(
 STATE = replace(IDLE, ends=(12, 20))
 
 
+def at(now_ms, estimate_ms=None):
+    return Clock(
+        started_ms=now_ms,
+        asked_ms=now_ms,
+        now_ms=now_ms,
+        estimate_ms=estimate_ms,
+        allowance_ms=0,
+    )
+
+
 def judged(
     *, base=BASE, record=LATER, state=STATE, at_ms=APPENDED_MS + 61_000, estimate_ms=1_000, **more
 ):
@@ -37,10 +48,7 @@ def judged(
         {"things": base},
         record,
         {"things": state},
-        started_ms=at_ms,
-        now_ms=at_ms,
-        estimate_ms=estimate_ms,
-        allowance_ms=0,
+        at(at_ms, estimate_ms),
         **more,
     )
 
@@ -78,9 +86,7 @@ def test_what_lies_before_the_stored_state_may_be_gone_and_nothing_behind_it() -
 
 
 def test_a_topic_that_is_gone_is_named() -> None:
-    verdict = judge_increment(
-        {"things": BASE}, LATER, {}, started_ms=0, now_ms=0, estimate_ms=None, allowance_ms=0
-    )
+    verdict = judge_increment({"things": BASE}, LATER, {}, at(0))
     assert verdict.reasons == ('topic "things": it does not exist any more',)
 
 
