@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.contract.errors import ChangelogError, UnavailableError
+from changelog.contract.errors import ChangelogError, LogMovedError, UnavailableError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
 from replay.clock import clock_ms
@@ -35,6 +35,9 @@ _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _WAITS_S = (1, 2, 5, 10, 30)
 """Between attempts while a server does not answer; the last one again and again."""
+_PASSING = (UnavailableError, LogMovedError)
+"""A broker that is restarted gives partitions new leaders, which refuses what is read just then.
+What stays is refused by the verdict before the next read, and that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def follow(
             begun = time.monotonic()
             outcome = follower.round()
             error = outcome.error if outcome is not None else None
-            if error is not None and not stop() and not isinstance(error, UnavailableError):
+            if error is not None and not stop() and not isinstance(error, _PASSING):
                 return outcome or Outcome(())
             if error is not None:
                 log.warning("%s", error)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from changelog.contract.declared import DeclaredLog, Shape
-from changelog.contract.errors import UnavailableLogError, VerdictError, ViewError
+from changelog.contract.errors import LogMovedError, UnavailableLogError, VerdictError, ViewError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
@@ -127,8 +127,8 @@ def followed(monkeypatch, tmp_path):
 GOOD = Outcome((ViewResult(view="v", published=True),))
 
 
-def test_servers_that_are_away_are_waited_for(followed) -> None:
-    away = UnavailableLogError("away")
+@pytest.mark.parametrize("away", [UnavailableLogError("away"), LogMovedError("another leader")])
+def test_what_passes_is_waited_for(followed, away) -> None:
     rounds = Rounds(away, Outcome((ViewResult(view="v"),), away), GOOD)
     assert followed(rounds).error is None
     assert rounds.shown == [GOOD]
