@@ -130,13 +130,17 @@ class Records:
 
     def changed_since(self, position: Position) -> DataFrame | None:
         """Give the last record of each key touched from a position on; None when there is none."""
-        if self.touched is None:
+        if self.layers is None:
             return None
-        return self.touched.where(F.col("position") >= F.lit(bytearray(position.to_bytes())))
+        # Of a key touched since, the last record is among those since: older layers need no fold.
+        since = self.layers.where(F.col("position") >= F.lit(bytearray(position.to_bytes())))
+        return since if self.touched is self.layers else last_of_each_key(since, RECORD[1:])
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Give the records that some keys had before a position; a deleted key has none."""
         wanted = keys.select("key")
+        if self.touched_at_most <= FEW_ROWS:
+            wanted = F.broadcast(wanted)
         found = self.base.join(wanted, on="key", how="left_semi")
         if self.layers is not None:
             older = alive(self.layers, since=None, before=position)

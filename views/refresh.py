@@ -24,7 +24,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from replay.failures import translated
-from replay.stored import Stored
+from replay.stored import FEW_ROWS, Stored
 from views.history import HistoryRow
 from views.kinds.lineage import MARK, Lineage, Untraceable, trace
 from views.kinds.sql import rewritten, views_of
@@ -151,11 +151,12 @@ class Refresher:
         frames = {table: frame for table, (frame, _) in found.items()}
         touched = sum(count for _, count in found.values())
         if lineage.by_key is not None:
-            return Merged(self._by_key(spec, lineage, frames, before), touched)
+            return Merged(self._by_key(spec, lineage, found, before), touched)
         keys = self._keys(lineage, frames, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
             return Whole(f"{affected:,} of its {prior.rows:,} keys are affected")
+        keys = _sent(keys, affected)
         return Merged(self._by_query(spec, lineage, keys, before, whole), touched)
 
     def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
@@ -200,11 +201,11 @@ class Refresher:
         self,
         spec: ViewSpec,
         lineage: Lineage,
-        frames: Mapping[TableName, DataFrame],
+        found: Mapping[TableName, tuple[DataFrame, int]],
         before: DataFrame,
     ) -> DataFrame:
         """Take the touched rows out by the table's key, and put in what they are now."""
-        ((table, changed),) = frames.items()
+        ((table, (changed, count)),) = found.items()
         records = self._stored.records(table)
         assert lineage.by_key is not None  # noqa: S101 - the caller looked
         gone = records.decoded_keys(changed).select(
@@ -212,7 +213,8 @@ class Refresher:
         )
         rows = records.decoded(changed.where(F.col("value").isNotNull()))
         new = self._query(spec, dict.fromkeys(lineage.source.references, rows))
-        return _without(before, gone, tuple(lineage.by_key.values())).unionByName(new)
+        names = tuple(lineage.by_key.values())
+        return _without(before, _sent(gone, count), names).unionByName(new)
 
     def _by_query(
         self,
@@ -268,6 +270,11 @@ class Refresher:
 
 FEW_KEYS = 100_000
 """Up to so many affected keys are merged whatever their share is."""
+
+
+def _sent(keys: DataFrame, count: int) -> DataFrame:
+    """Send keys to every task where they are few, so that rows are neither sorted nor moved."""
+    return F.broadcast(keys) if count <= FEW_ROWS else keys
 
 
 def _without(rows: DataFrame, keys: DataFrame, names: tuple[str, ...]) -> DataFrame:
