@@ -200,12 +200,19 @@ def judged_again(
         For how many milliseconds it stays so, as far as is known now.
 
     Raises:
-        VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
+        LogMovedError: a topic or its settings changed, or a leader moved.
+        VerdictError: the deadline passed.
         UnavailableLogError: the brokers do not answer.
     """
-    answer = ask(kafka, cut.record.frontier, cut.states, clock)
-    require_unmoved(cut.states, answer.states)
-    now_ms = clock()
+    asked_ms = clock()
+    states = inspect(kafka, cut.states)
+    moved = changes(cut.states, states)
+    if moved:
+        raise LogMovedError(
+            "the log changed while it was read: " + "; ".join(moved), hint="run it again"
+        )
+    past = past_ends(kafka, cut.record.frontier, states)
+    answer, now_ms = Answer(states=states, past=past, asked_ms=asked_ms), clock()
     again = judged(answer, now_ms)
     # Either bound suffices: the first may count from the start of the scan where no record
     # lay past the ends then, the second knows of partitions that nothing was added to since.
@@ -213,19 +220,6 @@ def judged_again(
         again.require()
     latest = max(cut.verdict.deadline_ms or 0, again.deadline_ms or 0)
     return latest - cut.settings.clock_allowance_ms - now_ms
-
-
-def require_unmoved(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -> None:
-    """Refuse a read under which topics moved.
-
-    Raises:
-        LogMovedError: names what moved.
-    """
-    moved = changes(before, after)
-    if moved:
-        raise LogMovedError(
-            "the log changed while it was read: " + "; ".join(moved), hint="run it again"
-        )
 
 
 def topic_of(frontier: Frontier, table: TableName) -> str:
