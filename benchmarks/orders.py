@@ -97,6 +97,17 @@ def update_in_one(dsn: str, rows: int) -> None:
     )
 
 
+def update_some(dsn: str, *, one_of: int, first: int) -> int:
+    """Update one row of so many, spread over the table, in one transaction; gives their number."""
+    found = execute(
+        dsn,
+        "WITH changed AS (UPDATE orders SET status = 'returned', amount = amount + 1, "
+        f"updated_at = now() WHERE id % {one_of} = {first % one_of} RETURNING 1) "
+        "SELECT count(*)::int FROM changed",
+    )
+    return int(str(found[0][0]))
+
+
 def delete_in_one(dsn: str, first: int, rows: int) -> None:
     """Delete rows in one transaction."""
     execute(dsn, f"DELETE FROM orders WHERE id >= {first} AND id < {first + rows}")

@@ -110,6 +110,8 @@ class _Spark(_Section):
 class _Rebuild(_Section):
     warehouse: str = "warehouse"
     keep: int = Field(default=2, ge=1)
+    checkpoint_days: int = Field(default=7, ge=1)
+    follow_seconds: float = Field(default=5, gt=0)
     on_bad_record: Literal["fail", "quarantine"] = "fail"
 
 
@@ -227,6 +229,8 @@ class Project:
         capture: what to capture and how.
         warehouse: path or URI of the folder of Delta tables.
         keep: generations that stay for a rollback, the published one counted.
+        checkpoint_days: how long checkpoints stay, one a day; for `--as-of`.
+        follow_seconds: least time between two refreshes of `--follow`.
         on_bad_record: what a rebuild does about a record that it cannot read: `fail`, or
             `quarantine` to leave its row out and set it apart.
         logs: the logs of other programs that views may read.
@@ -243,6 +247,8 @@ class Project:
     capture: CaptureSettings
     warehouse: str
     keep: int
+    checkpoint_days: int
+    follow_seconds: float
     search_url: str | None = field(repr=False)
     cache_url: str | None = field(repr=False)
     spark_master: str
@@ -357,6 +363,8 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         ),
         warehouse=_under(root, settings.rebuild.warehouse),
         keep=settings.rebuild.keep,
+        checkpoint_days=settings.rebuild.checkpoint_days,
+        follow_seconds=settings.rebuild.follow_seconds,
         search_url=settings.sinks.search.url or embedded.find("search"),
         cache_url=settings.sinks.cache.url or embedded.find("cache"),
         spark_master=settings.spark.master,

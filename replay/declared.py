@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,18 +25,17 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.schema import LoggedColumn, SchemaPin
 from changelog.contract.types import ColumnType, Kind
-from replay import limits
 from replay.clock import Clock, clock_ms
-from replay.config import OnBadRecord, ReplaySettings
+from replay.config import ReplaySettings
+from replay.cut import Answer, Cut, estimated
 from replay.declared_verdict import judge_declared, lost_meanwhile
 from replay.failures import Fault, fail
 from replay.interpret import Interpreter, Statement
 from replay.metrics import StateObservations
 from replay.offsets import inspect
 from replay.read import Reader, TopicRange, place
-from replay.replay import Cut, Replay, estimated
+from replay.replay import Found, Replay, opened
 from replay.schemas import SchemaReader
-from replay.state import ReplayedState
 from replay.topic_state import changes
 from replay.watch import LOOK_S
 
@@ -83,7 +83,8 @@ def freeze_declared(
     settings = settings or ReplaySettings()
     started_ms = clock()
     topics = {log.table: log.topic for log in logs}
-    states = inspect(kafka, topics.values())
+    answer = Answer(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
+    states = answer.states
     frontier = Frontier(
         slot="",
         epoch=0,
@@ -95,13 +96,7 @@ def freeze_declared(
         ends={topic: state.ends for topic, state in states.items()},
     )
     densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
-    times = limits.Clock(
-        started_ms=started_ms,
-        asked_ms=started_ms,
-        now_ms=clock(),
-        estimate_ms=estimate_ms,
-        allowance_ms=settings.clock_allowance_ms,
-    )
+    times = answer.clock(clock(), settings, estimate_ms=estimate_ms)
     return Cut(
         record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
         topics=topics,
@@ -113,38 +108,31 @@ def freeze_declared(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredReplay(Replay):
-    """The states of declared logs."""
+def recheck_declared(
+    logs: Sequence[DeclaredLog], cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms
+) -> int:
+    """Check that no record of a scan that began with the cut can have been cleaned away up to now.
 
-    logs: tuple[DeclaredLog, ...] = field(default=())
+    Gives for how many milliseconds that stays so; for long where nothing was appended.
 
-    def _exact_for_ms(self) -> int:
-        """Check that no record of the scan can have been cleaned away up to now.
-
-        Gives for how many milliseconds that stays so; for long where nothing was appended.
-        """
-        cut = self.cut
-        after = inspect(self._kafka, cut.states)
-        found = list(changes(cut.states, after))
-        now_ms = self._clock()
-        times = limits.Clock(
-            started_ms=cut.started_ms,
-            asked_ms=cut.started_ms,
-            now_ms=now_ms,
-            estimate_ms=None,
-            allowance_ms=cut.settings.clock_allowance_ms,
+    Raises:
+        VerdictError: one may have been, or a topic changed.
+        UnavailableLogError: the brokers do not answer.
+    """
+    answer = Answer(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
+    found = list(changes(cut.states, answer.states))
+    now_ms = clock()
+    times = answer.clock(now_ms, cut.settings)
+    found = found or lost_meanwhile(logs, cut.states, answer.states, times)
+    if found:
+        raise VerdictError(
+            "the log changed while it was read: " + "; ".join(found),
+            hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
+            "and a min.compaction.lag.ms that is longer than the rebuild",
         )
-        found = found or lost_meanwhile(self.logs, cut.states, after, times)
-        if found:
-            raise VerdictError(
-                "the log changed while it was read: " + "; ".join(found),
-                hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
-                "and a min.compaction.lag.ms that is longer than the rebuild",
-            )
-        if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
-            return _LOOK_MS
-        return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
+    if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
+        return _LOOK_MS
+    return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
 
 
 def open_declared(
@@ -156,7 +144,7 @@ def open_declared(
     *,
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
-) -> DeclaredReplay:
+) -> Replay:
     """Open the states of declared logs at a cut; reads no record yet.
 
     Raises:
@@ -165,15 +153,14 @@ def open_declared(
         LogError: the registry has no schemas of a topic.
         UnavailableLogError: the registry does not answer.
     """
-    settings = settings or cut.settings
+    cut = cut if settings is None else replace(cut, settings=settings)
     cut.verdict.require()
-    reader = Reader(spark, kafka, settings.reader_options)
-    states: dict[TableName, ReplayedState] = {}
-    observations: dict[TableName, StateObservations] = {}
+    reader = Reader(spark, kafka, cut.settings.reader_options)
+    found: dict[TableName, Found] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for log in logs:
             source = _source(log, schemas)
-            observations[log.table] = StateObservations(Observation(), Observation())
+            seen = StateObservations(Observation(), Observation())
             raw = reader.raw(
                 TopicRange(
                     topic=log.topic,
@@ -182,26 +169,15 @@ def open_declared(
                     key_schema_id=None,
                 )
             )
-            survivors = _folded(log, _statements(source, observations[log.table].of_records(raw)))
-            fails = settings.on_bad_record is OnBadRecord.FAIL
-            found = observations[log.table].of_survivors(survivors)
-            states[log.table] = ReplayedState(
-                log.table,
-                log.key,
-                _rows(source, found, fails=fails),
-                cut.record.frontier,
-                SchemaPin(None, source.reader_id),
-                None if fails else _set_apart(log, found),
+            survivors = _folded(log, _statements(source, seen.of_records(raw)))
+            found[log.table] = Found(
+                key=log.key,
+                pin=SchemaPin(None, source.reader_id),
+                survivors=_Said(source, seen.of_survivors(survivors)),
+                observations=seen,
             )
-    return DeclaredReplay(
-        cut=cut,
-        states=states,
-        _spark=spark,
-        _kafka=kafka,
-        _observations=observations,
-        _clock=clock,
-        logs=tuple(logs),
-    )
+    exact_for_ms = partial(recheck_declared, tuple(logs), cut, kafka, clock)
+    return opened(spark, cut, found, exact_for_ms=exact_for_ms, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,25 +319,38 @@ def _torn(log: DeclaredLog) -> Column:
     )
 
 
-def _rows(source: _Source, survivors: DataFrame, *, fails: bool) -> DataFrame:
-    fault, row = F.col("fault"), F.col("row")
-    if fails:
-        corrupt = fail(Fault.CORRUPT, *place(source.log.topic), ": ", fault)
-        survivors = survivors.select(F.when(fault.isNotNull(), corrupt).otherwise(row).alias("row"))
-    else:
-        survivors = survivors.where(fault.isNull())
-    return survivors.select(*(row.getField(c.column).alias(c.column) for c in source.columns))
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
 
+    source: _Source
+    frame: DataFrame
 
-def _set_apart(log: DeclaredLog, survivors: DataFrame) -> DataFrame:
-    return survivors.where(F.col("fault").isNotNull()).select(
-        F.lit(log.topic).alias("topic"),
-        "partition",
-        "offset",
-        F.col("raw_key").alias("key"),
-        F.col("raw_value").alias("value"),
-        F.col("fault").alias("reason"),
-    )
+    def rows(self) -> DataFrame:
+        """Give the rows; a statement at fault ends the task."""
+        fault, row = F.col("fault"), F.col("row")
+        corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
+        checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
+        return self._columns(self.frame.select(checked.alias("row")))
+
+    def sound_rows(self) -> DataFrame:
+        """Give the rows of the statements without a fault."""
+        return self._columns(self.frame.where(F.col("fault").isNull()))
+
+    def set_apart(self) -> DataFrame:
+        """Give the others: `topic, partition, offset, key, value, reason`."""
+        return self.frame.where(F.col("fault").isNotNull()).select(
+            F.lit(self.source.log.topic).alias("topic"),
+            "partition",
+            "offset",
+            F.col("raw_key").alias("key"),
+            F.col("raw_value").alias("value"),
+            F.col("fault").alias("reason"),
+        )
+
+    def _columns(self, frame: DataFrame) -> DataFrame:
+        row = F.col("row")
+        return frame.select(*(row.getField(c.column).alias(c.column) for c in self.source.columns))
 
 
 _ARROW = {

@@ -12,6 +12,8 @@ and Avro has one encoding of a value; the reader refuses keys under any other id
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -42,13 +44,15 @@ def alive(records: DataFrame, *, since: Position | None, before: Position) -> Da
     return kept if since is None else kept.where(F.col("position") >= _bytes(since))
 
 
-def last_of_each_key(records: DataFrame) -> DataFrame:
-    """Give each key's last record, tombstones included: `key, value, partition, offset`.
+def last_of_each_key(
+    records: DataFrame, columns: Sequence[str] = ("value", "partition", "offset")
+) -> DataFrame:
+    """Give each key's last record, tombstones included: `key` and the columns named.
 
     Where records have a `fault`, it comes along; one without a key is the last of itself.
     """
     carried = [FAULT] if _has_faults(records) else []
-    whole = F.struct("value", "partition", "offset", *carried)
+    whole = F.struct(*columns, *carried)
     order = F.struct("position", "offset", "partition")
     place = [F.when(F.col("key").isNull(), F.struct("partition", "offset"))] if carried else []
     last = records.groupBy("key", *place).agg(F.max_by(whole, order).alias("last"))
@@ -68,3 +72,24 @@ def _has_faults(records: DataFrame) -> bool:
 
 def _bytes(position: Position) -> Column:
     return F.lit(bytearray(position.to_bytes()))
+
+
+def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
+    """Give the records of a state, of a stored one and the last records of the keys since then.
+
+    Args:
+        stored: one record of each live key.
+        changes: one record of each key that was touched since, tombstones included; newer than
+            all that is stored.
+        few: send the touched keys to every task, so that the stored state is neither sorted nor
+            moved.
+    """
+    touched = changes.select("key")
+    found = F.broadcast(touched) if few else touched
+    untouched = stored.join(found, on="key", how="left_anti")
+    return untouched.unionByName(with_values(changes))
+
+
+def with_values(records: DataFrame) -> DataFrame:
+    """Leave out the tombstones, of records that are the last of their keys."""
+    return records.where(F.col("value").isNotNull())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,13 +241,7 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
         VerdictError: the topic's timestamps are not the broker's, so no deadline follows.
         CorruptRecordError: a record is not a frontier.
     """
-    state = inspect(kafka, [topic]).get(topic)
-    if state is None:
-        raise NoFrontierError(
-            f'there is no frontier topic "{topic}"',
-            hint="let `changelog capture` finish its first snapshot, or correct the topic prefix",
-        )
-    newest = _newest(kafka, state, slot)
+    newest = _newest(kafka, _frontier_topic(kafka, topic), slot)
     if slot is None and len(newest) > 1:
         raise ConfigurationError(
             f'several slots write to "{topic}": {", ".join(sorted(newest))}',
@@ -262,22 +257,49 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
     return _frontier_record(topic, found)
 
 
+def _frontier_topic(kafka: KafkaConnection, topic: str) -> TopicState:
+    state = inspect(kafka, [topic]).get(topic)
+    if state is None:
+        raise NoFrontierError(
+            f'there is no frontier topic "{topic}"',
+            hint="let `changelog capture` finish its first snapshot, or correct the topic prefix",
+        )
+    return state
+
+
+def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[FrontierRecord]:
+    """Read every frontier of a slot that is still on its topic, in the topic's order.
+
+    How many those are is the cleaner's doing: all that are younger than the topic's
+    `min.compaction.lag.ms`, and of the older ones at least the last.
+
+    Raises:
+        NoFrontierError: the topic is not there.
+        VerdictError: the topic's timestamps are not the broker's.
+        CorruptRecordError: a record is not a frontier.
+    """
+    state = _frontier_topic(kafka, topic)
+    with closing(consumer_of(kafka)) as consumer:
+        begin = TopicPartition(topic, 0, state.log_starts[0])
+        wanted = slot.encode("utf-8")
+        found = [each for each in _messages(consumer, begin, state.ends[0]) if each.key() == wanted]
+    return [_frontier_record(topic, each) for each in found if each.value() is not None]
+
+
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
-    consumer = consumer_of(kafka)
     step = _BATCH
-    try:
+    with closing(consumer_of(kafka)) as consumer:
         while True:
             begin = start if slot is None else max(start, end - step)
             newest = _scan(consumer, TopicPartition(state.topic, 0, begin), end)
             if begin <= start or slot in newest:
                 return newest
             step *= 10
-    finally:
-        consumer.close()
 
 
 def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
+    """Give the newest frontier of each slot between two offsets."""
     newest: dict[str, Message] = {}
     for message in _messages(consumer, begin, end):
         raw = message.key() or b""
@@ -323,17 +345,14 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
             hint="check the topic prefix; `changelog capture` makes it at its first start",
         )
     versions: dict[str, list[str]] = {}
-    consumer = consumer_of(kafka)
+    begin = TopicPartition(topic, 0, state.log_starts[0])
     try:
-        for message in _messages(
-            consumer, TopicPartition(topic, 0, state.log_starts[0]), state.ends[0]
-        ):
-            subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
-            versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
+        with closing(consumer_of(kafka)) as consumer:
+            for message in _messages(consumer, begin, state.ends[0]):
+                subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
+                versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise CorruptRecordError(f'a record of topic "{topic}" is not text: {error}') from error
-    finally:
-        consumer.close()
     return versions
 
 

@@ -8,7 +8,7 @@ the schema id. Documents bear no id: of their versions the newest alone counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ class TopicSchemas:
         writers: each version of the value's schema, by its id; of documents by its number.
         reader_id: id of the newest version.
         form: of the records.
+        key: the schema of its keys; empty where they are documents.
     """
 
     topic: str
@@ -52,6 +53,16 @@ class TopicSchemas:
     writers: Mapping[int, str]
     reader_id: int
     form: Form = PLAIN
+    key: str = ""
+
+    def of_keys(self) -> TopicSchemas:
+        """Give the schemas under which keys are read as if they were values.
+
+        Keys that are documents hold the key columns under their names, as a row's document does.
+        """
+        if self.key_id is None:
+            return replace(self, form=Form(self.form.output))
+        return TopicSchemas(self.topic, self.key_id, {self.key_id: self.key}, self.key_id)
 
     @property
     def reader(self) -> str:
@@ -146,7 +157,8 @@ class SchemaReader:
                 hint="find out what registers them; a new key needs a new topic",
             )
         values = self._versions(f"{topic}-value")
-        schemas = TopicSchemas(topic, next(iter(keys)), values, list(values)[-1], form)
+        ((key_id, key),) = keys.items()
+        schemas = TopicSchemas(topic, key_id, values, list(values)[-1], form, key)
         check_columns(schemas)
         return schemas
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,13 @@ class ReplayedState:
     frontier: Frontier
     pin: SchemaPin | None = None
     bad: DataFrame | None = None
+
+
+def pins_of(
+    topics: Mapping[TableName, str], states: Mapping[TableName, ReplayedState]
+) -> dict[str, SchemaPin]:
+    """Give by topic the versions of the schemas that states are read by, where they are known."""
+    return {topics[table]: state.pin for table, state in states.items() if state.pin is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,35 +148,20 @@ def _surveyed(
     cleanable = cleanable_ends(kafka, states, lags_ms=lags_ms, now_ms=started_ms)
     past = {} if record is None else past_ends(kafka, record.frontier, states)
     for topic, state in states.items():
-        estimate_ms = settings.estimate_ms(densities[topic].records)
         table = None if record is None else record.frontier.tables.get(topic)
+        clock = Clock(
+            started_ms=started_ms,
+            asked_ms=started_ms,
+            now_ms=clock_ms(),
+            estimate_ms=settings.estimate_ms(densities[topic].records),
+            allowance_ms=settings.clock_allowance_ms,
+        )
         if topic in declared:
-            clock = Clock(
-                started_ms=started_ms,
-                asked_ms=started_ms,
-                now_ms=started_ms,
-                estimate_ms=estimate_ms,
-                allowance_ms=settings.clock_allowance_ms,
-            )
             verdict = judge_declared([declared[topic]], states, clock)
         elif record is None or table is None:
-            verdict = judge_foreign(
-                state,
-                now_ms=started_ms,
-                estimate_ms=estimate_ms,
-                allowance_ms=settings.clock_allowance_ms,
-            )
+            verdict = judge_foreign(state, clock)
         else:
-            verdict = judge(
-                record,
-                states,
-                (topic,),
-                started_ms=started_ms,
-                now_ms=clock_ms(),
-                estimate_ms=estimate_ms,
-                allowance_ms=settings.clock_allowance_ms,
-                past=past,
-            )
+            verdict = judge(record, states, (topic,), clock, past=past)
         yield TopicSurvey(
             state=state,
             table=table,

@@ -141,14 +141,11 @@ def judge(
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
     wanted: tuple[str, ...],
+    clock: Clock,
     *,
-    started_ms: int,
-    now_ms: int,
-    estimate_ms: int | None,
-    allowance_ms: int,
-    asked_ms: int | None = None,
     past: Mapping[str, PastEnds] | None = None,
     resumed: FrontierRecord | None = None,
+    further: Sequence[Limit] = (),
 ) -> Verdict:
     """Judge whether a scan of `wanted` to the frontier is exact.
 
@@ -156,21 +153,11 @@ def judge(
         record: the frontier and when it was appended, by the broker's clock.
         topics: how the topics stand now; one that is missing does not exist.
         wanted: the topics to read.
-        started_ms: when the scan began, or now when it has not.
-        now_ms: our clock.
-        estimate_ms: how long the scan may take from `started_ms`; None when not known.
-        allowance_ms: how far our clock may be from the broker's.
-        asked_ms: our clock before `topics` were asked for; `started_ms` when left out.
+        clock: when.
         past: what stands behind the frontier's ends, where it was asked for.
         resumed: the frontier of a state that the scan goes on from; None to scan from the start.
+        further: limits that hold beside those of the topics.
     """
-    clock = Clock(
-        started_ms=started_ms,
-        asked_ms=started_ms if asked_ms is None else asked_ms,
-        now_ms=now_ms,
-        estimate_ms=estimate_ms,
-        allowance_ms=allowance_ms,
-    )
 
     def judged(topic: str) -> Verdict:
         state, behind = topics.get(topic), (past or {}).get(topic)
@@ -178,42 +165,33 @@ def judge(
         if resumed is not None:
             found += problems_of_resuming(resumed.frontier, record.frontier, topic)
         if found or state is None:
-            return refused(found, allowance_ms)
-        return _timed([*limits(record, state, behind, resumed, clock)], clock)
+            return refused(found, clock.allowance_ms)
+        return _timed([*limits(record, state, behind, resumed, clock), *further], clock)
 
-    return together({topic: judged(topic) for topic in wanted}, allowance_ms)
+    return together({topic: judged(topic) for topic in wanted}, clock.allowance_ms)
 
 
-def judge_foreign(
-    state: TopicState, *, now_ms: int, estimate_ms: int | None, allowance_ms: int
-) -> Verdict:
+def judge_foreign(state: TopicState, clock: Clock) -> Verdict:
     """Judge whether a read of a topic of which no frontier speaks, to its present end, is exact.
 
     What its writers do is taken on trust: that a key stays in its partition, and its records in
     their order.
     """
-    clock = Clock(
-        started_ms=now_ms,
-        asked_ms=now_ms,
-        now_ms=now_ms,
-        estimate_ms=estimate_ms,
-        allowance_ms=allowance_ms,
-    )
     found = list(problems_of_foreign(state))
     if found:
-        return refused(found, allowance_ms)
+        return refused(found, clock.allowance_ms)
     if "compact" not in state.settings.get("cleanup.policy", ""):
-        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), allowance_ms)
+        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), clock.allowance_ms)
     scan = scan_limit(state, clock)
     if clock.is_over(scan):
         return _past_limit(scan, clock)
-    why = _why_no_lag(state, allowance_ms)
+    why = _why_no_lag(state, clock.allowance_ms)
     if why is not None:
         remedy = f"read from the start and on to the head, by {moment_text(scan.at_ms)}"
-        return Verdict(Kind.FOLLOW, None, (why,), allowance_ms, (remedy,))
+        return Verdict(Kind.FOLLOW, None, (why,), clock.allowance_ms, (remedy,))
     lag = lag_ms(state)
     what = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
-    return _timed([Limit(now_ms + lag, what, ""), scan], clock)
+    return _timed([Limit(clock.asked_ms + lag, what, ""), scan], clock)
 
 
 def _timed(limits: list[Limit], clock: Clock) -> Verdict:

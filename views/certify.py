@@ -16,6 +16,7 @@ from changelog.contract.relation import TableName
 from replay.config import OnBadRecord
 from replay.failures import translated
 from replay.replay import Replay
+from replay.stored import Stored
 from views.address import Address
 from views.config import RebuildSettings, VerifyMode
 from views.sinks.files import Files, uri_of
@@ -37,7 +38,7 @@ class Certifier:
         self,
         spark: SparkSession,
         settings: RebuildSettings,
-        replay: Replay,
+        replay: Replay | Stored,
         run: str,
         *,
         declared: Sequence[DeclaredLog] = (),

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -29,9 +29,11 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
+from replay.asof import parse_as_of
 from replay.config import OnBadRecord
 from views.catalog import Catalog
-from views.config import RebuildSettings, VerifyMode
+from views.config import RebuildSettings, Source, VerifyMode
+from views.follow import follow
 from views.history import PUBLISHED, History, HistoryRow, last_states
 from views.plan import Plan, groups_of, plan_view, planned
 from views.progress import Stages
@@ -53,6 +55,10 @@ _EPILOG = """**Examples**
 `rebuild-view flights_snapshot --explain 17` says from which records that row comes
 
 `rebuild-view --all --json` for cron: one JSON object per view on standard output
+
+`rebuild-view --all --refresh` merges what has changed since; `--follow` keeps doing it
+
+`rebuild-view flights_snapshot --as-of 2026-01-31T12:00:00Z` serves the state of that moment
 
 `rebuild-view flights_snapshot --rollback` serves the previous generation again
 
@@ -78,6 +84,35 @@ def rebuild_view(
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
+    ] = False,
+    as_of: Annotated[
+        str,
+        typer.Option(
+            "--as-of",
+            metavar="LSN|TIME",
+            help="The state at an older frontier, the newest one at or before an LSN or a time "
+            "(ISO 8601, UTC without a zone); refused with the nearest that can be given.",
+        ),
+    ] = "latest",
+    source: Annotated[
+        Literal["start", "checkpoint"] | None,
+        typer.Option(
+            "--from",
+            help="Read the log from its start (the default), or what came after the checkpoints "
+            "of the warehouse, which are made if there are none.",
+        ),
+    ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh",
+            help="Read what came after what serves, and compute anew only the rows that it "
+            "touches; where that cannot be told, or deletes may have been missed, all of them.",
+        ),
+    ] = False,
+    following: Annotated[
+        bool,
+        typer.Option("--follow", help="Refresh again and again until a signal ends it."),
     ] = False,
     explain: Annotated[
         str | None,
@@ -123,16 +158,30 @@ def rebuild_view(
     asks no question and needs no terminal.
     """
     names = views or []
-    if sum((plan, rollback, history, list_views, explain is not None)) > 1:
-        raise typer.BadParameter(
-            "choose one of --plan, --explain, --rollback, --history and --list"
-        )
-    if explain is not None and len(names) != 1:
-        raise typer.BadParameter("--explain takes one view")
-    if names and all_views:
-        raise typer.BadParameter("name views or give --all, not both")
-    if not (names or all_views or history or list_views):
-        raise typer.BadParameter("name a view or give --all (--list shows them)")
+    asked = parse_as_of(as_of)
+    looks = sum((plan, rollback, history, list_views, explain is not None))
+    reads_on = refresh or following
+    _check_usage(
+        (looks > 1, "choose one of --plan, --explain, --rollback, --history and --list"),
+        (
+            following and looks > 0,
+            "--follow goes without --plan, --explain, --rollback, --history and --list",
+        ),
+        (
+            reads_on and (source is not None or asked is not None),
+            "--refresh and --follow go without --from and --as-of",
+        ),
+        (
+            explain is not None and (reads_on or source is not None),
+            "--explain reads the log from its start: it goes without --refresh and --from",
+        ),
+        (explain is not None and len(names) != 1, "--explain takes one view"),
+        (bool(names) and all_views, "name views or give --all, not both"),
+        (
+            not (names or all_views or history or list_views),
+            "name a view or give --all (--list shows them)",
+        ),
+    )
     chosen = names or None
     try:
         if list_views:
@@ -145,6 +194,8 @@ def rebuild_view(
                 verify=verify,
                 keep=keep,
                 master=master,
+                as_of=asked,
+                source=_source(source, refresh=reads_on, explains=explain is not None),
                 on_bad_record=on_bad_record,
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
@@ -153,6 +204,8 @@ def rebuild_view(
                 _explain(specs[0], explain, settings, as_json=as_json)
             elif plan:
                 _plan(specs, settings, as_json=as_json)
+            elif following:
+                _follow(specs, settings, as_json=as_json, debug=debug)
             else:
                 _work(specs, settings, rollback=rollback, as_json=as_json, debug=debug)
     except ChangelogError as error:
@@ -161,6 +214,20 @@ def rebuild_view(
         say_error(error)
         _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
         raise typer.Exit(error.exit_code) from None
+
+
+def _source(given: str | None, *, refresh: bool, explains: bool) -> Source | None:
+    if refresh:
+        return Source.REFRESH
+    if explains:
+        return Source.START  # it reads the log, which may not give what a checkpoint does
+    return Source(given) if given is not None else None
+
+
+def _check_usage(*rules: tuple[bool, str]) -> None:
+    for is_broken, what in rules:
+        if is_broken:
+            raise typer.BadParameter(what)
 
 
 def _work(
@@ -181,6 +248,30 @@ def _work(
 
     with stages.shown():
         outcome = _in_thread(work, stop)
+    _ended(outcome, as_json=as_json, debug=debug)
+
+
+def _follow(
+    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
+) -> None:
+    stop = stop_on_signals()
+
+    def work() -> Outcome:
+        return follow(
+            specs,
+            settings,
+            stages=lambda: Stages(console),
+            stop=stop,
+            show=lambda outcome: _print_results(outcome.results, as_json=as_json),
+            make=Rebuild,
+        )
+
+    outcome = _in_thread(work, stop)
+    if outcome.error is not None or outcome.results:
+        _ended(outcome, as_json=as_json, debug=debug)
+
+
+def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:
     if outcome.error is not None and debug:
         traceback.print_exception(outcome.error)
     _print_results(outcome.results, as_json=as_json)

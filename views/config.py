@@ -7,6 +7,7 @@ from enum import Enum
 
 from changelog.config import Project
 from changelog.contract.topic import frontier_topic
+from replay.asof import AsOf
 from replay.config import OnBadRecord, ReplaySettings
 from replay.session import SessionSettings
 
@@ -19,6 +20,14 @@ class VerifyMode(Enum):
     FULL = "full"
 
 
+class Source(Enum):
+    """What the rows of a generation are made of."""
+
+    START = "start"
+    CHECKPOINT = "checkpoint"
+    REFRESH = "refresh"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
     """What a run of `rebuild-view` needs to know.
@@ -28,6 +37,10 @@ class RebuildSettings:
         verify: how much is proved.
         keep: generations that stay for a rollback, the published one counted.
         master: Spark's master URL.
+        as_of: the older state that is wanted, None for the newest.
+        source: the log from its start; checkpoints and what came after them; or these and the
+            rows that serve. None is the log, and a checkpoint for an older state that the log
+            cannot give any more.
         on_bad_record: what follows when a record that decides about a row cannot be read.
     """
 
@@ -35,6 +48,8 @@ class RebuildSettings:
     verify: VerifyMode
     keep: int
     master: str
+    as_of: AsOf | None = None
+    source: Source | None = None
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     @classmethod
@@ -45,6 +60,8 @@ class RebuildSettings:
         verify: VerifyMode = VerifyMode.FULL,
         keep: int | None = None,
         master: str | None = None,
+        as_of: AsOf | None = None,
+        source: Source | None = None,
         on_bad_record: OnBadRecord | None = None,
     ) -> RebuildSettings:
         """Take what the command line gave, else the project's."""
@@ -53,8 +70,15 @@ class RebuildSettings:
             verify=verify,
             keep=keep if keep is not None else project.keep,
             master=master if master is not None else project.spark_master,
+            as_of=as_of,
+            source=source,
             on_bad_record=on_bad_record or OnBadRecord(project.on_bad_record),
         )
+
+    @property
+    def reads_checkpoints(self) -> bool:
+        """Tell whether states come from checkpoints."""
+        return self.source in {Source.CHECKPOINT, Source.REFRESH}
 
     @property
     def frontier_topic(self) -> str:

@@ -54,8 +54,11 @@ _SCHEMA = pa.schema(
         ("certificate", pa.string()),
         ("sinks", pa.string()),
         ("note", pa.string()),
+        ("definition", pa.string()),
+        ("origin", pa.string()),
     ]
 )
+_LATER = ("definition", "origin")  # a history from before has no such columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,8 @@ class HistoryRow:
         certificate: verification's own account.
         sinks: where the view is served.
         note: why, when there is something to say.
+        definition: fingerprint of what the rows were made by, besides the log.
+        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
     """
 
     view: str
@@ -101,6 +106,8 @@ class HistoryRow:
     certificate: Mapping[str, Any] = field(default_factory=dict)
     sinks: tuple[str, ...] = ()
     note: str = ""
+    definition: str = ""
+    origin: str = ""
 
     def to_columns(self) -> dict[str, Any]:
         """Give the row as the table has it: nested values as JSON."""
@@ -113,7 +120,8 @@ class HistoryRow:
     @classmethod
     def from_columns(cls, row: Mapping[str, Any]) -> HistoryRow:
         """Read a row of the table."""
-        values = {name: row[name] for name in _SCHEMA.names}
+        values = {name: row[name] for name in _SCHEMA.names if name not in _LATER}
+        values |= {name: row.get(name) or "" for name in _LATER}
         values["seconds"] = json.loads(row["seconds"])
         values["certificate"] = json.loads(row["certificate"])
         values["sinks"] = tuple(filter(None, row["sinks"].split(",")))
@@ -182,7 +190,7 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 @retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)
 def _append(place: str, table: pa.Table) -> None:
     """Append; only the very first two appends can conflict, since both make the table."""
-    write_deltalake(place, table, mode="append")
+    write_deltalake(place, table, mode="append", schema_mode="merge")
 
 
 def _first_line(error: Exception) -> str:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from changelog.config import Project
 from changelog.contract.declared import DeclaredLog
-from changelog.contract.errors import ViewError
+from changelog.contract.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from replay.advance import Advance, plan_advance
+from replay.checkpoint import CheckpointStore
+from replay.config import OnBadRecord
+from replay.cut import Cut, freeze
 from replay.declared import NO_FRONTIER, freeze_declared, open_declared
 from replay.offsets import read_frontier
-from replay.replay import Cut, Replay, freeze, open_replay
-from views.config import RebuildSettings
+from replay.past import find_past
+from replay.replay import Replay, open_replay
+from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
 from views.report import frontier_json
 from views.served import Served
+from views.sinks.files import uri_of
 from views.spec import ViewSpec, check_captured, short_name
 from views.succession import next_generation, serving
 from views.swap import states_of
@@ -33,16 +40,18 @@ class Plan:
         record: the frontier; of declared logs the ends at which they stood.
         cut: what is read.
         logs: the declared logs that are read; none where tables are captured.
+        advance: how checkpoints are brought there; None when the log is read from its start.
     """
 
     record: FrontierRecord
     cut: Cut
     logs: tuple[DeclaredLog, ...] = ()
+    advance: Advance | None = None
 
     def open(
         self, spark: SparkSession, specs: Sequence[ViewSpec], settings: RebuildSettings
     ) -> Replay:
-        """Open the states that the views read; reads no record yet.
+        """Open the states that the views read from the log's start; reads no record yet.
 
         Raises:
             VerdictError: the log can no longer give them.
@@ -76,6 +85,7 @@ class ViewPlan:
     cut: Cut
     generation: int
     serving: int | None
+    advance: Advance | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the object of `--plan --json`."""
@@ -92,6 +102,7 @@ class ViewPlan:
             "frontier": frontier_json(shown(self.cut.record)),
             **self.cut.verdict.to_json(),
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
+            "from": self._from(),
         }
 
     @property
@@ -108,8 +119,25 @@ class ViewPlan:
 
     @property
     def records_at_most(self) -> int:
-        """Give the offsets between the log's start and the frontier, gaps counted."""
+        """Give the offsets between where the read begins and the frontier, gaps counted."""
+        if self.advance is not None:
+            return sum(self.advance.records_of(topic) for topic in self._topics)
         return sum(self.cut.offsets(topic) for topic in self._topics)
+
+    def _from(self) -> dict[str, str]:
+        """Say for each topic where its read begins."""
+        topics = [self.cut.topics[table] for table in self.spec.tables]
+        if self.advance is None:
+            return dict.fromkeys(topics, "the log's start")
+        found = {}
+        for topic in topics:
+            step = self.advance.steps[topic]
+            found[topic] = (
+                f"the checkpoint of LSN {step.checkpoint.frontier.lsn}"
+                if step.checkpoint is not None
+                else f"the log's start: {step.why}"
+            )
+        return found
 
     def lines(self) -> list[str]:
         """Say it for people."""
@@ -118,6 +146,7 @@ class ViewPlan:
         return [
             f"{self.spec.name} ({self.spec.kind}, {self.spec.path.name})",
             f"  reads {reads}: at most {self.records_at_most:,} records",
+            *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
             *(f"  {self._topic_line(topic)}" for topic in self._topics),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
         ]
@@ -134,15 +163,94 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     Raises:
         NoFrontierError: nothing is captured yet.
         ViewError: a view reads a table that is not captured.
+        VerdictError: an older state is asked for that cannot be given.
+        ConfigurationError: records are to be set apart that checkpoints do not keep.
     """
     project = settings.project
     if logs := declared_of(specs, settings):
+        if settings.as_of is not None:
+            raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
         cut = freeze_declared(project.kafka, logs, sample=sample)
         return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
         check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
-    return Plan(record, freeze(project.kafka, record, tables_of(specs), sample=sample))
+    if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
+        raise ConfigurationError(
+            "checkpoints do not keep records that cannot be read, so none can be set apart",
+            hint="--on-bad-record fail, or read the log from its start: without --refresh, "
+            "--follow and --from checkpoint",
+        )
+    tables = tables_of(specs)
+    cut = _cut(record, tables, settings, sample=sample)
+    is_past = settings.as_of is not None and not cut.verdict.allows_read
+    if not (settings.reads_checkpoints or is_past):
+        return Plan(cut.record, cut)
+    advance = plan_advance(project.kafka, store_of(project), cut.record, tables)
+    if settings.verify is not VerifyMode.NONE:
+        advance = replace(advance, proof=cut)
+        if advance.verdict.allows_read:
+            _require_proof(cut)
+    return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def _cut(
+    newest: FrontierRecord,
+    tables: Sequence[TableName],
+    settings: RebuildSettings,
+    *,
+    sample: bool,
+) -> Cut:
+    """Judge how the log stands to the newest frontier, or to the older one that is asked for."""
+    project = settings.project
+    if settings.as_of is None:
+        sample = sample and not settings.reads_checkpoints
+        return freeze(project.kafka, newest, tables, sample=sample)
+    may_be_stored = (
+        settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
+    )
+    return find_past(
+        project.kafka,
+        settings.frontier_topic,
+        project.slot,
+        settings.as_of,
+        tables,
+        stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
+    ).cut
+
+
+def store_of(project: Project) -> CheckpointStore:
+    """Give the checkpoints of a project's warehouse."""
+    return CheckpointStore(uri_of(project.warehouse))
+
+
+def _stored(
+    store: CheckpointStore, newest: FrontierRecord, tables: Sequence[TableName]
+) -> list[FrontierRecord]:
+    """Give the frontiers at which there is a checkpoint of every table, oldest first."""
+    by_place: dict[tuple[int, int], FrontierRecord] = {}
+    common: set[tuple[int, int]] | None = None
+    for table in tables:
+        topic = newest.frontier.topic_of(table)
+        checkpoints = store.manifest(topic).checkpoints if topic is not None else ()
+        own = {(c.frontier.epoch, int(c.frontier.lsn)): c.base.record for c in checkpoints}
+        by_place |= own
+        common = set(own) if common is None else common & set(own)
+    return [by_place[place] for place in sorted(common or ())]
+
+
+def _require_proof(cut: Cut) -> None:
+    """Refuse to verify against a log that cannot give the state itself any more.
+
+    Raises:
+        VerdictError: a checkpoint can give the state, the log cannot.
+    """
+    if not cut.verdict.allows_read:
+        raise VerdictError(
+            f"a checkpoint gives the state at LSN {cut.record.frontier.lsn}, but the log cannot "
+            f"prove it any more: {'; '.join(cut.verdict.reasons)}",
+            hint="--verify none publishes it as it was stored",
+        )
 
 
 def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> ViewPlan:
@@ -153,6 +261,7 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
         cut=plan.cut,
         generation=next_generation(held, states_of(history, spec.name)),
         serving=serving(held),
+        advance=plan.advance,
     )
 
 
@@ -189,6 +298,12 @@ def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[D
             hint="make a view of each; join what they serve",
         )
     return logs
+
+
+def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
+    """Say what cannot be done with views of declared logs."""
+    names = ", ".join(spec.name for spec in specs)
+    return ViewError(f"{names}: logs of other programs have no frontier, so {what}", hint=hint)
 
 
 def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:

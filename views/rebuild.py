@@ -19,25 +19,31 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
+from replay.advancer import Advancer
 from replay.config import OnBadRecord
 from replay.replay import Replay
 from replay.session import session
+from replay.stored import Stored
 from views.address import Address
 from views.build import frame_of, kept, write
 from views.certify import Certifier
-from views.config import RebuildSettings, VerifyMode
+from views.config import RebuildSettings, Source, VerifyMode
+from views.definition import definition_of
 from views.failure import RebuildError, explained
 from views.generation import Generation
 from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
-from views.plan import Plan, planned, shown
+from views.plan import Plan, planned, shown, store_of
 from views.progress import Stages
 from views.quarantine import set_apart
+from views.refresh import DELTA, Merged, Prior, Refresher, Unchanged, Whole, prior_of
 from views.report import ViewResult
 from views.served import MakeServed, Served, served_of
+from views.sinks.files import Files
 from views.spec import SqlSource, ViewSpec
 from views.succession import next_generation, serving
 from views.swap import HalfPublishedError, retire, settle, states_of, swap
+from views.sweep import sweep
 from views.verify.report import VerifyReport
 
 if TYPE_CHECKING:
@@ -59,6 +65,9 @@ class _Work:
     addresses: Mapping[str, Address] = field(default_factory=dict)
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     published: bool = False
+    unchanged: bool = False
+    definition: str = ""
+    origin: str = Source.START.value
     error: ChangelogError | None = None
 
     @property
@@ -120,32 +129,56 @@ class Rebuild:
         """
         project = self._settings.project
         with locked(project.root, [spec.name for spec in specs]):
-            with self._stages.stage("plan", "frontier and verdict"):
-                plan = planned(specs, self._settings)
-                plan.cut.verdict.require()
-            if plan.logs:
-                log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
-            with self._stages.stage("session", "Spark session"):
-                spark = session(self._settings.session())
-            with self._stages.stage("settle", "what serves now"):
-                works = [self._prepared(spark, spec) for spec in specs]
-            replay: Replay | None = None
-            try:
-                with self._stage("replay", "schemas and explicit offsets"):
-                    replay = plan.open(spark, specs, self._settings)
-                with Certifier(
-                    spark, self._settings, replay, self._run, declared=plan.logs
-                ) as certifier:
-                    with replay.watched():
-                        self._build(spark, certifier, replay, works)
+            return self.run_locked(specs)
+
+    def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
+        """Do the same for a caller that holds the locks of the views."""
+        with self._stages.stage("plan", "frontier and verdict"):
+            plan = planned(specs, self._settings)
+            plan.cut.verdict.require()
+        if plan.logs:
+            log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
+        with self._stages.stage("session", "Spark session"):
+            spark = session(self._settings.session())
+        with self._stages.stage("settle", "what serves now"):
+            works = [self._prepared(spark, spec) for spec in specs]
+        replay: Replay | Stored | None = None
+        try:
+            replay = self._opened(spark, plan, specs)
+            with Certifier(
+                spark, self._settings, replay, self._run, declared=plan.logs
+            ) as certifier:
+                with replay.watched():
+                    self._build(spark, certifier, replay, works)
+                if isinstance(replay, Replay):  # checkpoints are sealed after theirs
                     with self._stage("recheck", "topics unchanged during the scan"):
                         replay.recheck()
-                    self._verify(certifier, replay, works)
-                self._publish(replay, works)
-            except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
-                return self._abandoned(error, plan, replay, works)
-            self._retire(works)
-            return Outcome(tuple(self._result(work, plan, replay) for work in works))
+                self._verify(certifier, replay, _changed(works))
+            if _changed(works):
+                self._publish(replay, _changed(works))
+        except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
+            return self._abandoned(error, plan, replay, works)
+        self._retire(spark, replay, _changed(works))
+        return Outcome(tuple(self._result(work, plan, replay) for work in works))
+
+    def _opened(
+        self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]
+    ) -> Replay | Stored:
+        """Open the states of the tables, from the log or from checkpoints brought up to date."""
+        project = self._settings.project
+        if plan.advance is None:
+            with self._stage("replay", "schemas and explicit offsets"):
+                return plan.open(spark, specs, self._settings)
+        for topic, why in plan.advance.from_start().items():
+            log.warning('topic "%s" is read from its start: %s', topic, why)
+        return Advancer(
+            spark=spark,
+            kafka=project.kafka,
+            registry=project.registry,
+            store=store_of(project),
+            stage=self._stage,
+            days=project.checkpoint_days,
+        ).advance(plan.advance)
 
     def _prepared(self, spark: SparkSession, spec: ViewSpec) -> _Work:
         served = self._make_served(spec, self._settings.project, spark)
@@ -169,13 +202,25 @@ class Rebuild:
             )
 
     def _build(
-        self, spark: SparkSession, certifier: Certifier, replay: Replay, works: Sequence[_Work]
+        self,
+        spark: SparkSession,
+        certifier: Certifier,
+        replay: Replay | Stored,
+        works: Sequence[_Work],
     ) -> None:
         with ExitStack() as held:
             states = _shared_states(replay, works, held)
+            refresher = Refresher(spark, replay, held) if isinstance(replay, Stored) else None
             for work in works:
                 self._check_stop()
                 frame = frame_of(spark, work.spec, states)
+                work.definition = definition_of(
+                    work.spec, frame.dtypes, replay.states, self._settings.project.spark_settings
+                )
+                if refresher is not None:
+                    frame = self._refreshed(refresher, work, frame)
+                if work.unchanged:
+                    continue
                 if len(work.spec.sinks) > 1:
                     frame = held.enter_context(kept(frame))
                 work.columns = tuple(frame.dtypes)
@@ -184,11 +229,36 @@ class Rebuild:
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
-            if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
+            sets_apart = self._settings.on_bad_record is OnBadRecord.QUARANTINE
+            if sets_apart and isinstance(replay, Replay):
                 with self._stage("quarantine", "records that cannot be read, set apart"):
                     self._set_apart = set_apart(spark, self._settings, replay, self._run)
 
-    def _verify(self, certifier: Certifier, replay: Replay, works: Sequence[_Work]) -> None:
+    def _refreshed(self, refresher: Refresher, work: _Work, whole: DataFrame) -> DataFrame:
+        """Give the rows of a view, most of them carried over where that can be done."""
+        work.origin = refresher.told(work.spec)
+        if self._settings.source is not Source.REFRESH:
+            return whole
+        rows = self._history.rows([work.spec.name])
+        prior = prior_of(rows, work.previous, _place(work))
+        with self._stage("merge", f"{work.spec.name}: what changed", work.spec.name):
+            found = refresher.rows(work.spec, prior, whole, work.definition)
+        match found:
+            case Unchanged():
+                work.unchanged, work.origin = True, "refresh: unchanged"
+                work.rows = prior.rows if isinstance(prior, Prior) else None
+                return whole
+            case Merged(frame, touched):
+                work.origin = f"refresh: {touched:,} changed rows merged"
+                return frame
+            case Whole(why):
+                log.warning('view "%s" is computed whole: %s', work.spec.name, why)
+                work.origin = f"{work.origin}; computed whole: {why}"
+                return whole
+
+    def _verify(
+        self, certifier: Certifier, replay: Replay | Stored, works: Sequence[_Work]
+    ) -> None:
         if self._settings.verify is VerifyMode.NONE:
             return
         for work in works:
@@ -208,7 +278,7 @@ class Rebuild:
             if work.verified:
                 work.generation = work.generation.verify()
 
-    def _publish(self, replay: Replay, works: Sequence[_Work]) -> None:
+    def _publish(self, replay: Replay | Stored, works: Sequence[_Work]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, works, plan, replay)
         with self._stage("publish", "publish every sink at once"):
@@ -228,12 +298,14 @@ class Rebuild:
                 # run finds the row `sealed` and what serves, and adds what is missing.
                 log.warning("published, but not recorded: %s", error)
 
-    def _record(self, state: str, works: Sequence[_Work], plan: Plan, replay: Replay) -> None:
+    def _record(
+        self, state: str, works: Sequence[_Work], plan: Plan, replay: Replay | Stored
+    ) -> None:
         self._history.append(
             self._result(work, plan, replay).to_history(state, self._run) for work in works
         )
 
-    def _retire(self, works: Sequence[_Work]) -> None:
+    def _retire(self, spark: SparkSession, replay: Replay | Stored, works: Sequence[_Work]) -> None:
         with self._stages.stage("retire", "remove old generations"):
             for work in works:
                 try:
@@ -242,9 +314,14 @@ class Rebuild:
                 except Exception as error:  # noqa: BLE001 - the new one serves; the next run retries
                     reason = explained(error, "removing old generations")
                     log.warning('view "%s": %s', work.spec.name, reason)
+            if isinstance(replay, Stored):
+                try:
+                    sweep(Files(spark), store_of(self._settings.project), replay)
+                except Exception as error:  # noqa: BLE001 - only room on the disk
+                    log.warning("%s", explained(error, "removing old layers of checkpoints"))
 
     def _abandoned(
-        self, error: Exception, plan: Plan, replay: Replay | None, works: Sequence[_Work]
+        self, error: Exception, plan: Plan, replay: Replay | Stored | None, works: Sequence[_Work]
     ) -> Outcome:
         """Remove what was built and say why; the old generations serve."""
         log.debug("the run failed", exc_info=error)
@@ -266,18 +343,19 @@ class Rebuild:
 
     def _discard(self, works: Sequence[_Work], results: Sequence[ViewResult]) -> None:
         try:
-            for work in works:
+            for work in _changed(works):
                 for sink in work.served.sinks.values():
                     sink.discard(work.generation.number)
             rows = [
                 result.to_history(REFUTED if result.verified is False else FAILED, self._run)
-                for result in results
+                for work, result in zip(works, results, strict=True)
+                if not work.unchanged
             ]
             self._history.append(rows)
         except Exception as error:  # noqa: BLE001 - the first error matters; the next run cleans up
             log.warning("the unfinished generation stays until the next run: %s", error)
 
-    def _result(self, work: _Work, plan: Plan, replay: Replay | None) -> ViewResult:
+    def _result(self, work: _Work, plan: Plan, replay: Replay | Stored | None) -> ViewResult:
         metrics = replay.metrics() if replay is not None else {}
         own = [metrics.get(table) for table in work.spec.tables]
         known = [found for found in own if found is not None]
@@ -285,7 +363,7 @@ class Rebuild:
         total = round(time.monotonic() - self._begun, 3)
         return ViewResult(
             view=work.spec.name,
-            generation=work.generation.number,
+            generation=work.previous if work.unchanged else work.generation.number,
             frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
             records_read=sum(found.records_read for found in known) if whole else None,
@@ -294,17 +372,32 @@ class Rebuild:
             seconds={**self._stages.seconds(work.spec.name), "total": total},
             verified=work.verified,
             mismatches=work.mismatches,
-            published=work.published,
+            published=work.published or (work.unchanged and work.error is None),
             sinks=work.spec.sinks,
             mode=self._settings.verify.value,
             reports=work.reports,
             quarantined=sum(self._set_apart.get(table, 0) for table in work.spec.tables),
             error=work.error,
+            definition=work.definition,
+            origin=work.origin,
         )
 
 
+def _changed(works: Sequence[_Work]) -> list[_Work]:
+    """Leave out the views of which no row changed since what serves."""
+    return [work for work in works if not work.unchanged]
+
+
+def _place(work: _Work) -> str | None:
+    """Give where the rows that serve can be read as a Delta table."""
+    sink = work.served.sinks.get(DELTA)
+    if sink is None or work.previous is None:
+        return None
+    return sink.address(work.previous).location["path"]
+
+
 def _shared_states(
-    replay: Replay, works: Sequence[_Work], held: ExitStack
+    replay: Replay | Stored, works: Sequence[_Work], held: ExitStack
 ) -> dict[TableName, DataFrame]:
     """Give each table's state, kept where it is read more than once."""
     uses: Counter[TableName] = Counter()
@@ -321,7 +414,7 @@ def _shared_states(
     }
 
 
-def _require_exact(replay: Replay, works: Sequence[_Work]) -> None:
+def _require_exact(replay: Replay | Stored, works: Sequence[_Work]) -> None:
     """Check that a difference is one: the verifier reads the log too, and it reads it later.
 
     Raises:

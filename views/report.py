@@ -39,6 +39,8 @@ class ViewResult:
         reports: of verification, by sink.
         quarantined: records of its tables that could not be read; their rows are left out.
         error: why it is not published, or None.
+        definition: fingerprint of what the rows were made by, besides the log.
+        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
     """
 
     view: str
@@ -57,6 +59,8 @@ class ViewResult:
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     quarantined: int = 0
     error: ChangelogError | None = None
+    definition: str = ""
+    origin: str = ""
 
     @property
     def certificates(self) -> dict[str, Any]:
@@ -81,6 +85,7 @@ class ViewResult:
             "verify": self.mode,
             "quarantined": self.quarantined,
             "certificates": self.certificates,
+            "origin": self.origin,
         }
         if self.error is not None:
             found["error"] = one_line(self.error)
@@ -108,6 +113,8 @@ class ViewResult:
             certificate=self.certificates,
             sinks=self.sinks,
             note=one_line(self.error) if self.error is not None else self.left_out,
+            definition=self.definition,
+            origin=self.origin,
         )
 
     @property
@@ -139,6 +146,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
     for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
         numeric = column not in {"view", "sinks"}
         table.add_column(column, justify="right" if numeric else "left")
+    table.add_column("from")
     table.add_column("certificate")
     table.add_column("published")
     for result in results:
@@ -150,6 +158,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
             _number(result.records_read),
             _number(result.tombstones),
             f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
+            result.origin,
             ", ".join(filter(None, [_certificate(result), result.left_out])),
             "[green]yes[/]" if result.published else "[red]no[/]",
         )

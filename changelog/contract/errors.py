@@ -134,6 +134,10 @@ class VerdictError(LogError):
     exit_code = 4
 
 
+class LogMovedError(VerdictError):
+    """Topics, settings or leaders changed under a read; a new one may well be exact."""
+
+
 class ViewError(ChangelogError):
     """A view's declaration cannot be used: unknown, does not parse, names no captured table."""
 

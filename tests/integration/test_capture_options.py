@@ -11,7 +11,7 @@ from changelog.contract.relation import TableName
 from changelog.contract.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import describe
-from replay.replay import freeze
+from replay.cut import freeze
 from tests.support.capture_command import CaptureCommand
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -17,7 +17,7 @@ from changelog.sink.client import admin_client
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import describe
 from changelog.trust import authorities
-from replay.replay import freeze
+from replay.cut import freeze
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 from tests.support.wait import wait_until

@@ -26,10 +26,11 @@ from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from replay.clock import clock_ms
 from replay.config import ReplaySettings
+from replay.cut import freeze
 from replay.failures import translated
 from replay.offsets import inspect
 from replay.probe import past_ends, sample_density
-from replay.replay import Replay, freeze, open_replay
+from replay.replay import Replay, open_replay
 from replay.verdict import Kind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned

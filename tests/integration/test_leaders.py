@@ -6,18 +6,24 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import VerdictError
+from changelog.contract.frontier import FrontierRecord
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 from changelog.stack.kafka import KafkaServer
 from changelog.stack.ports import pick
-from replay.replay import freeze, recheck
+from replay.advance import Step, plan_advance
+from replay.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
+from replay.cut import freeze, recheck
+from replay.increment import Base
 from tests.support.builders import make_relation
-from tests.support.log_writer import LogWriter
+from tests.support.log_writer import KEEP, LogWriter
 from tests.support.services import KAFKA_PROPERTIES
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
@@ -60,8 +66,29 @@ def lose_records(server: KafkaServer, topic: str, batches: int) -> None:
     server.start()
 
 
+def going_on(log: LogWriter, stored: FrontierRecord, newer: FrontierRecord, folder: Path) -> Step:
+    """Give how a state that was stored at a frontier is brought to a newer one."""
+    store, frontier = CheckpointStore(str(folder)), stored.frontier
+    base = Base(
+        record=stored,
+        lag_ms=int(KEEP["min.compaction.lag.ms"]),
+        retention_ms=int(KEEP["delete.retention.ms"]),
+        pin=SchemaPin(1, 2),
+    )
+    made = Checkpoint(
+        topic=log.topic,
+        base=base,
+        layers=(Layer("base", 10),),
+        founded=frontier,
+        folded=frontier,
+        at=datetime.now(UTC),
+    )
+    store.seal(made, Manifest(), [])
+    return plan_advance(log.kafka, store, newer, [THINGS]).steps[log.topic]
+
+
 def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refused(
-    server, registry
+    server, registry, tmp_path
 ):
     kafka = KafkaConnection(brokers=server.url)
     log = LogWriter(kafka, registry, make_relation(), prefix="leaders", partitions=1)
@@ -80,6 +107,8 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
     log.flush()
     again = freeze(kafka, record, [THINGS])
     assert again.verdict.allows_read, "a leader with all records is as good as the one before"
+    moved = going_on(log, record, log.freeze(), tmp_path / "moved")
+    assert moved.checkpoint is not None, moved.why
 
     lose_records(server, log.topic, batches=7)
     lost = freeze(kafka, record, [THINGS])
@@ -95,5 +124,13 @@ def test_a_leader_that_changes_is_noticed_and_one_that_has_lost_records_is_refus
     forgetful = replace(record, frontier=replace(record.frontier, leader_epochs={}))
     blind = freeze(kafka, forgetful, [THINGS])
     assert blind.verdict.allows_read, "twin: without epochs the other records look like the lost"
-    with_newer = freeze(kafka, log.freeze(), [THINGS])
+    newer = log.freeze()
+    with_newer = freeze(kafka, newer, [THINGS])
     assert with_newer.verdict.allows_read
+    from_start = going_on(log, record, newer, tmp_path / "lost")
+    assert from_start.checkpoint is None
+    assert "partition 0 was truncated below the stored state's end 10" in from_start.why
+    older = going_on(log, record, record, tmp_path / "held")
+    assert older.is_there, "a state that is stored needs no log"
+    trusted = going_on(log, forgetful, newer, tmp_path / "forgetful")
+    assert trusted.checkpoint is not None, "twin: without epochs the stored state is gone on from"

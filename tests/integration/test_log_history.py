@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.errors import VerdictError
 from replay import fold
-from replay.replay import freeze
+from replay.cut import freeze
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.certified_log import CertifiedLog
 

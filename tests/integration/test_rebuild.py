@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import psycopg2
 import pytest
 import redis
 from confluent_kafka.admin import (
@@ -23,14 +22,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from deltalake import DeltaTable
-from psycopg2.extensions import make_dsn
 from pyspark.sql.functions import col, when
 
 from changelog.contract.headers import decode_headers
 from changelog.trust import authorities
 from replay.clock import clock_ms
 from replay.replay import open_replay
-from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
 from views import rebuild
 from views.lock import locked
@@ -59,15 +57,9 @@ def large(orders):
 @pytest.fixture(scope="module")
 def shared(stack, spark, tmp_path_factory):
     """One captured database and project for the module; each test has a view of its own."""
-    endpoints = stack.endpoints()
-    prefix = f"r{uuid.uuid4().hex[:10]}"
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"CREATE DATABASE {prefix}")
-    dsn = make_dsn(endpoints.postgres, dbname=prefix)
-    project = CapturedProject(tmp_path_factory.mktemp("project"), dsn)
-    write_settings(project.root, endpoints, dsn, prefix)
-    project.execute(
+    with captured_database(
+        stack,
+        tmp_path_factory.mktemp("project"),
         """
         CREATE TABLE customers (customer_id int PRIMARY KEY, name text NOT NULL);
         CREATE TABLE orders (
@@ -77,14 +69,9 @@ def shared(stack, spark, tmp_path_factory):
         );
         INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
         INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
-        """
-    )
-    project.capture()
-    yield project, prefix
-    with closing(psycopg2.connect(endpoints.postgres)) as admin:
-        admin.autocommit = True
-        admin.cursor().execute(f"SELECT pg_drop_replication_slot('{prefix}')")
-        admin.cursor().execute(f"DROP DATABASE {prefix} WITH (FORCE)")
+        """,
+    ) as made:
+        yield made
 
 
 @pytest.fixture

@@ -34,10 +34,11 @@ from changelog.contract.text import (
 from changelog.contract.types import array_type, column_type
 from replay.clock import clock_ms
 from replay.config import ReplaySettings
+from replay.cut import freeze
 from replay.failures import translated
 from replay.offsets import inspect, read_frontier
 from replay.read import Reader, TopicRange, positioned
-from replay.replay import Replay, freeze, open_replay
+from replay.replay import Replay, open_replay
 from replay.state import TableMetrics
 from replay.verdict import Kind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation

@@ -18,7 +18,7 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from replay import limits
-from replay.limits import longest_cleaning_ms
+from replay.limits import Clock, longest_cleaning_ms
 from replay.topic_state import PastEnds, TopicState
 from replay.verdict import Verdict, judge
 from tests.support import model
@@ -97,11 +97,13 @@ class World:
             record,
             {"t": self.state()},
             ("t",),
-            started_ms=started_ms,
-            asked_ms=self.partition.now_ms,
-            now_ms=self.partition.now_ms,
-            estimate_ms=None,
-            allowance_ms=0,
+            Clock(
+                started_ms=started_ms,
+                asked_ms=self.partition.now_ms,
+                now_ms=self.partition.now_ms,
+                estimate_ms=None,
+                allowance_ms=0,
+            ),
             past={"t": PastEnds(first_ms=(behind[0].appended_ms if behind else None,))},
             resumed=resumed,
         )

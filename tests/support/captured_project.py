@@ -4,14 +4,18 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import closing
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg2
 from deltalake import DeltaTable
+from psycopg2.extensions import make_dsn
 
 from changelog.stack.endpoints import Endpoints
+from changelog.stack.stack import Stack
 from views import cli
 from views.history import History
 
@@ -59,7 +63,34 @@ class CapturedProject:
         return sorted(rows, key=lambda row: next(iter(row.values())))
 
 
-def write_settings(root: Path, endpoints: Endpoints, dsn: str, prefix: str) -> None:
+@contextmanager
+def captured_database(
+    stack: Stack, root: Path, statements: str, *, capture: str = ""
+) -> Iterator[tuple[CapturedProject, str]]:
+    """Give a captured database with a project at `root`, and the prefix of its topics.
+
+    `capture` is more text of the section of that name.
+    """
+    endpoints = stack.endpoints()
+    prefix = f"r{uuid.uuid4().hex[:10]}"
+    with closing(psycopg2.connect(endpoints.postgres)) as admin:
+        admin.autocommit = True
+        admin.cursor().execute(f"CREATE DATABASE {prefix}")
+    dsn = make_dsn(endpoints.postgres, dbname=prefix)
+    project = CapturedProject(root, dsn)
+    write_settings(project.root, endpoints, dsn, prefix, capture=capture)
+    project.execute(statements)
+    project.capture()
+    yield project, prefix
+    with closing(psycopg2.connect(endpoints.postgres)) as admin:
+        admin.autocommit = True
+        admin.cursor().execute(f"SELECT pg_drop_replication_slot('{prefix}')")
+        admin.cursor().execute(f"DROP DATABASE {prefix} WITH (FORCE)")
+
+
+def write_settings(
+    root: Path, endpoints: Endpoints, dsn: str, prefix: str, *, capture: str = ""
+) -> None:
     """Write a project's `changelog.toml` for a database on the stack."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "changelog.toml").write_text(
@@ -75,6 +106,7 @@ slot = "{prefix}"
 topic_prefix = "{prefix}"
 frontier_interval_ms = 100
 snapshot_workers = 1
+{capture}
 [spark.settings]
 "spark.driver.extraJavaOptions" = "{SHORT_LIVED}"
 """,

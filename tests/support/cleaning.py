@@ -46,6 +46,8 @@ def wait_cleaned(
     kafka: KafkaConnection,
     stir: Callable[[], None],
     gone: Mapping[str, Collection[tuple[int, int]]],
+    *,
+    deadline_s: float = 90,
 ) -> None:
     """Wait until records have been cleaned away.
 
@@ -53,6 +55,7 @@ def wait_cleaned(
         kafka: the broker.
         stir: appends to each topic, so that segments roll: the active one is never cleaned.
         gone: per topic partition and offset of what has to go.
+        deadline_s: how long that may take.
     """
 
     left = dict(gone)
@@ -64,4 +67,4 @@ def wait_cleaned(
                 del left[topic]
         return not left
 
-    wait_until(all_gone, 90, f"the cleaner has removed records of {', '.join(gone)}")
+    wait_until(all_gone, deadline_s, f"the cleaner has removed records of {', '.join(gone)}")

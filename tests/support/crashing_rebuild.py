@@ -11,9 +11,11 @@ import argparse
 import os
 import signal
 import sys
+from dataclasses import replace
 from functools import partial
 
-from views import cli, rebuild
+from replay.advancer import Advancer
+from views import cli, rebuild, refresh
 from views.progress import Stages
 from views.served import Served, served_of
 
@@ -49,7 +51,37 @@ def forget_to_settle():
     rebuild.settle = lambda *_: None
 
 
-DEFECTS = {"publish_early": publish_early, "forget_to_settle": forget_to_settle}
+def seal_before_the_scan():
+    """Let a checkpoint count at the new frontier before what lies between is read."""
+    sound = Advancer.advance
+
+    def early(self, plan):
+        for step in plan.steps.values():
+            if step.checkpoint is not None:
+                base = replace(step.checkpoint.base, record=plan.record)
+                self.store.seal(replace(step.checkpoint, base=base), step.manifest, [])
+        return sound(self, plan)
+
+    Advancer.advance = early
+
+
+def forget_what_serves():
+    """Make a generation of each frontier that is seen, also of one that serves already."""
+    sound = refresh.Refresher.rows
+
+    def again(self, *arguments):
+        found = sound(self, *arguments)
+        return refresh.Whole("seeded") if isinstance(found, refresh.Unchanged) else found
+
+    refresh.Refresher.rows = again
+
+
+DEFECTS = {
+    "publish_early": publish_early,
+    "forget_to_settle": forget_to_settle,
+    "seal_before_the_scan": seal_before_the_scan,
+    "forget_what_serves": forget_what_serves,
+}
 
 
 def main():

@@ -33,6 +33,9 @@ KAFKA_PROPERTIES = {
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
+    # On a busy machine the broker may not run for seconds. Then its controller would take it for
+    # dead and give each partition a new leader: a reason to refuse what is read at that moment.
+    "broker.session.timeout.ms": "12000",
 }
 POSTGRES_SETTINGS = {
     "fsync": "off",

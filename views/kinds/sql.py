@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,39 +61,61 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     )
 
 
-def rewritten(source: SqlSource, names: Mapping[TableName, str]) -> str:
-    """Give the query's text with each table's name replaced.
+def rewritten(
+    source: SqlSource,
+    names: Mapping[TableReference, str],
+    start: int = 0,
+    end: int | None = None,
+) -> str:
+    """Give the query's text, or a part of it, with the name of each table replaced.
 
     Args:
         source: the query.
-        names: the replacement of each table, without quotes.
+        names: the replacement at each place that names a table, without quotes.
+        start: place of the part's first character.
+        end: place behind its last one.
     """
-    cuts = [(start, end, "") for start, end in source.qualifiers]
+    end = len(source.text) if end is None else end
+    cuts = [(first, last, "") for first, last in source.qualifiers]
     for found in source.references:
-        alias = f" AS {_quoted(found.alias)}" if found.alias is not None else ""
-        cuts.append((found.start, found.end, _quoted(names[found.table]) + alias))
-    text = source.text
-    for start, end, new in sorted(cuts, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+        alias = f" AS {quoted(found.alias)}" if found.alias is not None else ""
+        cuts.append((found.start, found.end, quoted(names[found]) + alias))
+    text = source.text[:end]
+    for first, last, new in sorted(cuts, reverse=True):
+        if start <= first and last <= end:
+            text = text[:first] + new + text[last:]
+    return text[start:]
 
 
 def sql_frame(
     spark: SparkSession, source: SqlSource, states: Mapping[TableName, DataFrame]
 ) -> DataFrame:
     """Give the rows of a SQL view as a DataFrame, analysed but not run."""
-    names: dict[TableName, str] = {}
-    for table in dict.fromkeys(found.table for found in source.references):
-        names[table] = f"changelog_{len(names)}_{table.table}"
-        states[table].createOrReplaceTempView(_quoted(names[table]))
-    try:
+    with views_of(spark, {found: states[found.table] for found in source.references}) as names:
         return spark.sql(rewritten(source, names))
+
+
+@contextmanager
+def views_of(
+    spark: SparkSession, frames: Mapping[TableReference, DataFrame]
+) -> Iterator[dict[TableReference, str]]:
+    """Give each frame a temporary view's name while the block runs."""
+    by_frame: dict[int, str] = {}
+    names: dict[TableReference, str] = {}
+    for found, frame in frames.items():
+        if id(frame) not in by_frame:
+            by_frame[id(frame)] = f"changelog_{len(by_frame)}_{found.table.table}"
+            frame.createOrReplaceTempView(quoted(by_frame[id(frame)]))
+        names[found] = by_frame[id(frame)]
+    try:
+        yield names
     finally:
-        for name in names.values():
+        for name in by_frame.values():
             spark.catalog.dropTempView(name)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Give a name as Spark's SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -11,6 +11,7 @@ from changelog.contract.frontier import Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.scope import Scope
+from replay.limits import Clock
 from replay.topic_state import PastEnds
 from replay.verdict import Kind, Verdict, judge, judge_foreign
 from tests.unit.replay.states import (
@@ -26,11 +27,30 @@ from tests.unit.replay.states import (
 MINUTE_MS = 60_000
 
 
-def judged(state, *, now_ms=APPENDED_MS + MINUTE_MS, record=RECORD, estimate_ms=1000, **more):
-    more.setdefault("started_ms", now_ms)
-    more.setdefault("allowance_ms", 0)
+def at(now_ms, *, started_ms=None, estimate_ms=0, allowance_ms=0):
+    started_ms = now_ms if started_ms is None else started_ms
+    return Clock(
+        started_ms=started_ms,
+        asked_ms=started_ms,
+        now_ms=now_ms,
+        estimate_ms=estimate_ms,
+        allowance_ms=allowance_ms,
+    )
+
+
+def judged(
+    state,
+    *,
+    now_ms=APPENDED_MS + MINUTE_MS,
+    record=RECORD,
+    estimate_ms=1000,
+    past=None,
+    resumed=None,
+    **more,
+):
     topics = {} if state is None else {state.topic: state}
-    return judge(record, topics, ("things",), now_ms=now_ms, estimate_ms=estimate_ms, **more)
+    clock = at(now_ms, estimate_ms=estimate_ms, **more)
+    return judge(record, topics, ("things",), clock, past=past, resumed=resumed)
 
 
 def test_a_fresh_frontier_is_exact_until_the_lag_has_passed():
@@ -87,10 +107,7 @@ def test_the_earliest_deadline_of_all_topics_counts():
         replace(RECORD, frontier=frontier),
         {"things": BUSY, "others": other},
         ("things", "others"),
-        started_ms=APPENDED_MS,
-        now_ms=APPENDED_MS,
-        estimate_ms=0,
-        allowance_ms=0,
+        at(APPENDED_MS),
     )
     assert verdict.deadline_ms == APPENDED_MS + 10 * MINUTE_MS
     assert "others" in str(verdict)
@@ -227,15 +244,7 @@ def test_people_read_when_it_must_be_and_will_be_done():
 
 def test_the_verdict_on_several_topics_is_the_worst_and_names_each():
     topics = {"things": BUSY}
-    verdict = judge(
-        RECORD,
-        topics,
-        ("things", "gone"),
-        started_ms=APPENDED_MS + LAG_MS,
-        now_ms=APPENDED_MS + LAG_MS,
-        estimate_ms=0,
-        allowance_ms=0,
-    )
+    verdict = judge(RECORD, topics, ("things", "gone"), at(APPENDED_MS + LAG_MS))
     assert verdict.kind is Kind.NOT_EXACT
     assert len(verdict.reasons) == 2
     kinds = {topic: each.kind for topic, each in verdict.topics.items()}
@@ -273,7 +282,7 @@ def test_a_stored_state_of_another_log_is_not_gone_on_from(changes, reason):
 
 def foreign(**settings):
     state = with_settings(BUSY, **settings)
-    return judge_foreign(state, now_ms=APPENDED_MS, estimate_ms=1_000, allowance_ms=5_000)
+    return judge_foreign(state, at(APPENDED_MS, estimate_ms=1_000, allowance_ms=5_000))
 
 
 @pytest.mark.parametrize(
@@ -302,7 +311,7 @@ def test_topics_of_others_are_judged_by_their_settings(settings, kind, says):
 
 def test_a_foreign_topic_whose_start_has_moved_has_lost_keys():
     state = replace(BUSY, log_starts=(0, 3))
-    verdict = judge_foreign(state, now_ms=APPENDED_MS, estimate_ms=None, allowance_ms=0)
+    verdict = judge_foreign(state, at(APPENDED_MS, estimate_ms=None))
     assert "partition 1 starts at offset 3" in str(verdict)
     assert verdict.kind is Kind.NOT_EXACT
 

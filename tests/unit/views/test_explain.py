@@ -13,7 +13,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from changelog.contract.schema import LoggedColumn
 from replay.config import ReplaySettings
-from replay.replay import Cut
+from replay.cut import Cut
 from replay.verdict import Kind, Verdict
 from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.explain import _Work, parse_key

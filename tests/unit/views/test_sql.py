@@ -25,7 +25,7 @@ def refused(text: str) -> str:
 def spark_text(text: str) -> str:
     source = parse(text).source
     assert isinstance(source, SqlSource)
-    return rewritten(source, {f.table: f"T_{f.table.table}" for f in source.references})
+    return rewritten(source, {f: f"T_{f.table.table}" for f in source.references})
 
 
 def test_a_header_gives_key_sinks_and_description() -> None:

@@ -1,0 +1,160 @@
+"""Refreshes beside rebuilds: one per cent of a table's keys change, at random places.
+
+The log holds a copy of the table and some updates of each row, as one does that has lived for a
+while. All runs are in one process whose Spark is warm, and none is verified: proving a view costs
+what it does, whatever made it. Two views are measured: the rows of the table, and groups of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from benchmarks import orders
+from benchmarks.line import POSTGRES, Line
+from benchmarks.machine import Noise, cpu_s
+from changelog.config import load_project
+from changelog.stack.stack import Stack
+from views.catalog import Catalog
+from views.config import RebuildSettings, Source, VerifyMode
+from views.progress import Stages
+from views.rebuild import Rebuild
+from views.report import ViewResult
+
+_SHARE = 100  # one row of so many changes
+_VIEWS = {
+    "rows": "-- key: id\nSELECT * FROM orders",
+    "groups": "-- key: customer_id\n"
+    "SELECT customer_id, count(*) AS orders, sum(amount) AS amount FROM orders "
+    "GROUP BY customer_id",
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run took, in seconds, of its clock and of the CPU."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class Runs:
+    """Rebuilds and refreshes of the views of a project, and what they cost."""
+
+    def __init__(self, project: Path) -> None:
+        """Take the project's folder; what of it is measured grows with each run."""
+        self._project = project
+        self._costs: dict[tuple[str, Source], list[Cost]] = defaultdict(list)
+
+    def run(self, view: str, source: Source, *, counts: bool = True) -> None:
+        """Do it once; the first of a kind is for warming up."""
+        settings = RebuildSettings.of(
+            load_project(self._project), verify=VerifyMode.NONE, source=source
+        )
+        specs = Catalog.of(self._project).load_all([view])
+        servers = _of_others()
+        began, spent = time.monotonic(), _own_cpu_s(servers)
+        outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
+        if outcome.error is not None:
+            raise outcome.error
+        (result,) = outcome.results
+        cost = Cost(time.monotonic() - began, _own_cpu_s(servers) - spent)
+        _say(f"{view} {source.value}: {cost.wall_s:.2f} s, CPU {cost.cpu_s:.2f} s, {_told(result)}")
+        if counts:
+            self._costs[view, source].append(cost)
+
+    def medians(self) -> dict[str, float]:
+        """Give the medians, and the shares of a refresh in a rebuild."""
+        told = {}
+        for (view, source), costs in self._costs.items():
+            told[f"{view}_{source.value}_s"] = _median(each.wall_s for each in costs)
+            told[f"{view}_{source.value}_cpu_s"] = _median(each.cpu_s for each in costs)
+        for view in _VIEWS:
+            for what in ("s", "cpu_s"):
+                refresh, start = told[f"{view}_refresh_{what}"], told[f"{view}_start_{what}"]
+                told[f"{view}_share_{what}"] = round(refresh / start, 3)
+        return told
+
+
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def _told(result: ViewResult) -> str:
+    stages = ", ".join(f"{name} {taken:.1f}" for name, taken in result.seconds.items())
+    return f"{result.records_read} records, {result.origin} ({stages})"
+
+
+def _of_others() -> set[int]:
+    """Give the processes below us that are not Spark's."""
+    children = psutil.Process().children(recursive=True)
+    return {each.pid for each in children if "SparkSubmit" not in " ".join(each.cmdline())}
+
+
+def _own_cpu_s(others: set[int]) -> float:
+    """Give the CPU seconds of this process and of Spark."""
+    return cpu_s(os.getpid()) - sum(cpu_s(pid) for pid in others if psutil.pid_exists(pid))
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="Runs of each kind; the medians are told.")] = 3,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
+    updates: Annotated[int, typer.Option(help="How often each row was updated before.")] = 2,
+) -> None:
+    """Measure rebuilds and refreshes."""
+    logging.getLogger("changelog").setLevel(logging.ERROR)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-refresh-") as folder,
+        Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
+    ):
+        Path(folder).chmod(0o755)
+        line = Line(stack, Path(folder), "bench")
+        noise = Noise([pid for part in stack.status() if (pid := part.pid)])
+        (line.project / "views").mkdir()
+        for name, text in _VIEWS.items():
+            (line.project / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
+        orders.make(line.dsn, rows)
+        line.drained(rows, rows)
+        line.settle()
+        for _ in range(updates):
+            orders.update_in_one(line.dsn, rows)
+            line.drained(rows, rows)
+            line.settle()
+        found = Runs(line.project)
+        for number in range(runs + 1):
+            for view in _VIEWS:
+                found.run(view, Source.START, counts=number > 0)
+        for view in _VIEWS:
+            found.run(view, Source.REFRESH, counts=False)
+        for number in range(runs + 1):
+            changed = orders.update_some(line.dsn, one_of=_SHARE, first=number)
+            line.drained(changed, changed)
+            line.settle()
+            for view in _VIEWS:
+                found.run(view, Source.REFRESH, counts=number > 0)
+        line.forget()
+        told = {**found.medians(), "noise": round(noise.share(), 3)}
+    about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
+    print(json.dumps({**told, "rows": rows, "updates": updates, "runs": runs, **about}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

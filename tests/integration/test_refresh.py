@@ -1,0 +1,372 @@
+"""Refreshing and following on the real servers: what readers see is what a rebuild would give."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from replay import advancer
+from replay.stored import Records
+from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.matrix import first
+from tests.support.wait import wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+COPY = "-- key: id\nSELECT order_id AS id, amount, customer_id FROM orders WHERE amount > 3"
+TOTALS = """-- key: customer_id
+SELECT c.customer_id, c.name, count(o.order_id) AS orders, sum(o.amount) AS amount
+FROM customers AS c LEFT JOIN orders AS o ON o.customer_id = c.customer_id
+GROUP BY c.customer_id, c.name
+"""
+PAIRS = """-- key: o, c
+SELECT o.order_id AS o, c.customer_id AS c, name FROM orders AS o, customers AS c
+WHERE o.customer_id = c.customer_id
+"""
+RANKED = """-- key: order_id
+SELECT order_id, rank() OVER (ORDER BY amount, order_id) AS place FROM orders
+"""
+TABLES = """
+CREATE TABLE customers (customer_id int PRIMARY KEY, name text NOT NULL);
+CREATE TABLE orders (
+    order_id int PRIMARY KEY,
+    customer_id int NOT NULL,
+    amount numeric(10, 2) NOT NULL
+);
+"""
+ROWS = """
+INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
+INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
+"""
+CHANGES = """
+INSERT INTO customers VALUES (21, 'new');
+INSERT INTO orders VALUES (201, 21, 7), (202, 1, 8);
+UPDATE orders SET customer_id = 2 WHERE order_id = 20;
+UPDATE orders SET amount = 1 WHERE order_id = 40;
+UPDATE orders SET order_id = 300 WHERE order_id = 60;
+UPDATE customers SET name = 'renamed' WHERE customer_id = 3;
+DELETE FROM orders WHERE customer_id = 5;
+DELETE FROM customers WHERE customer_id = 5;
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(stack, spark, tmp_path_factory):
+    with captured_database(
+        stack,
+        tmp_path_factory.mktemp("project"),
+        TABLES,
+    ) as (made, _):
+        yield made
+
+
+@pytest.fixture
+def project(shared):
+    """The tables as they were at first, and no view."""
+    for path in (shared.root / "views").glob("*.*"):
+        path.unlink()
+    shared.execute("DELETE FROM customers; DELETE FROM orders;" + ROWS)
+    shared.capture()
+    return shared
+
+
+@pytest.fixture
+def view(project):
+    name = f"v{uuid.uuid4().hex[:12]}"
+    project.view(f"{name}.sql", TOTALS)
+    return name
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, project):
+    def ran(*arguments):
+        return rebuild_view(capsys, monkeypatch, project, *arguments)
+
+    return ran
+
+
+def change(project, statements):
+    project.execute(statements)
+    project.capture()
+
+
+def row_of(project, view, key):
+    rows = DeltaTable(str(project.warehouse / view)).to_pyarrow_table().to_pylist()
+    return next((row for row in rows if next(iter(row.values())) == key), None)
+
+
+VIEWS = {"copy": COPY, "totals": TOTALS, "pairs": PAIRS, "ranked": RANKED}
+
+
+@pytest.mark.parametrize("kinds", first(1, ["copy totals", "pairs ranked"]))
+def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds) -> None:
+    names = {each: f"{each}{uuid.uuid4().hex[:8]}" for each in kinds.split()}
+    for each, name in names.items():
+        project.view(f"{name}.sql", VIEWS[each])
+    ran = run("--all", "--refresh", "--json", "--verify", "none")
+    assert ran.code == 0, ran.err
+    assert all("nothing serves yet" in result["origin"] for result in ran.results)
+    change(project, CHANGES)
+    ran = run("--all", "--refresh", "--json")
+    assert ran.code == 0, ran.err
+    by_view = {result["view"]: result for result in ran.results}
+    for each, name in names.items():
+        result = by_view[name]
+        assert (result["verified"], result["mismatches"]) == (True, 0), each
+        assert result["generation"] == 2
+        assert ("merged" in result["origin"]) is (each != "ranked"), result["origin"]
+        assert each != "ranked" or "window function" in result["origin"]
+        assert result["records_read"] < 80, "what changed, not what ever happened"
+    plan = run("--all", "--plan", "--from", "checkpoint", "--json")
+    assert {each["records_at_most"] for each in plan.results} == {0}
+
+
+@pytest.mark.matrix
+def test_what_did_not_change_gets_no_generation(project, view, run) -> None:
+    assert run(view, "--refresh").code == 0
+    (same,) = run(view, "--refresh", "--json").results
+    assert (same["origin"], same["generation"]) == ("refresh: unchanged", 1)
+    again = run(view, "--from", "checkpoint", "--json")
+    assert (again.code, again.results[0]["verified"]) == (0, True)
+    assert (again.results[0]["origin"], again.results[0]["records_read"]) == ("checkpoint", 0)
+    assert run(view, "--json").results[0]["origin"] == "start"
+
+
+@pytest.mark.matrix
+def test_what_rows_were_is_known_after_layers_are_folded(project, view, run, monkeypatch) -> None:
+    monkeypatch.setattr(advancer, "MANY_LAYERS", 1)
+    assert run(view, "--refresh").code == 0
+    for customer in (2, 3, 4):
+        change(project, f"UPDATE orders SET customer_id = {customer} WHERE order_id = 20")
+        ran = run(view, "--refresh", "--json")
+        assert ran.code == 0, ran.err
+        assert "merged" in ran.results[0]["origin"]
+        assert ran.results[0]["verified"] is True
+
+
+def nothing_before(self, position, keys):
+    """The defect: only what rows are now is asked, not what they were."""
+    return keys.where("false")
+
+
+def without_deleted(sound):
+    """The defect: what was deleted is not taken out of the rows that serve."""
+    return lambda self, records: sound(self, records.where("value IS NOT NULL"))
+
+
+@pytest.mark.matrix
+def test_a_refresh_that_forgets_old_rows_is_refuted(project, view, run, monkeypatch) -> None:
+    copied = f"{view}_copy"
+    project.view(f"{copied}.sql", COPY)
+    assert run("--all", "--refresh").code == 0
+    change(project, "UPDATE orders SET customer_id = 2 WHERE order_id = 20")
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "before", nothing_before)
+        ran = run(view, "--refresh", "--json")
+        assert (ran.code, ran.results[0]["mismatches"]) == (3, 1), ran.err
+    change(project, "DELETE FROM orders WHERE order_id = 21")
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "decoded_keys", without_deleted(Records.decoded_keys))
+        ran = run(copied, "--refresh", "--json")
+        assert (ran.code, ran.results[0]["mismatches"]) == (3, 1), ran.err
+    assert run("--all", "--refresh").code == 0
+
+
+@pytest.mark.matrix
+def test_a_view_that_was_altered_is_computed_whole(project, view, run) -> None:
+    assert run(view, "--refresh").code == 0
+    project.view(f"{view}.sql", TOTALS.replace("c.name,", "upper(c.name) AS name,", 1))
+    ran = run(view, "--refresh", "--json")
+    assert ran.code == 0, ran.err
+    assert "another than what serves" in ran.results[0]["origin"]
+    assert row_of(project, view, 1)["name"] == "NAME 1"
+
+
+@pytest.mark.matrix
+def test_an_older_state_is_given_while_it_is_exact(project, view, run) -> None:
+    before = run(view, "--json").results[0]["frontier"]
+    change(project, "UPDATE customers SET name = 'later' WHERE customer_id = 1")
+    assert run(view).code == 0
+    assert row_of(project, view, 1)["name"] == "later"
+    for asked in (before["lsn"], before["ts"]):
+        ran = run(view, "--as-of", asked, "--json")
+        assert ran.code == 0, ran.err
+        assert ran.results[0]["frontier"]["lsn"] == before["lsn"]
+        assert ran.results[0]["verified"] is True
+        assert row_of(project, view, 1)["name"] == "name 1"
+    for asked in ("0/1", "FFFFFFFF/0", "1999-12-31"):
+        refused = run(view, "--as-of", asked, "--json")
+        assert refused.code == 4, refused.err
+        assert "the nearest that can be given: --as-of" in refused.results[0]["error"]
+    assert run(view, "--as-of", "yesterday").code == 2
+    assert run(view, "--as-of", before["lsn"], "--refresh").code == 2
+
+
+def test_records_are_not_set_apart_in_checkpoints(project, view, run) -> None:
+    for words in (["--refresh"], ["--from", "checkpoint"]):
+        ran = run(view, *words, "--on-bad-record", "quarantine", "--json")
+        assert ran.code == 2, ran.err
+        assert "checkpoints do not keep records" in ran.results[0]["error"]
+    assert run(view, "--refresh", "--explain", "1").code == 2
+    assert run(view, "--as-of", "yesterday").code == 2
+
+
+FORMS = [("json", "row"), ("json", "flat"), ("json", "nested"), ("avro", "nested")]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("output", "envelope"), FORMS)
+def test_a_log_of_any_form_is_refreshed(
+    stack, tmp_path, capsys, monkeypatch, spark, output, envelope
+) -> None:
+    names = {"copy": COPY, "totals": TOTALS}
+    settings = f'output_format = "{output}"\nenvelope = "{envelope}"'
+    with captured_database(stack, tmp_path, TABLES + ROWS, capture=settings) as (project, _):
+        for name, text in names.items():
+            project.view(f"{name}.sql", text)
+        assert rebuild_view(capsys, monkeypatch, project, "--all", "--refresh").code == 0
+        change(project, CHANGES)
+        ran = rebuild_view(capsys, monkeypatch, project, "--all", "--refresh", "--json")
+        assert ran.code == 0, ran.err
+        for result in ran.results:
+            assert (result["verified"], result["mismatches"]) == (True, 0)
+            assert "merged" in result["origin"], result["origin"]
+
+
+def crash(project, view, *options):
+    """Refresh in a process of its own that may be ended; gives how it ended."""
+    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
+    words += ["--", view, "--refresh", "--project", str(project.root)]
+    return subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def prepared(project, view, run):
+    assert run(view, "--refresh").code == 0
+    change(project, CHANGES)
+
+
+def is_refreshed(project, view, run):
+    """The invariant of a kill: the next run brings all changes, each once."""
+    ran = run(view, "--refresh", "--json")
+    assert ran.code == 0, ran.err
+    assert row_of(project, view, 3)["name"] == "renamed"
+    assert row_of(project, view, 21) is not None
+    assert row_of(project, view, 5) is None
+    lsns = [
+        row["lsn"]
+        for row in run("--history", view, "--json").results
+        if row["state"] in {"published", "retired"} and row["lsn"]
+    ]
+    assert len(lsns) == len(set(lsns)), "a frontier was applied twice"
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+@pytest.mark.parametrize("stage", ["seal", "scan", "recheck", "write", "publish", "record"])
+def test_a_refresh_that_is_killed_is_finished_by_the_next(project, view, run, stage) -> None:
+    prepared(project, view, run)
+    assert crash(project, view, "--kill", stage).returncode == -signal.SIGKILL
+    is_refreshed(project, view, run)
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+def test_the_kill_would_find_a_checkpoint_that_counts_too_early(project, view, run) -> None:
+    prepared(project, view, run)
+    killed = crash(project, view, "--kill", "scan", "--defect", "seal_before_the_scan")
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(AssertionError):
+        is_refreshed(project, view, run)
+
+
+@contextmanager
+def following(project, view, *options):
+    """Follow in a process of its own; gives it and the results that it has told so far."""
+    words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
+    words += ["--", view, "--follow", "--json", "--verify", "sample"]
+    words += ["--project", str(project.root)]
+    results: list[dict] = []
+    told: list[str] = []
+    with subprocess.Popen(
+        words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        stdout, stderr = process.stdout, process.stderr
+        assert stdout is not None
+        assert stderr is not None
+        readers = [
+            threading.Thread(target=lambda: results.extend(map(json.loads, stdout)), daemon=True),
+            threading.Thread(target=lambda: told.extend(stderr), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            yield process, results
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for reader in readers:
+                reader.join(10)
+            print(*told, sep="", file=sys.stderr)  # pytest shows it where the test fails
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+def test_following_applies_each_change_once_and_ends_cleanly(project, view, run) -> None:
+    path = project.root / "changelog.toml"
+    if "follow_seconds" not in path.read_text(encoding="utf-8"):
+        path.write_text(
+            path.read_text(encoding="utf-8") + "[rebuild]\nfollow_seconds = 0.2\n",
+            encoding="utf-8",
+        )
+    assert run(view, "--refresh").code == 0
+    with following(project, view) as (process, results):
+        wait_until(lambda: len(results) == 1, 180, "the first round")
+        assert results[0]["origin"] == "refresh: unchanged"
+        change(project, CHANGES)
+        wait_until(lambda: row_of(project, view, 3)["name"] == "renamed", 120, "the first change")
+        change(project, "UPDATE customers SET name = 'again' WHERE customer_id = 3")
+        wait_until(lambda: row_of(project, view, 3)["name"] == "again", 120, "the second change")
+        assert run(view, "--refresh").code == 5
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 0
+    numbers = [result["generation"] for result in results]
+    assert numbers == sorted(numbers)
+    assert all("merged" in result["origin"] for result in results[1:])
+    is_refreshed_again = run(view, "--refresh", "--json").results[0]
+    assert is_refreshed_again["origin"] == "refresh: unchanged"
+
+
+def is_applied_once(project, view, run):
+    """The invariant of following through a kill behind the swap."""
+    published = [row for row in project.history(view) if row[1] == "published"]
+    assert len(published) == 2, published
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+@pytest.mark.parametrize("defect", [None, "forget_what_serves"])
+def test_a_frontier_is_applied_once_also_through_a_kill(project, view, run, defect) -> None:
+    prepared(project, view, run)
+    with following(project, view, "--kill", "record") as (process, _):
+        assert process.wait(240) == -signal.SIGKILL
+    seeded = ["--defect", defect] if defect else []
+    with following(project, view, *seeded) as (process, results):
+        wait_until(lambda: len(results) == 1, 180, "the first round after the kill")
+        process.terminate()
+        assert process.wait(60) == 0
+    assert row_of(project, view, 3)["name"] == "renamed"
+    if defect is None:
+        is_applied_once(project, view, run)
+    else:
+        with pytest.raises(AssertionError):
+            is_applied_once(project, view, run)

@@ -1,0 +1,81 @@
+"""What a manifest says, which checkpoints stay, and which layers nobody needs."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from changelog.contract.schema import SchemaPin
+from replay.checkpoint import (
+    Checkpoint,
+    CheckpointConflictError,
+    CheckpointError,
+    CheckpointStore,
+    Layer,
+    Manifest,
+    kept,
+    unnamed,
+)
+from replay.increment import Base
+from tests.unit.replay.states import RECORD
+
+NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+BASE = Base(record=RECORD, lag_ms=1, retention_ms=2, pin=SchemaPin(3, 4))
+
+
+def made(minutes: float, *names: str) -> Checkpoint:
+    return Checkpoint(
+        topic="things",
+        base=BASE,
+        layers=tuple(Layer(name, 5, 1) for name in names or ("base",)),
+        founded=RECORD.frontier,
+        folded=RECORD.frontier,
+        at=NOW - timedelta(minutes=minutes),
+    )
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
+    store = CheckpointStore(str(tmp_path))
+    assert store.manifest("things") == Manifest()
+    first, second = made(2, "a"), made(1, "a", "b")
+    store.seal(first, store.manifest("things"), [])
+    store.seal(second, store.manifest("things"), [first])
+    assert store.manifest("things") == Manifest((first, second), 1)
+    assert store.newest("things") == second
+    assert store.newest("others") is None
+    store.tidy("things", hours=0)
+    assert store.manifest("things").checkpoints == (first, second)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_the_second_of_two_that_began_alike_does_not_count(tmp_path, earlier) -> None:
+    store = CheckpointStore(str(tmp_path))
+    for _ in range(earlier):
+        store.seal(made(3), store.manifest("things"), [])
+    before = store.manifest("things")
+    store.seal(made(2), before, [])
+    with pytest.raises(CheckpointConflictError):
+        store.seal(made(1), before, [])
+    assert store.newest("things") == made(2)
+
+
+def test_another_format_is_refused() -> None:
+    text = made(1).to_json().replace('"format": 1', '"format": 9')
+    with pytest.raises(CheckpointError, match="format 9"):
+        Checkpoint.from_json(text)
+
+
+def test_many_young_checkpoints_stay_and_few_old_ones() -> None:
+    ages = [20_000, 9_000, 8_990, 2_000, 1_990, 90, 80, 70, 9, 5, 1]
+    checkpoints = [made(age) for age in ages]
+    stay = kept(checkpoints, now=NOW, days=7)
+    # 20,000 minutes are two weeks; 9,000 and 8,990 one day, as are 2,000 and 1,990; 90, 80 and
+    # 70 are of one hour.
+    assert [(NOW - each.at).total_seconds() / 60 for each in stay] == [8_990, 1_990, 70, 9, 5, 1]
+
+
+def test_a_layer_that_no_checkpoint_names_goes_once_it_is_old() -> None:
+    manifest = Manifest((made(1, "20260101T000000-a"),), 0)
+    there = ["20260101T000000-a", "20260102T000000-b", f"{NOW:%Y%m%dT%H%M%S}-c"]
+    assert unnamed(manifest, there, now=NOW) == ["20260102T000000-b"]
+    assert unnamed(replace(manifest, checkpoints=()), there, now=NOW) == there[:2]

@@ -1,0 +1,162 @@
+"""When following makes a round, and what a refresh may build upon."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changelog.contract.declared import DeclaredLog, Shape
+from changelog.contract.errors import LogMovedError, UnavailableLogError, VerdictError, ViewError
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
+from changelog.contract.relation import TableName
+from replay.asof import AsOf
+from tests.unit.replay.states import RECORD
+from views import follow as following
+from views.follow import Seen, follow
+from views.history import HistoryRow
+from views.plan import planned
+from views.rebuild import Outcome
+from views.refresh import Prior, Whole, prior_of
+from views.report import ViewResult
+
+THINGS = [TableName("public", "things")]
+
+
+def seen(*, offset=0, appended_ms=0, **changes) -> Seen:
+    frontier = replace(RECORD.frontier, **changes)
+    appended = RECORD.appended_ms + appended_ms
+    return Seen.of(
+        replace(RECORD, frontier=frontier, offset=RECORD.offset + offset, appended_ms=appended),
+        THINGS,
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ends": {"things": (11, 20)}},
+        {"epoch": 2},
+        {"since": {"things": Position(1, Lsn(1), 0)}},
+        {"whole": {"things": Lsn(1)}},
+        {"topic_ids": {"things": "id-2"}},
+        {"tables": {}},
+    ],
+    ids=str,
+)
+def test_what_changes_a_table_calls_for_a_round(changes) -> None:
+    assert seen().calls_for_a_round(seen(offset=1, **changes), RECORD.appended_ms)
+
+
+def test_a_frontier_without_news_calls_for_one_when_the_last_is_old() -> None:
+    newer = seen(offset=1, lsn=Lsn(5000), ends={"things": (10, 20), "others": (5,)})
+    assert not seen().calls_for_a_round(newer, RECORD.appended_ms + 1_000)
+    assert seen().calls_for_a_round(newer, RECORD.appended_ms + 3_600_000)
+    assert not seen().calls_for_a_round(seen(), RECORD.appended_ms + 3_600_000)
+
+
+def row(generation, state="published", **more) -> HistoryRow:
+    return HistoryRow(view="v", generation=generation, state=state, **more)
+
+
+def test_what_serves_is_known_from_the_run_that_made_it() -> None:
+    whole = {"epoch": 1, "lsn": "0/10", "definition": "d", "rows": 7}
+    rows = [row(1, "sealed", **whole), row(1, **whole), row(2, **whole), row(1, note="rolled back")]
+    found = prior_of(rows, 1, "place")
+    assert found == Prior(1, Position(1, Lsn(16), 0), "d", 7, "place")
+    for generation, path, why in (
+        (None, None, "nothing serves"),
+        (3, "place", "does not say"),
+        (1, None, "no Delta sink"),
+    ):
+        prior = prior_of(rows, generation, path)
+        assert isinstance(prior, Whole)
+        assert why in prior.why
+    old = prior_of([row(1, epoch=1, lsn="0/10")], 1, "place")
+    assert isinstance(old, Whole), "a history from before says nothing of definitions"
+
+
+class Rounds:
+    """Rounds that go as they are told."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.shown = []
+
+    def __call__(self, *_, **__):
+        return self
+
+    def run_locked(self, _specs):
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def followed(monkeypatch, tmp_path):
+    """Follow with rounds as given, a frontier that always has news, and no waiting."""
+
+    def run(rounds, logs=()):
+        offsets = iter(range(1_000))
+
+        def read(*_):
+            end = next(offsets)
+            return replace(RECORD, frontier=replace(RECORD.frontier, ends={"things": (end,)}))
+
+        monkeypatch.setattr(following, "read_frontier", read)
+        monkeypatch.setattr(following, "_rest", lambda *_: None)
+
+        project = SimpleNamespace(
+            root=tmp_path, kafka=None, slot="s", follow_seconds=0.1, logs=logs
+        )
+        call: Any = follow  # what it is given here stands for a project and its views
+        return call(
+            [SimpleNamespace(name="v", tables=THINGS)],
+            SimpleNamespace(project=project, frontier_topic="f"),
+            stages=lambda: None,
+            stop=lambda: not rounds.outcomes,
+            show=rounds.shown.append,
+            make=rounds,
+        )
+
+    return run
+
+
+GOOD = Outcome((ViewResult(view="v", published=True),))
+
+
+@pytest.mark.parametrize("away", [UnavailableLogError("away"), LogMovedError("another leader")])
+def test_what_passes_is_waited_for(followed, away) -> None:
+    rounds = Rounds(away, Outcome((ViewResult(view="v"),), away), GOOD)
+    assert followed(rounds).error is None
+    assert rounds.shown == [GOOD]
+
+
+def test_what_waiting_does_not_heal_ends_it(followed) -> None:
+    past = VerdictError("past")
+    rounds = Rounds(GOOD, past, GOOD)
+    assert followed(rounds).error is past
+    assert rounds.outcomes == [GOOD]
+
+
+def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
+    rounds = Rounds(Outcome((), VerdictError("asked to stop")))
+    assert followed(rounds).error is None
+
+
+def test_logs_of_other_programs_are_not_followed(followed) -> None:
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    with pytest.raises(ViewError, match="v: logs of other programs have no frontier"):
+        followed(Rounds(GOOD), logs=(declared,))
+
+
+def test_nor_have_they_an_older_state() -> None:
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    settings: Any = SimpleNamespace(
+        project=SimpleNamespace(logs=(declared,)), as_of=AsOf("0/1", lsn=Lsn(1))
+    )
+    spec: Any = SimpleNamespace(name="v", tables=THINGS)
+    with pytest.raises(ViewError, match="no older state"):
+        planned([spec], settings)
