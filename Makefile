@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture demo test test-all test-exhaustive unit integration notebooks downloads lint type imports docs check lock help clean
+.PHONY: bench-capture bench-replay demo test test-all test-exhaustive unit integration notebooks downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -37,6 +37,9 @@ downloads: $(READY) ## Fetch what the servers and Spark need; a second run fetch
 
 bench-capture: downloads ## Measure capture beside its limits (ARGS='--runs 1'); last line is JSON
 	@$(BIN)/python -m benchmarks.capture $(ARGS)
+
+bench-replay: downloads ## Measure rebuilds beside their limit (ARGS='--sizes 1,5'); last line is JSON
+	@$(BIN)/python -m benchmarks.replay $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check .

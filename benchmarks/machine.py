@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -76,3 +79,34 @@ class Noise:
         times = psutil.cpu_times()
         busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
         return time.monotonic(), busy, sum(map(cpu_s, self._ours))
+
+
+@dataclass
+class Spent:
+    """What something took: seconds of wall time and of CPU, and the greatest memory."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    peak_mb: float = 0.0
+
+
+@contextmanager
+def measured(pid: int) -> Iterator[Spent]:
+    """Measure what runs inside, in this process and in another with its children."""
+    spent, memory, done = Spent(), Memory(pid), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            memory.look()
+
+    watcher = threading.Thread(target=watch, name="memory")
+    began, cpu_before = time.monotonic(), cpu_s(pid) + time.process_time()
+    watcher.start()
+    try:
+        yield spent
+    finally:
+        spent.seconds = time.monotonic() - began
+        done.set()
+        watcher.join()
+        spent.cpu_s = cpu_s(pid) + time.process_time() - cpu_before
+        spent.peak_mb = memory.peak_mb + _pss_mb(os.getpid())

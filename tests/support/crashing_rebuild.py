@@ -13,6 +13,9 @@ import signal
 import sys
 from functools import partial
 
+from pyspark.sql import functions as F  # noqa: N812
+
+from replay import fold
 from views import cli, rebuild
 from views.progress import Stages
 from views.served import Served, served_of
@@ -49,7 +52,22 @@ def forget_to_settle():
     rebuild.settle = lambda *_: None
 
 
-DEFECTS = {"publish_early": publish_early, "forget_to_settle": forget_to_settle}
+def arrival_decides():
+    """Let the record that arrived last decide about a key, whatever its position."""
+
+    def by_offset(records):
+        whole = F.struct("value", "partition", "offset")
+        last = records.groupBy("key").agg(F.max_by(whole, "offset").alias("last"))
+        return last.select("key", "last.*")
+
+    fold.last_of_each_key = by_offset
+
+
+DEFECTS = {
+    "arrival_decides": arrival_decides,
+    "publish_early": publish_early,
+    "forget_to_settle": forget_to_settle,
+}
 
 
 def main():
