@@ -70,9 +70,9 @@ SELECT encode(concat_ws(chr(9),
              '%Y-%m-%d %H:%M:%S.%f'),
     CASE WHEN id % 3 <> 0 THEN 't' ELSE 'f' END,
     sqrt(id::DOUBLE) * (1.7 + v),
-    '{"qty": ' || 1 + id % 9 || ', "sku": "SKU-' || lpad((id * 31 % 99991)::VARCHAR, 6, '0')
+    '{{"qty": ' || 1 + id % 9 || ', "sku": "SKU-' || lpad((id * 31 % 99991)::VARCHAR, 6, '0')
         || '", "tags": ["promo' || id % 20 || '", "r' || id % 7 || '"], "channel": "'
-        || ['web', 'app', 'store'][1 + id % 3] || '"}',
+        || ['web', 'app', 'store'][1 + id % 3] || '"}}',
     CASE WHEN id % 2 = 0 THEN 'customer asked for delivery window ' || id % 24 || 'h'
          ELSE '\N' END
 )) AS line
@@ -140,37 +140,53 @@ def _codec(registry: RegistryConnection, topic: str) -> BatchCodec:
     return BatchCodec(ORDERS, SchemaIds(key=key, value=value))
 
 
-def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn:
-    """Write all records; gives an LSN behind the last."""
-    producer = LogProducer(kafka)
-    lsn, deleted = _FIRST_LSN, size.keys - size.live
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of one kind: how many, and their row and its version by the number `n` of each."""
+
+    op: Op
+    row: str
+    version: str
+    count: int
+
+
+def parts_of(size: Size) -> tuple[Part, ...]:
+    """Give the parts of a log, in their order."""
+    deleted = size.keys - size.live
     updates = size.records - size.keys - deleted
     if updates < 0:
         raise SystemExit(f"{size.records} records are too few for {size.live} live keys")
-    parts = (
-        (Op.READ, "n + 1", "0", size.keys),
-        (Op.UPDATE, f"1 + (hash(n) % {size.keys})::BIGINT", "1 + n % 1000", updates),
-        (Op.DELETE, f"(n + 1) * {_DELETED}", "0", deleted),
+    return (
+        Part(Op.READ, "n + 1", "0", size.keys),
+        Part(Op.UPDATE, f"1 + (hash(n) % {size.keys})::BIGINT", "1 + n % 1000", updates),
+        Part(Op.DELETE, f"(n + 1) * {_DELETED}", "0", deleted),
     )
-    for op, row, version, count in parts:
-        for lines in _lines(row, version, count):
+
+
+def lines_of(part: Part) -> Iterator[list[bytes]]:
+    """Give the rows of a part in batches, each row as a line of COPY."""
+    with duckdb.connect() as connection:
+        for first in range(0, part.count, _BATCH):
+            end = min(part.count, first + _BATCH)
+            text = _LINES.format(id=part.row, version=part.version, first=first, end=end)
+            yield [line for (line,) in connection.sql(text).fetchall()]
+
+
+def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn:
+    """Write all records; gives an LSN behind the last."""
+    producer = LogProducer(kafka)
+    lsn = _FIRST_LSN
+    for part in parts_of(size):
+        for lines in lines_of(part):
             columns, _ = fields_of_lines(lines, len(ORDERS.columns))
             keys = codec.encode_keys(columns)
             gone: list[bytes | None] = [None] * len(keys)
-            values = gone if op is Op.DELETE else codec.encode_values(columns)
-            producer.produce_all(size.topic, keys, values, _headers(op, lsn, len(keys)))
+            values = gone if part.op is Op.DELETE else codec.encode_values(columns)
+            producer.produce_all(size.topic, keys, values, _headers(part.op, lsn, len(keys)))
             lsn += len(keys)
     producer.flush()
     producer.close()
     return Lsn(lsn)
-
-
-def _lines(row: str, version: str, count: int) -> Iterator[list[bytes]]:
-    with duckdb.connect() as connection:
-        for first in range(0, count, _BATCH):
-            end = min(count, first + _BATCH)
-            text = _LINES.format(id=row, version=version, first=first, end=end)
-            yield [line for (line,) in connection.sql(text).fetchall()]
 
 
 def _headers(op: Op, lsn: int, count: int) -> list[Headers]:
