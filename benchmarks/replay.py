@@ -36,7 +36,7 @@ from benchmarks.figures import Figures, say
 from benchmarks.machine import Memory, Spent, cpu_s, measured
 from benchmarks.order_log import Size
 from benchmarks.spark_jobs import FinalRows, Jobs, digest
-from changelog.config import load_project
+from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.frontier import Frontier
 from changelog.stack.endpoints import Endpoints
@@ -105,7 +105,9 @@ class Bench:
     def spark(self, log: Log) -> SparkSession:
         """Give the one session, made as the command makes it."""
         if self._session is None:
-            self._session = session(RebuildSettings.of(load_project(log.project)).session())
+            self._session = session(
+                RebuildSettings.of(load_project(log.project, needs=[BROKERS, REGISTRY])).session()
+            )
             self.rebuild(log)  # what only a first job does is measured by the cold command
         return self._session
 
@@ -290,7 +292,7 @@ def kept(path: Path, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory_mb() -> int:
-    return round(psutil.virtual_memory().total / 2**20)
+    return int(psutil.virtual_memory().total / 2**20)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from tests.support.builders import read_avro
 @pytest.mark.parametrize(("records", "live"), [(5_000, 1_000), (200, 10), (10_000, 9_000)])
 def test_a_log_has_the_records_and_live_keys_that_were_asked_for(records, live):
     size = Size(records, live)
-    seen, deleted = set(), set()
+    seen: set[bytes] = set()
+    deleted: set[bytes] = set()
     count = 0
     for part in parts_of(size):
         for lines in lines_of(part):
