@@ -27,6 +27,7 @@ SLOW = """-- key: id
 SELECT id, name, amount, java_method('java.lang.Thread', 'sleep', 3L) AS slept FROM things
 """
 ROWS = 6_000
+MERGED = "spark.sql.adaptive.coalescePartitions.enabled"  # so few rows would be one task
 REBUILD_S = 240
 
 
@@ -66,7 +67,8 @@ def project(stack, tmp_path_factory):
         f'[spark.settings]\n"spark.driver.extraJavaOptions" = "{SHORT_LIVED}"\n'
         f'"spark.executor.extraJavaOptions" = "{SHORT_LIVED}"\n'
         '"spark.driver.host" = "127.0.0.1"\n"spark.driver.bindAddress" = "127.0.0.1"\n'
-        '"spark.executor.memory" = "700m"\n"spark.sql.shuffle.partitions" = "2"\n',
+        '"spark.executor.memory" = "700m"\n"spark.sql.shuffle.partitions" = "2"\n'
+        f'"{MERGED}" = "false"\n',
         encoding="utf-8",
     )
     made = CapturedProject(root, dsn="")
@@ -88,6 +90,7 @@ def expected(project, spark):
     with pytest.MonkeyPatch.context() as patch:
         capsys = _Silent()
         ran = rebuild_view(capsys, patch, project, VIEW, "--verify", "none", "--keep", "9")
+    spark.conf.unset(MERGED)
     assert ran.code == 0, ran.err
     found = digest(project, 1)
     assert found[0] == ROWS - ROWS // 10
