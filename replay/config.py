@@ -15,12 +15,16 @@ class ReplaySettings:
             that much before its deadline.
         records_per_second: what a replay does at least; its finish is estimated from this.
         start_ms: what a replay takes whatever its size.
+        held_bytes: what a task may hold of a large topic, outside of Java's heap, to take out
+            superseded records before they are sorted; 0 sorts all of them. See
+            docs/decisions/0024-fold-of-large-topics.md.
         reader_options: further settings of Spark's Kafka source by its own names.
     """
 
     clock_allowance_ms: int = 5_000
     records_per_second: int = 50_000
     start_ms: int = 30_000
+    held_bytes: int = 0
     reader_options: Mapping[str, str] = field(default_factory=dict)
 
     def estimate_ms(self, records_at_most: int) -> int:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
+from replay.thin import thinned
 
 
 def cut_of(frontier: Frontier) -> Position:
@@ -43,9 +44,20 @@ def last_of_each_key(records: DataFrame) -> DataFrame:
     return last.select("key", "last.*")
 
 
-def fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Give the records that make up the state at `before`: `key, value, partition, offset`."""
-    last = last_of_each_key(alive(records, since=since, before=before))
+def fold(
+    records: DataFrame, *, since: Position | None, before: Position, held_bytes: int | None = None
+) -> DataFrame:
+    """Give the records that make up the state at `before`: `key, value, partition, offset`.
+
+    Args:
+        records: `key, value, partition, offset, position`.
+        since: the first position that is alive.
+        before: the first position that is not part of the state.
+        held_bytes: what a task may hold to take out superseded records early (`replay.thin`);
+            None to leave that. The result is the same.
+    """
+    kept = alive(records, since=since, before=before)
+    last = last_of_each_key(kept if held_bytes is None else thinned(kept, most_bytes=held_bytes))
     return last.where(F.col("value").isNotNull())
 
 

@@ -12,8 +12,9 @@ program left open.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -34,6 +35,10 @@ _SPEED = {
     "max.partition.fetch.bytes": str(16 << 20),
     "receive.buffer.bytes": str(1 << 20),
 }
+
+
+Layer = tuple[tuple[int, ...], tuple[int, ...]]
+"""Per partition the first offset to read, and the first one not to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +84,19 @@ class Reader:
         )
         return reader.load()
 
-    def read(self, wanted: TopicRange) -> DataFrame:
+    def read(self, wanted: TopicRange, layers: Sequence[Layer] = ()) -> DataFrame:
         """Give `key`, `value`, `partition`, `offset`, `position` of each record.
+
+        With layers, which are starts and ends that together make up the range, each part of a
+        partition is a task of its own; Spark's own splitting (`minPartitions`) goes by offsets.
 
         A record without a position, or with a key under another schema than the pinned one,
         fails the action: the cleaner compares key bytes, so another id is another key, and the
         old key's record would stay for ever.
         """
-        return positioned(self.raw(wanted), wanted.topic, wanted.key_schema_id)
+        parts = [replace(wanted, starts=starts, ends=ends) for starts, ends in layers] or [wanted]
+        raw = reduce(DataFrame.unionAll, map(self.raw, parts))
+        return positioned(raw, wanted.topic, wanted.key_schema_id)
 
 
 def _offsets(topic: str, offsets: tuple[int, ...]) -> str:

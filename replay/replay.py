@@ -27,6 +27,7 @@ from replay.metrics import StateObservations
 from replay.offsets import inspect
 from replay.probe import past_ends, sample_density
 from replay.read import Reader, TopicRange
+from replay.scan import cores_of, held_bytes, layers_of
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
 from replay.topic_state import TopicState, changes
@@ -250,7 +251,7 @@ def open_replay(
         for table, topic in cut.topics.items():
             of_topic = schemas.of_topic(topic)
             observations[table] = StateObservations(Observation(), Observation())
-            frame = _frame(cut, reader, of_topic, observations[table])
+            frame = _frame(cut, reader, of_topic, observations[table], cores=cores_of(spark))
             states[table] = ReplayedState(
                 table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
             )
@@ -265,21 +266,26 @@ def open_replay(
 
 
 def _frame(
-    cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
+    cut: Cut,
+    reader: Reader,
+    schemas: TopicSchemas,
+    observations: StateObservations,
+    *,
+    cores: int,
 ) -> DataFrame:
     frontier, topic = cut.record.frontier, schemas.topic
-    records = reader.read(
-        TopicRange(
-            topic=topic,
-            starts=cut.states[topic].log_starts,
-            ends=frontier.ends[topic],
-            key_schema_id=schemas.key_id,
-        )
+    wanted = TopicRange(
+        topic=topic,
+        starts=cut.states[topic].log_starts,
+        ends=frontier.ends[topic],
+        key_schema_id=schemas.key_id,
     )
+    records = reader.read(wanted, layers_of(reader.kafka, wanted, cores=cores))
     survivors = fold(
         observations.of_records(records),
         since=frontier.since.get(topic),
         before=cut_of(frontier),
+        held_bytes=held_bytes(cut.settings, wanted),
     )
     return decode(observations.of_survivors(survivors), schemas)
 

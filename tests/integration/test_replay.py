@@ -32,6 +32,7 @@ from changelog.contract.text import (
     TIMESTAMP_MINUS_INFINITY,
 )
 from changelog.contract.types import array_type, column_type
+from replay import replay as pipeline
 from replay.clock import clock_ms
 from replay.config import ReplaySettings
 from replay.failures import translated
@@ -82,6 +83,14 @@ def bench(spark, kafka, registry, prefix) -> Bench:
     return Bench(spark, kafka, registry, prefix)
 
 
+@pytest.fixture(params=["sorted", "thinned"])
+def fold_kind(request, monkeypatch) -> None:
+    """Whether superseded records are taken out early, as they are of large topics."""
+    if request.param == "thinned":
+        monkeypatch.setattr(pipeline, "held_bytes", lambda *_: 64 << 10)
+
+
+@pytest.mark.usefixtures("fold_kind")
 def test_the_state_is_what_is_left_at_the_frontier(bench):
     log = bench.log()
     for number in range(6):
@@ -303,6 +312,7 @@ def spoilt(how: str, key: bytes, value: bytes) -> tuple[bytes, bytes, Headers]:
         "malformed position",
     ],
 )
+@pytest.mark.usefixtures("fold_kind")
 def test_a_corrupt_record_is_named_by_its_place(bench, how):
     log = bench.log(partitions=1)
     log.put((b"1", b"good"))

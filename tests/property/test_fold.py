@@ -135,6 +135,9 @@ positions = st.builds(
 )
 
 
+held = st.integers(1, 3_000)
+
+
 @pytest.mark.spark
 @given(data=st.data())
 @settings(
@@ -153,6 +156,8 @@ def test_spark_folds_as_the_model_does_whatever_the_order_and_the_partitions(spa
     for partitions in (1, data.draw(st.integers(2, 5))):
         records = frame_of(spark, whole, partitions, data.draw(st.integers(0, 2**16)))
         assert rows_of(spark_fold(records, since=since, before=before)) == expected
+        thin = spark_fold(records, since=since, before=before, held_bytes=data.draw(held))
+        assert rows_of(thin) == expected
 
 
 @pytest.mark.spark
