@@ -4,9 +4,9 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-# Three test processes, each with servers and a Spark session of its own: most tests wait.
+# Three test processes, each with servers of its own: most tests wait. Two of them have Spark.
 JOBS ?= 3
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE

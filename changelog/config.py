@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
 from changelog.contract.errors import ConfigurationError, StackError
 from changelog.contract.form import PLAIN, Envelope, Form, Output
 from changelog.contract.lsn import Lsn
 from changelog.contract.properties import check_producer_properties, check_topic_properties
+from changelog.contract.relation import TableName
 from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
     DEFAULT_DELETE_RETENTION_MS,
@@ -108,6 +110,7 @@ class _Spark(_Section):
 class _Rebuild(_Section):
     warehouse: str = "warehouse"
     keep: int = Field(default=2, ge=1)
+    on_bad_record: Literal["fail", "quarantine"] = "fail"
 
 
 class _Sink(_Section):
@@ -119,6 +122,16 @@ class _Sinks(_Section):
     cache: _Sink = _Sink()
 
 
+class _Log(_Section):
+    topic: str
+    form: Shape
+    key: list[str] = Field(min_length=1)
+    delete: str = ""
+    order: Order = Order.OFFSET
+    columns: dict[str, str] = {}
+    key_changes: bool = True
+
+
 class _File(_Section):
     postgres: _Postgres = _Postgres()
     kafka: _Kafka = _Kafka()
@@ -127,6 +140,7 @@ class _File(_Section):
     spark: _Spark = _Spark()
     rebuild: _Rebuild = _Rebuild()
     sinks: _Sinks = _Sinks()
+    logs: dict[str, _Log] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +227,9 @@ class Project:
         capture: what to capture and how.
         warehouse: path or URI of the folder of Delta tables.
         keep: generations that stay for a rollback, the published one counted.
+        on_bad_record: what a rebuild does about a record that it cannot read: `fail`, or
+            `quarantine` to leave its row out and set it apart.
+        logs: the logs of other programs that views may read.
         search_url: OpenSearch, or None.
         cache_url: Redis or Valkey, or None.
         spark_master: Spark's master URL.
@@ -230,6 +247,8 @@ class Project:
     cache_url: str | None = field(repr=False)
     spark_master: str
     spark_settings: dict[str, str]
+    on_bad_record: Literal["fail", "quarantine"] = "fail"
+    logs: tuple[DeclaredLog, ...] = ()
 
     @property
     def slot(self) -> str:
@@ -342,7 +361,50 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         cache_url=settings.sinks.cache.url or embedded.find("cache"),
         spark_master=settings.spark.master,
         spark_settings=settings.spark.settings,
+        on_bad_record=settings.rebuild.on_bad_record,
+        logs=_declared(settings.logs),
     )
+
+
+def _declared(logs: Mapping[str, _Log]) -> tuple[DeclaredLog, ...]:
+    """Give the declared logs, checked as far as it can be done without a server."""
+    found: list[DeclaredLog] = []
+    for name, log in logs.items():
+        where, parts = f"logs.{name}", name.split(".")
+        columns = declared_columns(log.columns, where)
+        names = [column.column for column in columns]
+        problem = ""
+        if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
+            problem = "its name is not `table` or `schema.table`"
+        elif log.form.is_avro and columns:
+            problem = "`columns` are those that the registry has, for an Avro form"
+        elif not log.form.is_avro and not columns:
+            problem = "a JSON form needs `columns`: documents do not say what they are"
+        elif columns and (missing := [each for each in log.key if each not in names]):
+            problem = f"its key names {', '.join(missing)}, which is none of its columns"
+        elif log.delete and not log.form.is_flat:
+            problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"
+        elif log.order is Order.LSN and not log.form.value.startswith("debezium"):
+            problem = "`order` can be lsn in Debezium's envelope alone"
+        elif log.topic in [other.topic for other in found]:
+            problem = f'topic "{log.topic}" is declared twice'
+        if problem:
+            raise ConfigurationError(
+                f"{FILE_NAME}: {where}: {problem}", hint="docs/reading.md describes the section"
+            )
+        found.append(
+            DeclaredLog(
+                table=TableName(*parts) if len(parts) > 1 else TableName("public", parts[0]),
+                topic=log.topic,
+                shape=log.form,
+                key=tuple(log.key),
+                delete=log.delete,
+                order=log.order,
+                columns=columns,
+                key_changes=log.key_changes,
+            )
+        )
+    return tuple(found)
 
 
 def _start_lsn(capture: _Capture) -> Lsn | None:

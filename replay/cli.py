@@ -64,7 +64,7 @@ def topics(
             raise
     captured = [] if record is None else sorted(record.frontier.tables)
     wanted = list_topics(settings.kafka) if all_topics else names or captured
-    found = survey(settings.kafka, wanted, record)
+    found = survey(settings.kafka, wanted, record, declared=settings.logs)
     present = {each.state.topic for each in found}
     gone = [topic for topic in captured if topic in wanted and topic not in present]
     missing = [topic for topic in wanted if topic not in present and topic not in gone]

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+
+
+class OnBadRecord(Enum):
+    """What follows when a record that decides about a row cannot be read."""
+
+    FAIL = "fail"
+    """The replay fails and names the record."""
+    QUARANTINE = "quarantine"
+    """Its row is left out, and the record is set apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,7 @@ class ReplaySettings:
             superseded records before they are sorted; 0 sorts all of them. See
             docs/decisions/0024-fold-of-large-topics.md.
         reader_options: further settings of Spark's Kafka source by its own names.
+        on_bad_record: what follows when a record cannot be read.
     """
 
     clock_allowance_ms: int = 5_000
@@ -26,6 +37,7 @@ class ReplaySettings:
     start_ms: int = 30_000
     held_bytes: int = 0
     reader_options: Mapping[str, str] = field(default_factory=dict)
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     def estimate_ms(self, records_at_most: int) -> int:
         """Estimate the duration of a replay, on the long side."""

@@ -1,15 +1,19 @@
 """Surviving records -> rows. Pure: DataFrame to DataFrame; the schemas are given.
 
-Each record is decoded under the schema that wrote it, resolved to the newest one, in one
+Each Avro record is decoded under the schema that wrote it, resolved to the reader's, in one
 expression that looks at the record's schema id. `from_avro` runs in its permissive mode only to
-say *which* record is corrupt: there it answers a record that it cannot decode with nulls, and the
-next step fails on a null in the key, which no row has, naming topic, partition and offset. In its
-strict mode it fails too, but names nothing. A null never gets through: every column of the result
-is taken from behind that check, so it holds whatever columns a view uses.
+say *which* record is corrupt: there it answers a record that it cannot decode with nulls, and a
+null in the key, which no row has, is the record's fault. In its strict mode it fails too, but
+names nothing. Documents have their own reading (`replay.documents`), and give the same shape.
+
+A fault is a text beside the row. Either it ends the task, naming topic, partition and offset, or
+the record is set apart (`set_apart`) and its row left out. A null never gets through: every
+column of the result is taken from behind that check, so it holds whatever columns a view uses.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -18,60 +22,188 @@ from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.codec import FRAME_BYTES, frame
 from changelog.contract.evolution import obstacles
+from changelog.contract.form import Envelope, Output
+from changelog.contract.headers import Op
 from changelog.contract.schema import LoggedColumn, LoggedSchema
+from replay import documents
+from replay.documents import ESCAPE, VALUE
 from replay.failures import Fault, fail
-from replay.read import place
+from replay.read import FAULT, place
 from replay.schemas import TopicSchemas
 
-_VALUE, _ESCAPE = "member0", "member1"  # how Spark names the branches of a union
+_ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]
+_GONE = Op.DELETE.value.decode()
+_PLACE = ("partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Surviving records, decoded: `key, value, partition, offset, fault, row`.
+
+    Attributes:
+        frame: one row a record; `fault` says what is wrong with it, else `row` holds its row.
+        schemas: under which it was decoded.
+    """
+
+    frame: DataFrame
+    schemas: TopicSchemas
+
+    def rows(self) -> DataFrame:
+        """Give the rows, one column per column of the table; a fault ends the task."""
+        topic, fault = self.schemas.topic, F.col("fault")
+        corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
+        row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
+        return self._columns(self.frame.select(*_PLACE, row.alias("row")))
+
+    def sound_rows(self) -> DataFrame:
+        """Give the rows of the records that have no fault."""
+        return self._columns(self.frame.where(F.col("fault").isNull()))
+
+    def set_apart(self) -> DataFrame:
+        """Give the records that have a fault: `topic, partition, offset, key, value, reason`."""
+        topic = F.lit(self.schemas.topic).alias("topic")
+        reason = F.col("fault").alias("reason")
+        found = self.frame.where(F.col("fault").isNotNull())
+        return found.select(topic, *_PLACE, "key", "value", reason)
+
+    def _columns(self, frame: DataFrame) -> DataFrame:
+        reader = self.schemas.logged(self.schemas.reader_id)
+        topic = self.schemas.topic
+        return frame.select(*(_column(topic, reader, column) for column in reader.columns))
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> DataFrame:
-    """Give the rows of `key, value, partition, offset`, one column per column of the table."""
+    """Give the rows of `key, value, partition, offset`; a record that cannot be read fails."""
+    return decoded(survivors, schemas).rows()
+
+
+def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
+    """Decode the records of `key, value, partition, offset`, and `fault` where reading found one.
+
+    A record that tells of a delete is no row; its tombstone is what mostly says so before.
+    """
     reader = schemas.logged(schemas.reader_id)
-    decoded = survivors.select("partition", "offset", _by_schema(schemas).alias("decoded"))
-    checked = decoded.select("partition", "offset", _checked(schemas.topic, reader).alias("row"))
-    return checked.select(*(_column(schemas.topic, reader, column) for column in reader.columns))
+    known = [F.col(FAULT)] if FAULT in survivors.columns else []
+    own = ("key", "value", *_PLACE)
+    if schemas.form.output is Output.JSON:
+        frame = _of_documents(survivors, schemas, reader, own, known)
+    else:
+        frame = _of_avro(survivors, schemas, reader, own, known)
+    if schemas.form.has_events:
+        frame = frame.where(F.col("fault").isNotNull() | (F.col("op") != _GONE))
+    return Decoded(frame.select(*own, "fault", "row"), schemas)
+
+
+def _of_avro(
+    survivors: DataFrame,
+    schemas: TopicSchemas,
+    reader: LoggedSchema,
+    own: tuple[str, ...],
+    known: list[Column],
+) -> DataFrame:
+    decoded = survivors.select(*own, *known, _by_schema(schemas).alias("decoded"))
+    found = F.col("decoded")
+    row = found.getField("after") if schemas.form.envelope is Envelope.NESTED else found
+    op = found.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
+    parts = decoded.select(*own, *known, row.alias("row"), op.alias("op"))
+    fault = F.coalesce(*known, _frame_fault(schemas), _row_fault(schemas, reader))
+    return parts.select(*own, fault.alias("fault"), "row", "op")
+
+
+def _of_documents(
+    survivors: DataFrame,
+    schemas: TopicSchemas,
+    reader: LoggedSchema,
+    own: tuple[str, ...],
+    known: list[Column],
+) -> DataFrame:
+    envelope = schemas.form.envelope
+    read = survivors.select(
+        *own, *known, documents.parsed(F.col("value"), envelope).alias("document")
+    )
+    document = F.col("document")
+    row = documents.members(document, envelope)
+    op = documents.operation(document, envelope) if schemas.form.has_events else F.lit(None)
+    texts = read.select(
+        *own,
+        *known,
+        document.isNull().alias("is_lost"),
+        op.cast("string").alias("op"),
+        F.when(row.isNotNull(), documents.texts(row, reader, envelope)).alias("texts"),
+    )
+    found = F.col("texts")
+    typed = F.when(found.isNotNull(), documents.typed(found, reader))
+    parts = texts.select(*own, *known, "is_lost", "op", "texts", typed.alias("row"))
+    malformed = documents.malformed(found, F.col("row"), reader)
+    fault = F.coalesce(
+        *known,
+        F.when(F.col("is_lost"), F.lit("the value is not a JSON document")),
+        _row_fault(schemas, reader),
+        F.when(
+            malformed.isNotNull(),
+            F.concat(F.lit('the value of column "'), malformed, F.lit('" is not of its type')),
+        ),
+    )
+    return parts.select(*own, fault.alias("fault"), "row", "op")
 
 
 def _by_schema(schemas: TopicSchemas) -> Column:
-    """Decode by the schema id of the record's frame."""
+    """Decode by the schema id of the record's frame; null under any other."""
     found = F.substring("value", 1, FRAME_BYTES)
-    unknown = fail(
-        Fault.CORRUPT,
-        *place(schemas.topic),
-        ": the value's first bytes ",
-        F.hex(found),
-        f' are no frame with a schema id of subject "{schemas.topic}-value"',
-    )
-    return reduce(
-        lambda rest, each: F.when(
-            found == F.lit(bytearray(frame(each))), _decoded(schemas, each)
-        ).otherwise(rest),
-        schemas.writers,
-        unknown,
-    )
+    first, *rest = [each for each in schemas.writers if not _obstacles(schemas, each)]
+    decoded = F.when(_bears(found, first), _decoded(schemas, first))
+    for each in rest:
+        decoded = decoded.when(_bears(found, each), _decoded(schemas, each))
+    return decoded
+
+
+def _bears(found: Column, schema_id: int) -> Column:
+    return found == F.lit(bytearray(frame(schema_id)))
 
 
 def _decoded(schemas: TopicSchemas, writer_id: int) -> Column:
-    why = obstacles(schemas.logged(writer_id), schemas.logged(schemas.reader_id))
-    if why:
-        return fail(
-            Fault.CORRUPT,
-            *place(schemas.topic),
-            f": written under schema id {writer_id}, cannot be read as {schemas.reader_id}: ",
-            "; ".join(why),
-        )
     body = F.expr(f"substring(value, {FRAME_BYTES + 1})")
     options = {"mode": "PERMISSIVE", "avroSchema": schemas.reader}
     return from_avro(body, schemas.writers[writer_id], options)
 
 
-def _checked(topic: str, reader: LoggedSchema) -> Column:
-    decoded = F.col("decoded")
-    corrupt = fail(Fault.CORRUPT, *place(topic), ": the value's body does not follow its schema")
-    missing = [decoded.getField(column.field).isNull() for column in _key_columns(reader)]
-    return F.when(reduce(Column.__or__, missing), corrupt).otherwise(decoded)
+def _obstacles(schemas: TopicSchemas, writer_id: int) -> list[str]:
+    return obstacles(schemas.logged(writer_id), schemas.logged(schemas.reader_id))
+
+
+def _frame_fault(schemas: TopicSchemas) -> Column:
+    """Say what is wrong with the schema id of a record, null when nothing is."""
+    found = F.substring("value", 1, FRAME_BYTES)
+    unknown = F.concat(
+        F.lit("the value's first bytes "),
+        F.hex(found),
+        F.lit(f' are no frame with a schema id of subject "{schemas.topic}-value"'),
+    )
+    faults = []
+    for each in schemas.writers:
+        why = _obstacles(schemas, each)
+        if why:
+            text = (
+                f"written under schema id {each}, cannot be read as {schemas.reader_id}: "
+                + "; ".join(why)
+            )
+            faults.append(F.when(_bears(found, each), F.lit(text)))
+    is_known = reduce(Column.__or__, [_bears(found, each) for each in schemas.writers])
+    return F.coalesce(*faults, F.when(~is_known, unknown))
+
+
+def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
+    """Say what is wrong with a row, or with the event that tells of it."""
+    row = F.col("row")
+    missing = [row.getField(column.field).isNull() for column in _key_columns(reader)]
+    broken = F.when(
+        reduce(Column.__or__, missing), F.lit("the value's body does not follow its schema")
+    )
+    if not schemas.form.has_events:
+        return broken
+    op = F.coalesce(F.col("op"), F.lit(""))
+    strange = F.concat(F.lit("the event's operation is '"), op, F.lit("'"))
+    return F.when(op.isin(_ROW_OPS), broken).when(op != _GONE, strange)
 
 
 def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
@@ -83,7 +215,7 @@ def _column(topic: str, reader: LoggedSchema, column: LoggedColumn) -> Column:
     """Take a column out of the row; PostgreSQL's text in the escape branch has no place here."""
     value = F.col("row").getField(column.field)
     if column.type.has_escape:
-        escape = value.getField(_ESCAPE)
+        escape = value.getField(ESCAPE)
         loud = fail(
             Fault.ESCAPE,
             f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
@@ -93,7 +225,7 @@ def _column(topic: str, reader: LoggedSchema, column: LoggedColumn) -> Column:
             ") has no exact form in this type; ",
             *place(topic),
         )
-        value = F.when(escape.isNotNull(), loud).otherwise(value.getField(_VALUE))
+        value = F.when(escape.isNotNull(), loud).otherwise(value.getField(VALUE))
     return value.alias(column.column)
 
 
@@ -102,6 +234,6 @@ def _key_text(reader: LoggedSchema) -> Column:
     for column in _key_columns(reader):
         value = F.col("row").getField(column.field)
         if column.type.has_escape:
-            value = F.coalesce(value.getField(_VALUE).cast("string"), value.getField(_ESCAPE))
+            value = F.coalesce(value.getField(VALUE).cast("string"), value.getField(ESCAPE))
         texts.append(value.cast("string"))
     return F.concat_ws(", ", *texts)

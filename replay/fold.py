@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
+from replay.read import FAULT
 from replay.thin import thinned
 
 
@@ -31,16 +32,27 @@ def cut_of(frontier: Frontier) -> Position:
 
 
 def alive(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Keep the records from `since` on and before `before`; bytes compare as positions do."""
-    kept = records.where(F.col("position") < _bytes(before))
+    """Keep the records from `since` on and before `before`; bytes compare as positions do.
+
+    A record with a fault has no place of its own, and stays.
+    """
+    is_before = F.col("position") < _bytes(before)
+    kept = records.where(
+        F.col(FAULT).isNotNull() | is_before if _has_faults(records) else is_before
+    )
     return kept if since is None else kept.where(F.col("position") >= _bytes(since))
 
 
 def last_of_each_key(records: DataFrame) -> DataFrame:
-    """Give each key's last record, tombstones included: `key, value, partition, offset`."""
-    whole = F.struct("value", "partition", "offset")
+    """Give each key's last record, tombstones included: `key, value, partition, offset`.
+
+    Where records have a `fault`, it comes along; one without a key is the last of itself.
+    """
+    carried = [FAULT] if _has_faults(records) else []
+    whole = F.struct("value", "partition", "offset", *carried)
     order = F.struct("position", "offset", "partition")
-    last = records.groupBy("key").agg(F.max_by(whole, order).alias("last"))
+    place = [F.when(F.col("key").isNull(), F.struct("partition", "offset"))] if carried else []
+    last = records.groupBy("key", *place).agg(F.max_by(whole, order).alias("last"))
     return last.select("key", "last.*")
 
 
@@ -50,15 +62,20 @@ def fold(
     """Give the records that make up the state at `before`: `key, value, partition, offset`.
 
     Args:
-        records: `key, value, partition, offset, position`.
+        records: `key, value, partition, offset, position`, and `fault` where faults are kept.
         since: the first position that is alive.
         before: the first position that is not part of the state.
-        held_bytes: what a task may hold to take out superseded records early (`replay.thin`);
-            None to leave that. The result is the same.
+        held_bytes: what a task may hold to take out superseded records early (`replay.thin`),
+            which knows no faults; None to leave that. The result is the same.
     """
     kept = alive(records, since=since, before=before)
     last = last_of_each_key(kept if held_bytes is None else thinned(kept, most_bytes=held_bytes))
-    return last.where(F.col("value").isNotNull())
+    is_there = F.col("value").isNotNull()
+    return last.where(is_there | F.col(FAULT).isNotNull() if _has_faults(last) else is_there)
+
+
+def _has_faults(records: DataFrame) -> bool:
+    return FAULT in records.columns
 
 
 def _bytes(position: Position) -> Column:

@@ -9,7 +9,7 @@ otherwise hold the ends back for ever.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -264,14 +264,7 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
 
 def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict[str, Message]:
     start, end = state.log_starts[0], state.ends[0]
-    config = kafka.client_config(
-        group_id=f"changelog-{uuid.uuid4()}",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        isolation_level="read_uncommitted",
-        auto_offset_reset="error",
-    )
-    consumer = Consumer({**config, **_QUIET})
+    consumer = consumer_of(kafka)
     step = _BATCH
     try:
         while True:
@@ -285,30 +278,81 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
 
 
 def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
-    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
     newest: dict[str, Message] = {}
+    for message in _messages(consumer, begin, end):
+        raw = message.key() or b""
+        if is_frontier_key(raw):
+            newest[raw.decode("utf-8", "replace")] = message
+    return newest
+
+
+def _messages(consumer: Consumer, begin: TopicPartition, end: int) -> Iterator[Message]:
+    """Read up to the end by position: the last offsets of a cleaned topic may hold nothing."""
     if begin.offset >= end:
-        return newest
+        return
     consumer.assign([begin])
     while True:
         # `consume` would wait for a whole batch, at the end of the topic for ever.
-        found = consumer.poll(TIMEOUT_S)
-        messages = [found] if found is not None else []
-        if not messages:
+        message = consumer.poll(TIMEOUT_S)
+        if message is None:
             raise UnavailableLogError(
-                f'the frontier topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
+                f'the topic "{begin.topic}" cannot be read: no answer in {TIMEOUT_S:.0f} s'
             )
-        for message in messages:
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return newest
-            if error is not None:
-                raise LogError(f'the frontier topic "{begin.topic}" cannot be read: {error.str()}')
-            raw = message.key() or b""
-            if is_frontier_key(raw):
-                newest[raw.decode("utf-8", "replace")] = message
-            if (message.offset() or 0) + 1 >= end:
-                return newest
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error is not None:
+            raise LogError(f'the topic "{begin.topic}" cannot be read: {error.str()}')
+        yield message
+        if (message.offset() or 0) + 1 >= end:
+            return
+
+
+def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
+    """Read the schemas that capture notes where no registry is, by subject, the oldest first.
+
+    Raises:
+        LogError: the topic is not there.
+        UnavailableLogError: the brokers do not answer.
+        CorruptRecordError: a record is not a schema's.
+    """
+    state = inspect(kafka, [topic]).get(topic)
+    if state is None:
+        raise LogError(
+            f'there is no topic "{topic}", which says what columns the documents have',
+            hint="check the topic prefix; `changelog capture` makes it at its first start",
+        )
+    versions: dict[str, list[str]] = {}
+    consumer = consumer_of(kafka)
+    try:
+        for message in _messages(
+            consumer, TopicPartition(topic, 0, state.log_starts[0]), state.ends[0]
+        ):
+            subject, _, _ = (message.key() or b"").decode("utf-8").rpartition("#")
+            versions.setdefault(subject, []).append((message.value() or b"").decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(f'a record of topic "{topic}" is not text: {error}') from error
+    finally:
+        consumer.close()
+    return versions
+
+
+def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
+    """Make a consumer that reads places of our choice, commits nothing and tells each end.
+
+    Args:
+        kafka: the brokers.
+        options: further settings of librdkafka, with underscores for dots.
+    """
+    config = kafka.client_config(
+        group_id=f"changelog-{uuid.uuid4()}",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level="read_uncommitted",
+        auto_offset_reset="error",
+        **options,
+    )
+    return Consumer({**config, **_QUIET})
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

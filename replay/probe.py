@@ -7,19 +7,17 @@ may have removed one before it; the gaps between records say how much it has rem
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from replay.density import POINTS, Density, Stratum, strata_of
-from replay.offsets import TIMEOUT_S, explained
+from replay.offsets import TIMEOUT_S, consumer_of, explained
 from replay.splits import doubtful
 from replay.topic_state import PastEnds, TopicState
 
@@ -62,29 +60,17 @@ class _Probe:
 
     def __init__(self, kafka: KafkaConnection) -> None:
         self._kafka = kafka
-        config = kafka.client_config(
-            group_id=f"changelog-{uuid.uuid4()}",
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-            isolation_level="read_uncommitted",
-            auto_offset_reset="error",
+        self._consumer = consumer_of(
+            kafka,
             fetch_wait_max_ms=10,
             # With one message in hand it asks for no more, by default for a whole second.
             fetch_queue_backoff_ms=_BACKOFF_MS,
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
         )
-        self._consumer = Consumer({**config, "log_level": 0})
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave the brokers."""
         self._consumer.close()
 
     def read(self, places: Sequence[_Place], count: int) -> list[_Answer]:
@@ -162,7 +148,7 @@ def past_ends(
         return {
             topic: PastEnds(first_ms=(None,) * state.partitions) for topic, state in known.items()
         }
-    with _Probe(kafka) as probe:
+    with closing(_Probe(kafka)) as probe:
         answers = probe.read(places, 1)
     found = {(p.topic, p.partition): each for p, each in zip(places, answers, strict=True)}
     return {topic: _past(found, topic, state.partitions) for topic, state in known.items()}
@@ -214,7 +200,7 @@ def sample_density(
         for topic, (starts, ends) in ranges.items()
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
     }
-    with _Probe(kafka) as probe:
+    with closing(_Probe(kafka)) as probe:
         measured = _measured(probe, planned)
     return {
         topic: Density(tuple(tuple(measured[topic, n]) for n in range(len(starts))))
@@ -232,7 +218,7 @@ def refine_density(
         LogError: they refuse.
     """
     partitions = [list(strata) for strata in density.strata]
-    with _Probe(kafka) as probe:
+    with closing(_Probe(kafka)) as probe:
         for _ in range(rounds):
             share = sum(each.records for strata in partitions for each in strata) / tasks
             halves = {

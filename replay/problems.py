@@ -52,8 +52,6 @@ def problems(
     for why in scope.obstacles():
         remedy = "it holds no state of its table by its settings: see `changelog status`"
         yield Problem(f"{name} cannot be rebuilt: {why}", remedy if scope.copied else _COPY)
-    for why in scope.unreadable():
-        yield Problem(f"{name} cannot be rebuilt: {why}", "capture the table in the plain form too")
     for what, remedy in (
         *_of_identity(frontier, state),
         *_of_settings(state),
@@ -72,11 +70,16 @@ def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
             f"{name}: cleanup.policy is {policy}: keys vanish with the oldest segments",
             "set cleanup.policy=compact and have every key written again",
         )
+    yield from problems_of_starts(state)
+
+
+def problems_of_starts(state: TopicState) -> Iterator[Problem]:
+    """Give the partitions of a topic that is not ours whose first records are gone."""
     for partition, start in enumerate(state.log_starts):
         if start > 0:
             yield Problem(
-                f"{name}: partition {partition} starts at offset {start}: older records were "
-                "deleted",
+                f'topic "{state.topic}": partition {partition} starts at offset {start}: older '
+                "records were deleted, so rows may be missing",
                 "have every key written again",
             )
 

@@ -19,7 +19,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from changelog.contract.codec import frame
+from changelog.contract.codec import FRAME_BYTES, frame
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.headers import POSITION
 from changelog.contract.position import POSITION_BYTES
@@ -49,13 +49,16 @@ class TopicRange:
         topic: its name.
         starts: per partition the first offset to read.
         ends: per partition the first offset not to read.
-        key_schema_id: the schema id that every key bears.
+        key_schema_id: the schema id that every key bears; None where keys are documents.
+        keeps_faults: whether a record that cannot be placed is kept with its fault, instead of
+            ending the task.
     """
 
     topic: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-    key_schema_id: int
+    key_schema_id: int | None
+    keeps_faults: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +95,14 @@ class Reader:
 
         A record without a position, or with a key under another schema than the pinned one,
         fails the action: the cleaner compares key bytes, so another id is another key, and the
-        old key's record would stay for ever.
+        old key's record would stay for ever. Where faults are kept, `fault` says so beside it,
+        and its position is past all others: what it would have done to its key is not known, so
+        that it decides about it.
         """
         parts = [replace(wanted, starts=starts, ends=ends) for starts, ends in layers] or [wanted]
         raw = reduce(DataFrame.unionAll, map(self.raw, parts))
+        if wanted.keeps_faults:
+            return with_faults(raw, wanted.key_schema_id)
         return positioned(raw, wanted.topic, wanted.key_schema_id)
 
 
@@ -103,21 +110,55 @@ def _offsets(topic: str, offsets: tuple[int, ...]) -> str:
     return json.dumps({topic: {str(partition): each for partition, each in enumerate(offsets)}})
 
 
-def positioned(raw: DataFrame, topic: str, key_schema_id: int) -> DataFrame:
+def positioned(raw: DataFrame, topic: str, key_schema_id: int | None) -> DataFrame:
     """Give `key`, `value`, `partition`, `offset` and `position`, checked, of raw records."""
     position = _position()
-    key_frame = F.lit(bytearray(frame(key_schema_id)))
     return raw.select(
-        F.when(F.substring("key", 1, 5) == key_frame, F.col("key"))
-        .otherwise(_corrupt(topic, f"the key does not bear the pinned schema id {key_schema_id}"))
+        F.when(_is_key(key_schema_id), F.col("key"))
+        .otherwise(_corrupt(topic, _no_key(key_schema_id)))
         .alias("key"),
         F.col("value"),
         F.col("partition"),
         F.col("offset"),
         F.when(F.length(position) == POSITION_BYTES, position)
-        .otherwise(_corrupt(topic, f'the header "{POSITION}" is missing or malformed'))
+        .otherwise(_corrupt(topic, _NO_POSITION))
         .alias("position"),
     )
+
+
+FAULT = "fault"
+"""The column that says what is wrong with a record."""
+
+_NO_POSITION = f'the header "{POSITION}" is missing or malformed'
+_LAST = b"\xff" * POSITION_BYTES
+
+
+def with_faults(raw: DataFrame, key_schema_id: int | None) -> DataFrame:
+    """Give the same and `fault`; a record with one comes after all others of its key."""
+    position = _position()
+    fault = F.when(~_is_key(key_schema_id), F.lit(_no_key(key_schema_id))).when(
+        ~F.coalesce(F.length(position) == POSITION_BYTES, F.lit(False)), F.lit(_NO_POSITION)
+    )
+    found = raw.select(
+        "key", "value", "partition", "offset", position.alias("position"), fault.alias(FAULT)
+    )
+    is_sound = F.col(FAULT).isNull()
+    return found.withColumn(
+        "position", F.when(is_sound, F.col("position")).otherwise(F.lit(bytearray(_LAST)))
+    )
+
+
+def _is_key(schema_id: int | None) -> Column:
+    if schema_id is None:
+        return F.coalesce(F.substring("key", 1, 1) == F.lit(bytearray(b"{")), F.lit(False))
+    bears = F.substring("key", 1, FRAME_BYTES) == F.lit(bytearray(frame(schema_id)))
+    return F.coalesce(bears, F.lit(False))
+
+
+def _no_key(schema_id: int | None) -> str:
+    if schema_id is None:
+        return "the key is not a JSON document"
+    return f"the key does not bear the pinned schema id {schema_id}"
 
 
 def _position() -> Column:

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import ConfigurationError, VerdictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 from replay.clock import Clock, clock_ms
-from replay.config import ReplaySettings
-from replay.decode import decode
+from replay.config import OnBadRecord, ReplaySettings
+from replay.decode import Decoded, decoded
 from replay.density import Density
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
@@ -100,17 +101,14 @@ def freeze(
     topics = {table: _topic(record.frontier, table) for table in tables}
     started_ms = clock()
     states = inspect(kafka, topics.values())
-    densities = sample_density(kafka, _ranges(record.frontier, states)) if sample else {}
-    records = _records_at_most(record.frontier, states)
-    if sample:
-        records = sum(density.records for density in densities.values())
+    densities, estimate_ms = estimated(kafka, record.frontier, states, settings, sample=sample)
     verdict = judge(
         record,
         states,
         tuple(topics.values()),
         started_ms=started_ms,
         now_ms=clock(),
-        estimate_ms=settings.estimate_ms(records),
+        estimate_ms=estimate_ms,
         allowance_ms=settings.clock_allowance_ms,
         past=past_ends(kafka, record.frontier, states),
         resumed=resumed,
@@ -153,6 +151,15 @@ class Replay:
         """Give the frontier that every state is true at."""
         return self.cut.record.frontier
 
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return {
+            self.cut.topics[table]: state.pin
+            for table, state in self.states.items()
+            if state.pin is not None
+        }
+
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Give what the first action on each state saw; None for one that no action has read."""
         return {table: each.get() for table, each in self._observations.items()}
@@ -164,7 +171,11 @@ class Replay:
             VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
             UnavailableLogError: the brokers do not answer.
         """
-        recheck(self.cut, self._kafka, self._clock)
+        self._exact_for_ms()
+
+    def _exact_for_ms(self) -> int:
+        """Recheck; gives for how many milliseconds the read stays exact, as far as is known."""
+        return recheck(self.cut, self._kafka, self._clock)
 
     def watched(self, *, look_s: float = LOOK_S) -> Watch:
         """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
@@ -174,7 +185,7 @@ class Replay:
         """
 
         def check() -> float:
-            return recheck(self.cut, self._kafka, self._clock) / 1000
+            return self._exact_for_ms() / 1000
 
         def cancel() -> None:
             self._spark.interruptAll()
@@ -247,13 +258,19 @@ def open_replay(
     reader = Reader(spark, kafka, cut.settings.reader_options)
     states: dict[TableName, ReplayedState] = {}
     observations: dict[TableName, StateObservations] = {}
-    with closing(SchemaReader(registry)) as schemas:
+    with closing(SchemaReader(registry, kafka)) as schemas:
         for table, topic in cut.topics.items():
-            of_topic = schemas.of_topic(topic)
+            of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
             observations[table] = StateObservations(Observation(), Observation())
-            frame = _frame(cut, reader, of_topic, observations[table], cores=cores_of(spark))
+            found = _decoded(cut, reader, of_topic, observations[table])
+            fails = cut.settings.on_bad_record is OnBadRecord.FAIL
             states[table] = ReplayedState(
-                table, of_topic.logged(of_topic.reader_id).key, frame, record.frontier
+                table,
+                of_topic.logged(of_topic.reader_id).key,
+                found.rows() if fails else found.sound_rows(),
+                record.frontier,
+                of_topic.pin,
+                None if fails else found.set_apart(),
             )
     return Replay(
         cut=cut,
@@ -265,29 +282,25 @@ def open_replay(
     )
 
 
-def _frame(
-    cut: Cut,
-    reader: Reader,
-    schemas: TopicSchemas,
-    observations: StateObservations,
-    *,
-    cores: int,
-) -> DataFrame:
+def _decoded(
+    cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
+) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
     wanted = TopicRange(
         topic=topic,
         starts=cut.states[topic].log_starts,
         ends=frontier.ends[topic],
         key_schema_id=schemas.key_id,
+        keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
     )
-    records = reader.read(wanted, layers_of(reader.kafka, wanted, cores=cores))
+    records = reader.read(wanted, layers_of(reader.kafka, wanted, cores=cores_of(reader.spark)))
     survivors = fold(
         observations.of_records(records),
         since=frontier.since.get(topic),
         before=cut_of(frontier),
         held_bytes=held_bytes(cut.settings, wanted),
     )
-    return decode(observations.of_survivors(survivors), schemas)
+    return decoded(observations.of_survivors(survivors), schemas)
 
 
 def _topic(frontier: Frontier, table: TableName) -> str:
@@ -299,6 +312,27 @@ def _topic(frontier: Frontier, table: TableName) -> str:
             hint=f"captured are: {known or 'none'}",
         )
     return topic
+
+
+def estimated(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    states: Mapping[str, TopicState],
+    settings: ReplaySettings,
+    *,
+    sample: bool,
+) -> tuple[dict[str, Density], int]:
+    """Give the densities of the topics, where they are sampled, and how long a read may take, ms.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    if not sample:
+        return {}, settings.estimate_ms(_records_at_most(frontier, states))
+    densities = sample_density(kafka, _ranges(frontier, states))
+    records = sum(density.records for density in densities.values())
+    return densities, settings.estimate_ms(records)
 
 
 def _ranges(

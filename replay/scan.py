@@ -46,4 +46,5 @@ def cores_of(spark: SparkSession) -> int:
 def held_bytes(settings: ReplaySettings, wanted: TopicRange) -> int | None:
     """Give what a task may hold to take out superseded records; None where that is not worth it."""
     offsets = sum(wanted.ends) - sum(wanted.starts)
-    return settings.held_bytes if settings.held_bytes and offsets >= THIN_FROM else None
+    is_worth_it = offsets >= THIN_FROM and not wanted.keeps_faults
+    return settings.held_bytes if settings.held_bytes and is_worth_it else None

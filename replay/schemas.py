@@ -1,8 +1,8 @@
-"""Which schemas a topic's records bear, from the registry.
+"""Which schemas a topic's records bear, from the registry or the topic of the schemas.
 
 Every version of the topic's value subject may stand on the log; the newest one is what rows are
 read as. The key's subject must have one version only: the cleaner compares key bytes, which hold
-the schema id.
+the schema id. Documents bear no id: of their versions the newest alone counts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ import httpx
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from changelog.contract.connection import RegistryConnection
+from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.errors import (
     CorruptRecordError,
     LogError,
     SchemaConflictError,
     UnavailableLogError,
 )
-from changelog.contract.schema import LoggedSchema, read_schema
+from changelog.contract.event_record import event_row_schema, read_value_schema
+from changelog.contract.form import PLAIN, Form, Output
+from changelog.contract.relation import TableName
+from changelog.contract.schema import LoggedSchema, SchemaPin
+from changelog.contract.tame import check_tame
+from changelog.contract.topic import schema_topic_of
+from replay.offsets import read_schema_topic
 
 _T = TypeVar("_T")
 _NOT_FOUND = 404
@@ -35,39 +41,96 @@ class TopicSchemas:
 
     Attributes:
         topic: its name.
-        key_id: the pinned schema id of its keys.
-        writers: each version of the value's schema, by its id.
+        key_id: the pinned schema id of its keys; None where keys are documents.
+        writers: each version of the value's schema, by its id; of documents by its number.
         reader_id: id of the newest version.
+        form: of the records.
     """
 
     topic: str
-    key_id: int
+    key_id: int | None
     writers: Mapping[int, str]
     reader_id: int
+    form: Form = PLAIN
 
     @property
     def reader(self) -> str:
-        """Give the schema that rows are read as."""
-        return self.writers[self.reader_id]
+        """Give the schema that values are read as: of an event what says which row there is."""
+        return event_row_schema(self.writers[self.reader_id])
+
+    @property
+    def pin(self) -> SchemaPin:
+        """Say by which versions the topic is read."""
+        return SchemaPin(self.key_id, self.reader_id)
 
     def logged(self, schema_id: int) -> LoggedSchema:
-        """Read one version."""
-        return read_schema(self.writers[schema_id])
+        """Read one version: the columns of the row that a value has or tells of."""
+        return read_value_schema(self.writers[schema_id])
 
 
 class SchemaReader:
-    """Reads the schemas of topics from the registry, each once."""
+    """Reads the schemas of topics from where capture noted them, each once."""
 
-    def __init__(self, registry: RegistryConnection) -> None:
+    def __init__(self, registry: RegistryConnection, kafka: KafkaConnection) -> None:
         self._registry = registry
-        self._client = SchemaRegistryClient.new_client(registry.client_config())
+        self._kafka = kafka
+        self._opened: SchemaRegistryClient | None = None
+        self._noted: dict[str, dict[str, list[str]]] = {}
 
     def close(self) -> None:
         """Close the connection to the registry."""
-        self._client.close()
+        if self._opened is not None:
+            self._opened.close()
 
-    def of_topic(self, topic: str) -> TopicSchemas:
-        """Give the schemas of a topic.
+    @property
+    def _client(self) -> SchemaRegistryClient:
+        if self._opened is None:  # a log of documents has no registry
+            self._opened = SchemaRegistryClient.new_client(self._registry.client_config())
+        return self._opened
+
+    def of_table(self, topic: str, table: TableName, form: Form) -> TopicSchemas:
+        """Give the schemas of a table's topic.
+
+        Raises:
+            SchemaConflictError: the key's subject has more than one version.
+            LogError: a subject is not there, or the registry refuses.
+            CorruptRecordError: a schema is not one that capture writes.
+            UnavailableLogError: the registry or the brokers do not answer.
+        """
+        if form.output is Output.AVRO:
+            return self._registered(topic, form)
+        noted = schema_topic_of(topic, table)
+        if noted not in self._noted:
+            self._noted[noted] = read_schema_topic(self._kafka, noted)
+        values = self._noted[noted].get(f"{topic}-value")
+        if not values:
+            raise LogError(
+                f'the topic "{noted}" has no schema "{topic}-value"',
+                hint="check that nobody deletes its records; capture writes it once",
+            )
+        schemas = TopicSchemas(topic, None, dict(enumerate(values)), len(values) - 1, form)
+        check_columns(schemas)
+        return schemas
+
+    def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
+        """Give each version of the key's and the value's schema by its id, the oldest first.
+
+        For a log of another program: a key without a schema has none.
+
+        Raises:
+            LogError: the value's subject is not there, or the registry refuses.
+            UnavailableLogError: the registry does not answer.
+        """
+        try:
+            keys = self._versions(f"{topic}-key")
+        except UnavailableLogError:
+            raise
+        except LogError:
+            keys = {}
+        return keys, self._versions(f"{topic}-value")
+
+    def _registered(self, topic: str, form: Form) -> TopicSchemas:
+        """Give the schemas of a topic that the registry has.
 
         Raises:
             SchemaConflictError: the key's subject has more than one version.
@@ -83,7 +146,7 @@ class SchemaReader:
                 hint="find out what registers them; a new key needs a new topic",
             )
         values = self._versions(f"{topic}-value")
-        schemas = TopicSchemas(topic, next(iter(keys)), values, list(values)[-1])
+        schemas = TopicSchemas(topic, next(iter(keys)), values, list(values)[-1], form)
         check_columns(schemas)
         return schemas
 
@@ -95,6 +158,7 @@ class SchemaReader:
             found = self._ask(partial(self._client.get_version, subject, number), subject)
             if found.schema_id is None or not found.schema.schema_str:
                 raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
+            check_tame(found.schema.schema_str, f'subject "{subject}", version {number}')
             versions.pop(found.schema_id, None)  # a schema registered again is the newest again
             versions[found.schema_id] = found.schema.schema_str
         if not versions:

@@ -21,6 +21,19 @@ from changelog.stack.fetch import spark_jars
 from changelog.stack.jre import java_home
 
 LEAST_JAVA = 17
+_AVRO_LIMITS = {
+    "bytes.maxLength": 64 << 20,
+    "string.maxLength": 64 << 20,
+    "collectionItems.maxLength": 4 << 20,
+}
+"""What a value of a record may be long. Avro makes room for as much as a record says it holds
+before it looks whether that is there: five bytes could end the process."""
+_JAVA = " ".join(
+    [
+        "-Duser.timezone=UTC",
+        *(f"-Dorg.apache.avro.limits.{name}={most}" for name, most in _AVRO_LIMITS.items()),
+    ]
+)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
 
@@ -92,9 +105,9 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.redaction.regex": _REDACTED,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": (
-            f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_log_settings().as_uri()}"
+            f"{_JAVA} -Dlog4j2.configurationFile={_log_settings().as_uri()}"
         ),
-        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.executor.extraJavaOptions": _JAVA,
     }
     if is_remote(settings.master):
         ours = {name: ours[name] for name in ours if name.startswith("spark.sql.")}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,12 +23,17 @@ class ReplayedState:
         frame: one column per column of the table, under PostgreSQL's names. Lazy: each action
             on it reads the log up to the frontier. Every column is nullable in Spark's eyes.
         frontier: what the rows are true at.
+        pin: the versions of the schemas that it is read by; None where that is not known.
+        bad: the records that were set apart, of the same scan and lazy too: `topic, partition,
+            offset, key, value, reason`; None where such a record fails the replay.
     """
 
     table: TableName
     key: tuple[str, ...]
     frame: DataFrame
     frontier: Frontier
+    pin: SchemaPin | None = None
+    bad: DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

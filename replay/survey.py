@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from changelog.contract.connection import KafkaConnection
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.relation import TableName
 from replay.clock import clock_ms
 from replay.config import ReplaySettings
+from replay.declared_verdict import judge_declared
 from replay.density import Density
-from replay.limits import lag_ms
+from replay.limits import Clock, lag_ms
 from replay.offsets import cleanable_ends, inspect
 from replay.probe import past_ends, sample_density
 from replay.topic_state import TopicState
@@ -111,14 +113,23 @@ def survey(
     record: FrontierRecord | None,
     *,
     settings: ReplaySettings | None = None,
+    declared: Sequence[DeclaredLog] = (),
 ) -> list[TopicSurvey]:
     """Ask how topics stand, and judge each by itself; one that does not exist is left out.
+
+    Args:
+        kafka: the brokers.
+        topics: their names.
+        record: the frontier that captured topics are judged at; None where there is none.
+        settings: how careful the verdict is.
+        declared: the logs of other programs that are declared: by what they are, more is known.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    return list(_surveyed(kafka, topics, record, settings or ReplaySettings()))
+    logs = {log.topic: log for log in declared}
+    return list(_surveyed(kafka, topics, record, settings or ReplaySettings(), logs))
 
 
 def _surveyed(
@@ -126,6 +137,7 @@ def _surveyed(
     topics: Sequence[str],
     record: FrontierRecord | None,
     settings: ReplaySettings,
+    declared: Mapping[str, DeclaredLog],
 ) -> Iterator[TopicSurvey]:
     started_ms = clock_ms()
     states = inspect(kafka, topics)
@@ -138,7 +150,16 @@ def _surveyed(
     for topic, state in states.items():
         estimate_ms = settings.estimate_ms(densities[topic].records)
         table = None if record is None else record.frontier.tables.get(topic)
-        if record is None or table is None:
+        if topic in declared:
+            clock = Clock(
+                started_ms=started_ms,
+                asked_ms=started_ms,
+                now_ms=started_ms,
+                estimate_ms=estimate_ms,
+                allowance_ms=settings.clock_allowance_ms,
+            )
+            verdict = judge_declared([declared[topic]], states, clock)
+        elif record is None or table is None:
             verdict = judge_foreign(
                 state,
                 now_ms=started_ms,

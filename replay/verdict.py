@@ -33,7 +33,7 @@ cleaner whose memory for keys was too small and that then rested for so long
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -178,10 +178,10 @@ def judge(
         if resumed is not None:
             found += problems_of_resuming(resumed.frontier, record.frontier, topic)
         if found or state is None:
-            return _refused(found, clock)
+            return refused(found, allowance_ms)
         return _timed([*limits(record, state, behind, resumed, clock)], clock)
 
-    return _together({topic: judged(topic) for topic in wanted}, clock)
+    return together({topic: judged(topic) for topic in wanted}, allowance_ms)
 
 
 def judge_foreign(
@@ -201,7 +201,7 @@ def judge_foreign(
     )
     found = list(problems_of_foreign(state))
     if found:
-        return _refused(found, clock)
+        return refused(found, allowance_ms)
     if "compact" not in state.settings.get("cleanup.policy", ""):
         return Verdict(Kind.EXACT, None, ("nothing is ever removed",), allowance_ms)
     scan = scan_limit(state, clock)
@@ -245,20 +245,21 @@ def _past_limit(limit: Limit, clock: Clock) -> Verdict:
     return Verdict(kind, None, (late,), clock.allowance_ms, (limit.remedy,))
 
 
-def _refused(found: list[Problem], clock: Clock) -> Verdict:
+def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
+    """Give the verdict on a topic that something stands against."""
     return Verdict(
         Kind.NOT_EXACT,
         None,
         tuple(problem.what for problem in found),
-        clock.allowance_ms,
+        allowance_ms,
         tuple(dict.fromkeys(problem.remedy for problem in found)),
     )
 
 
-def _together(verdicts: Mapping[str, Verdict], clock: Clock) -> Verdict:
+def together(verdicts: Mapping[str, Verdict], allowance_ms: int) -> Verdict:
     """Give the verdict on all topics: no better than the worst, and until the first deadline."""
     if not verdicts:
-        return Verdict(Kind.EXACT, None, (), clock.allowance_ms)
+        return Verdict(Kind.EXACT, None, (), allowance_ms)
     each = list(verdicts.values())
     worst = max(each, key=lambda verdict: _RANK[verdict.kind])
     if not worst.allows_read:
@@ -267,16 +268,16 @@ def _together(verdicts: Mapping[str, Verdict], clock: Clock) -> Verdict:
             worst.kind,
             None,
             tuple(reason for verdict in each for reason in verdict.reasons),
-            clock.allowance_ms,
+            allowance_ms,
             tuple(dict.fromkeys(remedy for verdict in each for remedy in verdict.remedies)),
             topics=verdicts,
         )
-    first = min(each, key=lambda verdict: verdict.deadline_ms or 0)
+    first = min(each, key=lambda verdict: (verdict.deadline_ms is None, verdict.deadline_ms or 0))
     return Verdict(
         worst.kind,
         first.deadline_ms,
         first.reasons,
-        clock.allowance_ms,
+        allowance_ms,
         finish_ms=first.finish_ms,
         topics=verdicts,
     )

@@ -6,10 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,47 @@ _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}
 _LONG_FIRST = ("notebook", "slow", "spark", "services")
 _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark"}
+# One process for each: a Spark session that has run nothing yet is slow and costs a minute of CPU,
+# a search server half of one; what a whole module shares is made once.
+_GROUPS = {
+    "sinks": ("tests/conformance/", "tests/integration/test_verify.py"),
+    "spark": (
+        "tests/integration/test_bad_records.py",
+        "tests/integration/test_cluster.py",
+        "tests/integration/test_compaction.py",
+        "tests/integration/test_declared_logs.py",
+        "tests/integration/test_every_type.py",
+        "tests/integration/test_forms.py",
+        "tests/integration/test_log_history.py",
+        "tests/integration/test_rebuild.py",
+        "tests/integration/test_replay.py",
+        "tests/integration/test_splits.py",
+        "tests/integration/test_tls.py",
+        "tests/property/test_fold.py",
+    ),
+    "stack": ("tests/integration/test_stack.py",),
+    "source": ("tests/integration/test_source.py",),
+    "versions": ("tests/integration/test_versions.py",),
+    "verifier": ("tests/property/test_verify_fold.py",),
+}
+
+
+def group_of(nodeid: str) -> str | None:
+    """Give the name of the group of tests that one process runs; None: any process may."""
+    found = (name for name, places in _GROUPS.items() if nodeid.startswith(places))
+    return next(found, None)
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives each group to one process, and the other tests one by one to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid) or nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    """Share the tests out by groups, which the marks of xdist cannot do with this pytest."""
+    return Groups(config, log)
 
 
 def pytest_configure() -> None:
@@ -40,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks |= {_MARK_OF_FIXTURE.get(name) for name in getattr(item, "fixturenames", ())}
         for mark in sorted(mark for mark in marks if mark):
             item.add_marker(mark)
+        if "spark" in marks and group_of(item.nodeid) is None:
+            raise pytest.UsageError(f"{item.nodeid} needs Spark: name its file in {__name__}")
     # Long modules first: what is left at the end of a run should be small enough to share out.
     ranks: dict[Path, int] = {}
     for item in items:

@@ -7,13 +7,15 @@ verifier and removed at the end of the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from changelog.contract.frontier import Frontier
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.relation import TableName
+from replay.config import OnBadRecord
 from replay.failures import translated
+from replay.replay import Replay
 from views.address import Address
 from views.config import RebuildSettings, VerifyMode
 from views.sinks.files import Files, uri_of
@@ -35,16 +37,25 @@ class Certifier:
         self,
         spark: SparkSession,
         settings: RebuildSettings,
-        frontier: Frontier,
+        replay: Replay,
         run: str,
+        *,
+        declared: Sequence[DeclaredLog] = (),
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._frontier = frontier
+        self._frontier = replay.frontier
         self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
         self._written: dict[TableName, Address] = {}
         project = settings.project
-        self._evidence = Evidence(project.kafka, project.registry, frontier)
+        self._evidence = Evidence(
+            project.kafka,
+            project.registry,
+            replay.frontier,
+            pins=replay.pins,
+            sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            declared=declared,
+        )
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address

@@ -29,10 +29,11 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
+from replay.config import OnBadRecord
 from views.catalog import Catalog
 from views.config import RebuildSettings, VerifyMode
 from views.history import PUBLISHED, History, HistoryRow, last_states
-from views.plan import plan_view, planned
+from views.plan import Plan, groups_of, plan_view, planned
 from views.progress import Stages
 from views.rebuild import Outcome, Rebuild
 from views.report import ViewResult, catalog_table, history_table, results_table
@@ -48,6 +49,8 @@ _EPILOG = """**Examples**
 `rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it
 
 `rebuild-view --all --plan` says what would be done, and whether the log can still give it
+
+`rebuild-view flights_snapshot --explain 17` says from which records that row comes
 
 `rebuild-view --all --json` for cron: one JSON object per view on standard output
 
@@ -76,6 +79,15 @@ def rebuild_view(
         bool,
         typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
     ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Say from which records the row of a key comes, and which those superseded. Of a "
+            "key of several columns give a JSON array.",
+        ),
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Serve the previous generation again.")
     ] = False,
@@ -92,6 +104,14 @@ def rebuild_view(
     master: Annotated[
         str | None, typer.Option("--master", help="Spark's master URL, such as local[4].")
     ] = None,
+    on_bad_record: Annotated[
+        OnBadRecord | None,
+        typer.Option(
+            "--on-bad-record",
+            help="What a record that cannot be read does: fail (the default), or quarantine: its "
+            "row is left out, the record goes to the table _quarantine of the warehouse.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False,
@@ -103,8 +123,12 @@ def rebuild_view(
     asks no question and needs no terminal.
     """
     names = views or []
-    if sum((plan, rollback, history, list_views)) > 1:
-        raise typer.BadParameter("choose one of --plan, --rollback, --history and --list")
+    if sum((plan, rollback, history, list_views, explain is not None)) > 1:
+        raise typer.BadParameter(
+            "choose one of --plan, --explain, --rollback, --history and --list"
+        )
+    if explain is not None and len(names) != 1:
+        raise typer.BadParameter("--explain takes one view")
     if names and all_views:
         raise typer.BadParameter("name views or give --all, not both")
     if not (names or all_views or history or list_views):
@@ -121,10 +145,13 @@ def rebuild_view(
                 verify=verify,
                 keep=keep,
                 master=master,
+                on_bad_record=on_bad_record,
             )
             specs = Catalog.of(settings.project.root).load_all(chosen)
             names = [spec.name for spec in specs]
-            if plan:
+            if explain is not None:
+                _explain(specs[0], explain, settings, as_json=as_json)
+            elif plan:
                 _plan(specs, settings, as_json=as_json)
             else:
                 _work(specs, settings, rollback=rollback, as_json=as_json, debug=debug)
@@ -150,7 +177,7 @@ def _work(
     def work() -> Outcome:
         if rollback:
             return Outcome(tuple(roll_back(specs, settings, stages)))
-        return Rebuild(settings, stages, stop=stop).run(specs)
+        return _rebuilt(groups_of(specs, settings), settings, stages, stop)
 
     with stages.shown():
         outcome = _in_thread(work, stop)
@@ -160,6 +187,22 @@ def _work(
     if outcome.error is not None:
         say_error(outcome.error)
         raise typer.Exit(outcome.error.exit_code)
+
+
+def _rebuilt(
+    groups: Sequence[Sequence[ViewSpec]],
+    settings: RebuildSettings,
+    stages: Stages,
+    stop: Callable[[], bool],
+) -> Outcome:
+    """Run each group of views that has one cut; the first that fails ends it."""
+    results: list[ViewResult] = []
+    for group in groups:
+        outcome = Rebuild(settings, stages, stop=stop).run(group)
+        results += outcome.results
+        if outcome.error is not None:
+            return Outcome(tuple(results), outcome.error)
+    return Outcome(tuple(results))
 
 
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
@@ -195,7 +238,17 @@ def _cancel_jobs() -> None:
 
 
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
-    plan = planned(specs, settings, sample=True)
+    plans = []
+    for group in groups_of(specs, settings):
+        plans.append(planned(group, settings, sample=True))
+        _show_plan(group, plans[-1], settings, as_json=as_json)
+    for plan in plans:
+        plan.cut.verdict.require()
+
+
+def _show_plan(
+    specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, *, as_json: bool
+) -> None:
     history = History(settings.project.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)
@@ -207,9 +260,20 @@ def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool
                 tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        if not plan.logs:
+            tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
         tell(f"verdict: {plan.cut.verdict}")
-    plan.cut.verdict.require()
+
+
+def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
+    from views.explain import explain
+
+    found = explain(spec, key, settings)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in found.lines():
+        tell(line)
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from changelog.config import Project
 from changelog.contract.topic import frontier_topic
+from replay.config import OnBadRecord, ReplaySettings
 from replay.session import SessionSettings
 
 
@@ -27,12 +28,14 @@ class RebuildSettings:
         verify: how much is proved.
         keep: generations that stay for a rollback, the published one counted.
         master: Spark's master URL.
+        on_bad_record: what follows when a record that decides about a row cannot be read.
     """
 
     project: Project = field(repr=False)
     verify: VerifyMode
     keep: int
     master: str
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     @classmethod
     def of(
@@ -42,6 +45,7 @@ class RebuildSettings:
         verify: VerifyMode = VerifyMode.FULL,
         keep: int | None = None,
         master: str | None = None,
+        on_bad_record: OnBadRecord | None = None,
     ) -> RebuildSettings:
         """Take what the command line gave, else the project's."""
         return cls(
@@ -49,12 +53,17 @@ class RebuildSettings:
             verify=verify,
             keep=keep if keep is not None else project.keep,
             master=master if master is not None else project.spark_master,
+            on_bad_record=on_bad_record or OnBadRecord(project.on_bad_record),
         )
 
     @property
     def frontier_topic(self) -> str:
         """Give the topic that frontiers are read from."""
         return frontier_topic(self.project.topic_prefix)
+
+    def replay(self) -> ReplaySettings:
+        """Give the settings of the replay."""
+        return ReplaySettings(on_bad_record=self.on_bad_record)
 
     def session(self) -> SessionSettings:
         """Give the settings of the one Spark session of a run."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from changelog.contract.frontier import FrontierRecord
+from changelog.contract.declared import DeclaredLog
+from changelog.contract.errors import ViewError
+from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from replay.declared import NO_FRONTIER, freeze_declared, open_declared
 from replay.offsets import read_frontier
-from replay.replay import Cut, freeze
+from replay.replay import Cut, Replay, freeze, open_replay
 from views.config import RebuildSettings
 from views.history import History
 from views.report import frontier_json
@@ -18,13 +21,51 @@ from views.spec import ViewSpec, check_captured, short_name
 from views.succession import next_generation, serving
 from views.swap import states_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One cut for all views of a run, and the verdict on it."""
+    """One cut for all views of a run, and the verdict on it.
+
+    Attributes:
+        record: the frontier; of declared logs the ends at which they stood.
+        cut: what is read.
+        logs: the declared logs that are read; none where tables are captured.
+    """
 
     record: FrontierRecord
     cut: Cut
+    logs: tuple[DeclaredLog, ...] = ()
+
+    def open(
+        self, spark: SparkSession, specs: Sequence[ViewSpec], settings: RebuildSettings
+    ) -> Replay:
+        """Open the states that the views read; reads no record yet.
+
+        Raises:
+            VerdictError: the log can no longer give them.
+            LogError: a schema is not there, or not of the form that it should be.
+        """
+        project = settings.project
+        if self.logs:
+            return open_declared(
+                spark,
+                project.kafka,
+                project.registry,
+                self.cut,
+                self.logs,
+                settings=settings.replay(),
+            )
+        return open_replay(
+            spark,
+            project.kafka,
+            project.registry,
+            self.record,
+            tables_of(specs),
+            settings=settings.replay(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +89,7 @@ class ViewPlan:
             "records_at_most": self.records_at_most,
             "generation": self.generation,
             "serving": self.serving,
-            "frontier": frontier_json(self.cut.record.frontier),
+            "frontier": frontier_json(shown(self.cut.record)),
             **self.cut.verdict.to_json(),
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
         }
@@ -95,6 +136,9 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         ViewError: a view reads a table that is not captured.
     """
     project = settings.project
+    if logs := declared_of(specs, settings):
+        cut = freeze_declared(project.kafka, logs, sample=sample)
+        return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
         check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
@@ -110,6 +154,41 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
         generation=next_generation(held, states_of(history, spec.name)),
         serving=serving(held),
     )
+
+
+def shown(record: FrontierRecord) -> Frontier | None:
+    """Give the frontier of a cut; of declared logs there is none to show."""
+    return record.frontier if record.offset != NO_FRONTIER else None
+
+
+def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
+    """Part the views into those of captured tables and those of declared logs: each has one cut.
+
+    Raises:
+        ViewError: a view reads both.
+    """
+    declared = [spec for spec in specs if declared_of([spec], settings)]
+    captured = [spec for spec in specs if spec not in declared]
+    return [group for group in (captured, declared) if group]
+
+
+def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
+    """Give the declared logs that views read; none where all they read is captured.
+
+    Raises:
+        ViewError: they read captured tables too, which no frontier cuts at the same moment.
+    """
+    tables = tables_of(specs)
+    logs = tuple(log for log in settings.project.logs if log.table in tables)
+    others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
+    if logs and others:
+        names = ", ".join(short_name(log.table) for log in logs)
+        raise ViewError(
+            f"{', '.join(spec.name for spec in specs)}: reads {names}, declared in [logs], and "
+            f"{', '.join(others)}, which is captured: no frontier cuts both at one moment",
+            hint="make a view of each; join what they serve",
+        )
+    return logs
 
 
 def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
-from replay.replay import Replay, open_replay
+from replay.config import OnBadRecord
+from replay.replay import Replay
 from replay.session import session
 from views.address import Address
 from views.build import frame_of, kept, write
@@ -29,8 +30,9 @@ from views.failure import RebuildError, explained
 from views.generation import Generation
 from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
-from views.plan import Plan, planned, tables_of
+from views.plan import Plan, planned, shown
 from views.progress import Stages
+from views.quarantine import set_apart
 from views.report import ViewResult
 from views.served import MakeServed, Served, served_of
 from views.spec import SqlSource, ViewSpec
@@ -106,6 +108,7 @@ class Rebuild:
         self._history = History(settings.project.warehouse)
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
+        self._set_apart: Mapping[TableName, int] = {}
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views, publish all of them or none.
@@ -120,6 +123,8 @@ class Rebuild:
             with self._stages.stage("plan", "frontier and verdict"):
                 plan = planned(specs, self._settings)
                 plan.cut.verdict.require()
+            if plan.logs:
+                log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
             with self._stages.stage("session", "Spark session"):
                 spark = session(self._settings.session())
             with self._stages.stage("settle", "what serves now"):
@@ -127,10 +132,10 @@ class Rebuild:
             replay: Replay | None = None
             try:
                 with self._stage("replay", "schemas and explicit offsets"):
-                    replay = open_replay(
-                        spark, project.kafka, project.registry, plan.record, tables_of(specs)
-                    )
-                with Certifier(spark, self._settings, replay.frontier, self._run) as certifier:
+                    replay = plan.open(spark, specs, self._settings)
+                with Certifier(
+                    spark, self._settings, replay, self._run, declared=plan.logs
+                ) as certifier:
                     with replay.watched():
                         self._build(spark, certifier, replay, works)
                     with self._stage("recheck", "topics unchanged during the scan"):
@@ -179,6 +184,9 @@ class Rebuild:
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
+            if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
+                with self._stage("quarantine", "records that cannot be read, set apart"):
+                    self._set_apart = set_apart(spark, self._settings, replay, self._run)
 
     def _verify(self, certifier: Certifier, replay: Replay, works: Sequence[_Work]) -> None:
         if self._settings.verify is VerifyMode.NONE:
@@ -278,7 +286,7 @@ class Rebuild:
         return ViewResult(
             view=work.spec.name,
             generation=work.generation.number,
-            frontier=plan.record.frontier,
+            frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
             records_read=sum(found.records_read for found in known) if whole else None,
             rows=work.rows,
@@ -290,6 +298,7 @@ class Rebuild:
             sinks=work.spec.sinks,
             mode=self._settings.verify.value,
             reports=work.reports,
+            quarantined=sum(self._set_apart.get(table, 0) for table in work.spec.tables),
             error=work.error,
         )
 

@@ -37,6 +37,7 @@ class ViewResult:
         sinks: where it is served.
         mode: how much was to be verified.
         reports: of verification, by sink.
+        quarantined: records of its tables that could not be read; their rows are left out.
         error: why it is not published, or None.
     """
 
@@ -54,6 +55,7 @@ class ViewResult:
     sinks: tuple[str, ...] = ()
     mode: str = "full"
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
+    quarantined: int = 0
     error: ChangelogError | None = None
 
     @property
@@ -77,6 +79,7 @@ class ViewResult:
             "published": self.published,
             "sinks": list(self.sinks),
             "verify": self.mode,
+            "quarantined": self.quarantined,
             "certificates": self.certificates,
         }
         if self.error is not None:
@@ -104,8 +107,16 @@ class ViewResult:
             mismatches=self.mismatches,
             certificate=self.certificates,
             sinks=self.sinks,
-            note=one_line(self.error) if self.error is not None else "",
+            note=one_line(self.error) if self.error is not None else self.left_out,
         )
+
+    @property
+    def left_out(self) -> str:
+        """Say how many records were left out, or nothing."""
+        if not self.quarantined:
+            return ""
+        many = "record" if self.quarantined == 1 else "records"
+        return f"{self.quarantined:,} unreadable {many} left out, see _quarantine"
 
 
 def moment(ts_us: int) -> datetime:
@@ -139,7 +150,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
             _number(result.records_read),
             _number(result.tombstones),
             f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
-            _certificate(result),
+            ", ".join(filter(None, [_certificate(result), result.left_out])),
             "[green]yes[/]" if result.published else "[red]no[/]",
         )
     return table

@@ -146,6 +146,31 @@ def read_value_schema(text: str) -> LoggedSchema:
     return read_schema(text)
 
 
+def event_row_schema(text: str) -> str:
+    """Give the part of a value's schema that says which row there is; of a row's schema all.
+
+    It is a reader's schema: Avro passes over what it leaves out, such as the row before.
+
+    Raises:
+        CorruptRecordError: the schema is not one of ours.
+    """
+    try:
+        raw = json.loads(text)
+        envelope = raw.get("envelope")
+        if envelope is None:
+            return text
+        fields = {each["name"]: each for each in raw["fields"]}
+        if envelope == Envelope.NESTED.value:
+            kept = [fields["op"], {**fields["after"], "type": fields["before"]["type"]}]
+        else:
+            side = AFTER.rstrip("_")
+            kept = [fields["op"], *(each for each in raw["fields"] if each.get("side") == side)]
+        head = {name: raw[name] for name in ("type", "name", "namespace")}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptRecordError(f"a schema is not one that capture writes: {error!r}") from error
+    return json.dumps({**head, "fields": kept}, ensure_ascii=False)
+
+
 class NestedRecords:
     """Encodes changes as Avro records in the nested envelope."""
 

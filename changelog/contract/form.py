@@ -45,4 +45,4 @@ class Form:
 
 
 PLAIN = Form()
-"""Avro rows: what replay and verification read."""
+"""Avro rows: the form of a topic of which nothing else is said."""

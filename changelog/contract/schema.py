@@ -156,6 +156,20 @@ class LoggedSchema:
     generated: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaPin:
+    """The versions by which one reader of a topic reads it, for another one to do the same.
+
+    Attributes:
+        key: the schema id of the keys, None where they are documents.
+        value: the schema id of the version that rows are read as; of documents its number among
+            the versions, from 0.
+    """
+
+    key: int | None
+    value: int
+
+
 def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro schema is JSON
     if isinstance(raw, dict):
         if raw["type"] == "array":

@@ -9,7 +9,7 @@ table. Two kinds of narrowing differ:
   what was published, and does not rebuild to anything that the table has ever been. Replay
   refuses it.
 
-It also says in which form the records are, where that is not the one that replay reads.
+It also says in which form the records are, where they are not rows in Avro.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scope:
         keyed: whether the table has a primary key.
         copied: whether the topic got the rows that the table had before it was captured; without
             them it holds what has changed since.
-        form: of the records; replay and verification read one alone.
+        form: of the records.
     """
 
     operations: tuple[str, ...] = OPERATIONS
@@ -79,12 +79,6 @@ class Scope:
         if not self.copied:
             found.append("its table was not copied (--skip-snapshot), it holds changes alone")
         return tuple(found)
-
-    def unreadable(self) -> tuple[str, ...]:
-        """Say why replay and verification cannot read the topic; empty when they can."""
-        if self.form == PLAIN:
-            return ()
-        return (f"it holds {self.form}, and only {PLAIN} are read",)
 
     def notes(self) -> tuple[str, ...]:
         """Say what of the table is not on the topic as it is in the table."""

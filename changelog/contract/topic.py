@@ -37,6 +37,12 @@ def schema_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
 
 
+def schema_topic_of(topic: str, table: TableName) -> str:
+    """Give the topic of the schemas beside the topic of a table."""
+    name = topic_name(table)
+    return schema_topic("" if topic == name else topic.removesuffix(f".{name}"))
+
+
 def frontier_topic(prefix: str = "") -> str:
     """Give the topic of the frontiers."""
     return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"

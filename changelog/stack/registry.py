@@ -16,6 +16,7 @@ from changelog.stack.postgres import SUPERUSER, PostgresServer
 from changelog.stack.process import Launch
 from changelog.stack.server import Server
 from changelog.stack.unpack import unpack
+from changelog.trust import authorities
 
 DATABASE = "registry"
 # A replay reads every writer's schema of a range with the newest schema as reader: each earlier
@@ -74,7 +75,12 @@ class RegistryServer(Server):
         if not answers(self.port):
             return False
         try:
-            answer = httpx.get(f"{self.url}/subjects", timeout=_TIMEOUT_SECONDS, trust_env=False)
+            answer = httpx.get(
+                f"{self.url}/subjects",
+                timeout=_TIMEOUT_SECONDS,
+                trust_env=False,
+                verify=authorities(),
+            )
         except httpx.HTTPError:
             return False
         return answer.status_code == httpx.codes.OK
@@ -89,6 +95,7 @@ class RegistryServer(Server):
             json={"compatibility": COMPATIBILITY},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
+            verify=authorities(),
         )
         if answer.status_code != httpx.codes.OK:
             raise StackError(f"registry refuses compatibility {COMPATIBILITY}: {answer.text}")

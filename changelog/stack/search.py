@@ -16,6 +16,7 @@ from changelog.stack.ports import LOOPBACK, answers
 from changelog.stack.process import Launch
 from changelog.stack.server import Server
 from changelog.stack.unpack import unpack
+from changelog.trust import authorities
 
 _PROBE_SECONDS = 5.0
 _FLAGS = (
@@ -108,7 +109,10 @@ class SearchServer(Server):
             return False
         try:
             health = httpx.get(
-                f"{self.url}/_cluster/health", timeout=_PROBE_SECONDS, trust_env=False
+                f"{self.url}/_cluster/health",
+                timeout=_PROBE_SECONDS,
+                trust_env=False,
+                verify=authorities(),
             )
         except httpx.HTTPError:
             return False

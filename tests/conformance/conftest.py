@@ -17,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from changelog.stack.endpoints import Endpoints
+from changelog.trust import authorities
 from views.address import Address
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
@@ -56,7 +57,7 @@ def delta_rows(path: str) -> Rows | None:
 
 def search_rows(url: str, index: str) -> Rows | None:
     body = {"size": 10_000, "query": {"match_all": {}}}
-    answer = httpx.post(f"{url}/{index}/_search", json=body)
+    answer = httpx.post(f"{url}/{index}/_search", json=body, verify=authorities())
     if answer.status_code == 404:
         return None
     return [hit["_source"] for hit in answer.json()["hits"]["hits"]]
@@ -105,7 +106,7 @@ def delta_bench(folder: Path, spark: Any, view: str) -> Bench:
 
 def search_bench(url: str, spark: Any, view: str) -> Bench:
     def stored(name: str, number: int) -> int:
-        answer = httpx.get(f"{url}/{name}-{number:06d}/_count")
+        answer = httpx.get(f"{url}/{name}-{number:06d}/_count", verify=authorities())
         return 0 if answer.status_code == 404 else answer.json()["count"]
 
     return Bench(
@@ -168,9 +169,9 @@ def cache_url(endpoints: Endpoints) -> str:
 @pytest.fixture
 def search(search_url: str, spark: Any, view: str) -> Iterator[Bench]:
     yield search_bench(search_url, spark, view)
-    held = httpx.get(f"{search_url}/{view}*/_settings").json()
+    held = httpx.get(f"{search_url}/{view}*/_settings", verify=authorities()).json()
     for index in held if isinstance(held, dict) and "error" not in held else ():
-        httpx.delete(f"{search_url}/{index}")
+        httpx.delete(f"{search_url}/{index}", verify=authorities())
 
 
 @pytest.fixture

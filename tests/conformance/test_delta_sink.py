@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from changelog.contract.errors import SinkError
 from tests.conformance.conftest import delta_rows
+from tests.support.matrix import first
 from views.sinks import delta as delta_module
 from views.sinks.base import SinkSettings
 from views.sinks.make import make_sink
@@ -52,6 +53,7 @@ def stable(bench) -> str:
     return f"{bench.settings.warehouse}/{bench.view}"
 
 
+@pytest.mark.matrix
 def test_every_type_is_read_back_exactly_by_each_reader(delta):
     """Three readers: deltalake's engine, DuckDB over it, Spark."""
     rows = delta.spark.sql(EVERY_TYPE)
@@ -85,6 +87,7 @@ def test_every_type_is_read_back_exactly_by_each_reader(delta):
     assert read.where("t > timestamp'2019-01-01 00:00:00Z'").count() == 1
 
 
+@pytest.mark.matrix
 def test_generations_may_differ_in_columns_and_table_features(delta):
     plain, moment = "select 1 k, 'a' name", "select 2 k, timestamp_ntz'2020-01-01 00:00:00' z"
     sink = publish(delta, 1, delta.spark.sql(plain))
@@ -107,6 +110,7 @@ def test_publishing_moves_and_copies_no_file(delta):
     assert set(files) <= set(Path(stable(delta)).rglob("*.parquet"))
 
 
+@pytest.mark.matrix
 def test_vacuum_keeps_every_generation(delta):
     sink = publish(delta, 1, delta.spark.sql("select 1 k"))
     publish(delta, 2, delta.spark.sql("select 2 k"))
@@ -176,7 +180,8 @@ def test_tables_that_some_readers_misread_are_never_sealed(delta, setting, value
     assert delta_rows(stable(delta)) is None
 
 
-@pytest.mark.parametrize("rows", ["values (1), (1)", "values (1), (cast(null as int))"])
+@pytest.mark.matrix
+@pytest.mark.parametrize("rows", first(1, ["values (1), (1)", "values (1), (cast(null as int))"]))
 def test_spark_counts_the_keys_of_many_rows(delta, monkeypatch, rows):
     monkeypatch.setattr(delta_module, "COUNT_HERE", 0)
     with pytest.raises(SinkError, match=r"share one key \(k=1\)|null in its key"):

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from changelog.contract.errors import SinkError, UnavailableError
+from changelog.trust import authorities
 from views.sinks.base import SinkSettings
 from views.sinks.cache import EntryWriter
 from views.sinks.cache_server import CacheServer
@@ -40,7 +41,7 @@ def publish(bench, number, rows, key=("id",)):
 
 
 def hits(url: str, view: str, query: dict[str, Any]) -> int:
-    answer = httpx.post(f"{url}/{view}/_search", json={"query": query})
+    answer = httpx.post(f"{url}/{view}/_search", json={"query": query}, verify=authorities())
     answer.raise_for_status()
     return int(answer.json()["hits"]["total"]["value"])
 
@@ -78,7 +79,9 @@ def test_a_document_is_served_exactly_even_where_the_index_cannot_hold_a_value(s
 
 def test_a_sealed_index_takes_no_more_writes(search, search_url):
     publish(search, 1, search.spark.sql("select 1 id"))
-    answer = httpx.post(f"{search_url}/{search.view}-000001/_doc/2", json={"id": 2})
+    answer = httpx.post(
+        f"{search_url}/{search.view}-000001/_doc/2", json={"id": 2}, verify=authorities()
+    )
     assert answer.status_code == 403
     assert search.served(search.view) == [{"id": 1}]
 
@@ -102,21 +105,23 @@ def test_column_names_that_mean_something_to_the_search_server_are_refused(searc
 
 def test_an_alias_or_index_of_somebody_else_is_not_touched(search, search_url):
     schema = search.spark.sql("select 1 id").schema
-    httpx.put(f"{search_url}/{search.view}").raise_for_status()
+    httpx.put(f"{search_url}/{search.view}", verify=authorities()).raise_for_status()
     with pytest.raises(SinkError, match="is an index that was not published from here"):
         search.sink().open(1, schema)
-    httpx.delete(f"{search_url}/{search.view}").raise_for_status()
+    httpx.delete(f"{search_url}/{search.view}", verify=authorities()).raise_for_status()
     foreign = f"{search.view}-000003"
     body: dict[str, Any] = {"aliases": {search.view: {}}}
-    httpx.put(f"{search_url}/{foreign}", json=body).raise_for_status()
+    httpx.put(f"{search_url}/{foreign}", json=body, verify=authorities()).raise_for_status()
     with pytest.raises(SinkError, match="is an alias of"):
         search.sink().open(1, schema)
     assert search.sink().generations() == []
     with pytest.raises(SinkError, match="is an alias of"):
         search.sink().discard(3)
-    httpx.delete(f"{search_url}/{foreign}/_alias/{search.view}").raise_for_status()
+    httpx.delete(
+        f"{search_url}/{foreign}/_alias/{search.view}", verify=authorities()
+    ).raise_for_status()
     search.sink().discard(3)
-    assert httpx.get(f"{search_url}/{foreign}").status_code == 200
+    assert httpx.get(f"{search_url}/{foreign}", verify=authorities()).status_code == 200
 
 
 def test_no_other_key_of_a_cache_is_touched(cache, cache_url):

@@ -181,6 +181,7 @@ def test_twin_progress_that_is_written_before_the_rows_loses_them(capture):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 def test_a_resnapshot_goes_on_while_the_stream_does(capture, writer):
     capture.begin(small=True)
     first = capture.wait_for_frontier()

@@ -33,7 +33,7 @@ def texts(rows):
     return {key[0]: value["text"] for key, value in rows.items()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", first(1, [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_stops_it_cleanly_with_a_frontier_at_the_end(capture, number):
     capture.start()
     capture.wait_for_frontier()
@@ -132,6 +132,7 @@ def test_the_registry_down_in_mid_capture_is_waited_for(capture, stack):
     assert rows[(500,)]["extra"] == 5
 
 
+@pytest.mark.matrix
 def test_a_second_capture_of_the_same_slot_is_refused(capture):
     capture.start()
     capture.wait_for_frontier()
@@ -214,6 +215,7 @@ def test_unknown_settings_and_options_end_with_2(capture):
     assert "capture.tabels" in said
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("change", "says"),
     first(

@@ -26,6 +26,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.matrix
 def test_snapshot_and_stream_give_the_table(capture):
     capture.finish()
     capture.check()
@@ -123,6 +124,7 @@ def test_twin_a_frontier_without_a_flush_loses_records(capture):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
     capture.finish()
     capture.sql(*CHANGES)
@@ -132,6 +134,7 @@ def test_twin_an_early_acknowledgement_is_refused_at_the_next_start(capture):
     assert "past the last frontier" in said
 
 
+@pytest.mark.matrix
 def test_unchanged_toast_keeps_its_value(capture):
     capture.sql(
         "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL, ADD other integer",
@@ -155,6 +158,7 @@ def test_twin_a_null_for_toast_is_seen(capture):
     capture.sees_defect()
 
 
+@pytest.mark.matrix
 def test_truncate_leaves_no_row_for_any_reader(capture):
     capture.finish()
     capture.sql("TRUNCATE notes", "INSERT INTO notes VALUES (1, 'after')")

@@ -16,6 +16,7 @@ from changelog.contract.topic import frontier_topic
 from changelog.sink.client import admin_client
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import describe
+from changelog.trust import authorities
 from replay.replay import freeze
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
@@ -192,6 +193,7 @@ def test_a_snapshot_under_writes_has_each_row_once(capture):
     capture.check()
 
 
+@pytest.mark.matrix
 def test_without_the_old_row_it_is_refused_before_anything_is_made(capture):
     capture.sql("ALTER TABLE events REPLICA IDENTITY DEFAULT")
     code, _, said = capture.run("--until", "now")
@@ -222,9 +224,11 @@ def test_a_table_that_comes_to_a_key_is_refused_until_its_topic_is_made_anew(cap
     admin = admin_client(capture.kafka)
     admin.delete_topics([capture.topic])[capture.topic].result()
     wait_until(lambda: not describe(capture.kafka, [capture.topic]), 30, "the topic is gone")
-    for subject in httpx.get(f"{registry.url}/subjects").json():
+    for subject in httpx.get(f"{registry.url}/subjects", verify=authorities()).json():
         if subject.startswith(f"{capture.topic}-"):
-            httpx.delete(f"{registry.url}/subjects/{subject}").raise_for_status()
+            httpx.delete(
+                f"{registry.url}/subjects/{subject}", verify=authorities()
+            ).raise_for_status()
     dropped = [sys.executable, "-m", "changelog", "slot", "drop", "--yes", "--project"]
     subprocess.run([*dropped, str(capture.folder)], check=True, capture_output=True, timeout=60)
     capture.sql("INSERT INTO events VALUES (1, 'keyed')")

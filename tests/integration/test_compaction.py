@@ -260,6 +260,7 @@ def test_a_stored_offset_proves_nothing_after_deletes_while_away(line, cleaned):
     assert rows(line.open(newest)) == {99: "stirs"}
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_a_stored_offset_is_good_for_as_long_as_the_tombstones_stay(line):
     log = line.log()
@@ -308,6 +309,7 @@ def test_the_density_of_a_cleaned_topic_is_sampled_by_records(line, cleaned):
     assert sample_density(line.kafka, {topic: ((0,), (0,))})[topic].ratio is None
 
 
+@pytest.mark.matrix
 def test_the_first_record_behind_the_ends_starts_the_lag(line):
     log = line.log(partitions=2)
     for number in range(8):
@@ -359,6 +361,7 @@ def test_a_row_in_an_old_partition_outlives_its_tombstone_and_is_refused(line, c
         line.open(record)
 
 
+@pytest.mark.matrix
 def test_a_topic_that_has_grown_is_exact_while_the_tombstones_are_there(line):
     log = line.log()
     key = log.codec.encode_key((b"1",))
@@ -371,6 +374,7 @@ def test_a_topic_that_has_grown_is_exact_while_the_tombstones_are_there(line):
     assert rows(line.open(record)) == {}
 
 
+@pytest.mark.matrix
 def test_a_topic_made_anew_under_a_scan_reads_well_and_is_refused(line):
     log = line.log()
     for number in range(3):

@@ -78,6 +78,7 @@ def keeps_up(capture, metrics):
     wait_until(caught_up, 60, "the log catches up")
 
 
+@pytest.mark.matrix
 def test_metrics_agree_with_what_was_written_and_tell_no_secret(capture):
     metrics = started(capture)
     capture.sql(

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.capture_command import CaptureCommand
+from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -69,6 +70,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.matrix
 def test_columns_with_constants_of_many_types_read_right_in_older_rows(capture):
     capture.catch_up()
     columns = [
@@ -120,19 +122,23 @@ def test_a_constant_of_a_partitioned_table_is_that_of_its_partitions(capture):
     capture.verified()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
-    ("change", "column"),
-    [
-        ("ADD more integer[] DEFAULT '{}'", "more"),
-        ("ADD more double precision DEFAULT 'NaN'", "more"),
-        ("ADD more float DEFAULT random()", "more"),
-        ("ADD more integer GENERATED ALWAYS AS IDENTITY", "more"),
-    ],
+    "change",
+    first(
+        1,
+        [
+            "ADD more float DEFAULT random()",
+            "ADD more integer[] DEFAULT '{}'",
+            "ADD more double precision DEFAULT 'NaN'",
+            "ADD more integer GENERATED ALWAYS AS IDENTITY",
+        ],
+    ),
 )
-def test_a_default_that_no_schema_can_hold_is_refused_by_name(capture, change, column):
+def test_a_default_that_no_schema_can_hold_is_refused_by_name(capture, change):
     capture.catch_up()
     capture.sql(f"ALTER TABLE notes {change}", "INSERT INTO notes (id) VALUES (1000)")
     code, _, said = capture.run("--until", "now")
     assert code == 1
-    for part in ('table "public.notes"', f'"{capture.prefix}.notes-value"', f"['{column}']"):
+    for part in ('table "public.notes"', f'"{capture.prefix}.notes-value"', "['more']"):
         assert part in said

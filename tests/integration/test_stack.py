@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -21,9 +22,11 @@ from changelog.stack.ports import is_free, pick
 from changelog.stack.postgres import PostgresServer
 from changelog.stack.process import wait_until
 from changelog.stack.stack import Stack
+from changelog.trust import authorities
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
+HTTP: dict[str, Any] = {"timeout": 60, "verify": authorities()}  # a busy machine is slow
 SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}'
 PARTS = ["postgres", "kafka", "registry", "search", "cache"]
 
@@ -100,23 +103,25 @@ def write_everywhere(endpoints: Endpoints, name: str) -> None:
     execute(endpoints.postgres, f"CREATE TABLE {name} (a int)", f"INSERT INTO {name} VALUES (7)")
     produce(endpoints.brokers, name, 500)
     url = f"{endpoints.schema_registry}/subjects/{name}/versions"
-    httpx.post(url, json={"schema": SCHEMA}).raise_for_status()
-    httpx.put(f"{endpoints.search}/{name}").raise_for_status()
+    httpx.post(url, json={"schema": SCHEMA}, **HTTP).raise_for_status()
+    httpx.put(f"{endpoints.search}/{name}", **HTTP).raise_for_status()
     document = f"{endpoints.search}/{name}/_doc/1?refresh=true"
-    httpx.put(document, json={"a": 7}).raise_for_status()
+    httpx.put(document, json={"a": 7}, **HTTP).raise_for_status()
     with redis.Redis.from_url(str(endpoints.cache)) as client:
         client.set(name, "7")
 
 
 def read_everywhere(endpoints: Endpoints, name: str) -> dict[str, object]:
-    registry = httpx.get(f"{endpoints.schema_registry}/subjects/{name}/versions/latest").json()
+    registry = httpx.get(
+        f"{endpoints.schema_registry}/subjects/{name}/versions/latest", **HTTP
+    ).json()
     with redis.Redis.from_url(str(endpoints.cache)) as client:
         cached = client.get(name)
     return {
         "postgres": execute(endpoints.postgres, f"TABLE {name}"),
         "kafka": end_offset(endpoints.brokers, name),
         "registry": json.loads(registry["schema"]),
-        "search": httpx.get(f"{endpoints.search}/{name}/_doc/1").json()["_source"],
+        "search": httpx.get(f"{endpoints.search}/{name}/_doc/1", **HTTP).json()["_source"],
         "cache": cached,
     }
 
@@ -172,10 +177,13 @@ def test_postgres_is_ready_for_logical_decoding_and_durable(stack):
 
 def test_the_registry_refuses_a_schema_that_cannot_read_earlier_ones(stack):
     url = f"{stack.up().schema_registry}/subjects/strict/versions"
-    httpx.post(url, json={"schema": SCHEMA}).raise_for_status()
+    httpx.post(url, json={"schema": SCHEMA}, **HTTP).raise_for_status()
     wider = json.loads(SCHEMA)
     wider["fields"].append({"name": "b", "type": "int"})
-    assert httpx.post(url, json={"schema": json.dumps(wider)}).status_code == httpx.codes.CONFLICT
+    assert (
+        httpx.post(url, json={"schema": json.dumps(wider)}, **HTTP).status_code
+        == httpx.codes.CONFLICT
+    )
 
 
 def test_a_paused_broker_does_not_answer_until_it_is_resumed(stack):

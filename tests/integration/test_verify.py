@@ -21,6 +21,7 @@ from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from changelog.contract.types import column_type
 from changelog.stack.endpoints import Endpoints
+from changelog.trust import authorities
 from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, make_relation
 from tests.support.handmade_log import HandmadeLog
 from views.address import Address
@@ -195,15 +196,17 @@ class SearchSide:
         self.address = Address("search", {"url": url, "index": index})
         self._base = f"{url}/{index}"
         body = {"mappings": {"dynamic": False}, "settings": {"number_of_replicas": 0}}
-        httpx.put(self._base, json=body, timeout=60).raise_for_status()
+        httpx.put(self._base, json=body, timeout=60, verify=authorities()).raise_for_status()
         for id_, row in ROWS.items():
             self.plant(id_, row)
 
     def plant(self, id_: str, row: Mapping[str, Any] | None) -> None:
         if row is None:
-            answer = httpx.delete(f"{self._base}/_doc/{id_}", timeout=60)
+            answer = httpx.delete(f"{self._base}/_doc/{id_}", timeout=60, verify=authorities())
         else:
-            answer = httpx.put(f"{self._base}/_doc/{id_}", json=row, timeout=60)
+            answer = httpx.put(
+                f"{self._base}/_doc/{id_}", json=row, timeout=60, verify=authorities()
+            )
         answer.raise_for_status()
 
 

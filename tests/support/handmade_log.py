@@ -18,6 +18,7 @@ from changelog.contract.position import Position
 from changelog.contract.relation import Relation
 from changelog.contract.schema import key_schema, value_schema
 from changelog.contract.topic import TopicSettings, topic_name
+from changelog.trust import authorities
 
 Texts = Sequence[str | None]
 
@@ -134,7 +135,10 @@ class HandmadeLog:
     def register(self, subject: str, schema: str) -> int:
         """Register a schema and give its id."""
         answer = httpx.post(
-            f"{self.registry.url}/subjects/{subject}/versions", json={"schema": schema}, timeout=30
+            f"{self.registry.url}/subjects/{subject}/versions",
+            json={"schema": schema},
+            timeout=30,
+            verify=authorities(),
         )
         answer.raise_for_status()
         return int(answer.json()["id"])

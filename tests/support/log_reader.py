@@ -11,6 +11,7 @@ from fastavro import parse_schema, schemaless_reader
 
 from changelog.contract.headers import decode_headers
 from changelog.contract.position import Position
+from changelog.trust import authorities
 
 
 @dataclass
@@ -41,14 +42,16 @@ class LogReader:
             return None
         number = int.from_bytes(raw[1:5], "big")
         if number not in self._schemas:
-            answer = httpx.get(f"{self._registry.url}/schemas/ids/{number}")
+            answer = httpx.get(f"{self._registry.url}/schemas/ids/{number}", verify=authorities())
             schema = json.loads(answer.json()["schema"])
             self._schemas[number] = parse_schema(schema)
         return schemaless_reader(io.BytesIO(raw[5:]), self._schemas[number], reader)
 
     def newest(self, topic):
         """Give the newest version of a topic's value schema, as the registry numbers them."""
-        answer = httpx.get(f"{self._registry.url}/subjects/{topic}-value/versions/latest")
+        answer = httpx.get(
+            f"{self._registry.url}/subjects/{topic}-value/versions/latest", verify=authorities()
+        )
         return parse_schema(json.loads(answer.json()["schema"]))
 
     def folded(self, frontier, topic):

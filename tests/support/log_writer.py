@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -113,6 +114,17 @@ class LogWriter:
             30,
             f"settings {wanted}",
         )
+
+    def grow(self, partitions: int) -> None:
+        """Give the table's topic more partitions, and write with a producer that knows them."""
+        self.flush()
+        self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
+        wait_until(
+            lambda: inspect(self.kafka, [self.topic])[self.topic].partitions == partitions,
+            30,
+            f"{partitions} partitions",
+        )
+        self.reconnect()
 
     def evolve(self, relation: Relation) -> None:
         """Write from here on under the schemas of another version of the table."""

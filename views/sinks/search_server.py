@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from changelog.contract.errors import ConfigurationError, SinkError
 from changelog.contract.secret import redacted
+from changelog.trust import authorities
 from views.sinks.base import UnavailableSinkError
 
 T = TypeVar("T")
@@ -53,7 +54,9 @@ class SearchServer:
                 f"{redacted(self.url)} is not the address of a search server",
                 hint="write http://host:port or https://host:port",
             )
-        with httpx.Client(base_url=self.url.rstrip("/"), timeout=_TIMEOUT) as client:
+        with httpx.Client(
+            base_url=self.url.rstrip("/"), timeout=_TIMEOUT, verify=authorities()
+        ) as client:
             yield client
 
     def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON

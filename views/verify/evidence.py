@@ -5,6 +5,7 @@ A run verifies several views, and a view in several sinks; they share the states
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +14,10 @@ from typing import Self
 import duckdb
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 from views.verify.scratch import scratch
 from views.verify.states import Log
 from views.verify.tables import State
@@ -38,6 +41,9 @@ class Evidence:
         *,
         work_directory: Path | None = None,
         memory_limit: str = "1GB",
+        pins: Mapping[str, SchemaPin] | None = None,
+        sets_apart: bool = False,
+        declared: Sequence[DeclaredLog] = (),
     ) -> None:
         """Read nothing yet.
 
@@ -47,7 +53,13 @@ class Evidence:
             frontier: at which the states are wanted.
             work_directory: where the database is made, None for the system's place.
             memory_limit: DuckDB's, in its own notation.
+            pins: by topic the versions of schemas to read by.
+            sets_apart: leave out the rows whose records cannot be read, and count these.
+            declared: the tables that are logs of other programs.
         """
+        self._declared = {log.table: log for log in declared}
+        self._pins, self._sets_apart = pins or {}, sets_apart
+        self._left_out: dict[TableName, int] = {}
         self.frontier = frontier
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
@@ -66,16 +78,30 @@ class Evidence:
         """
         if table not in self._states:
             if self._log is None:
-                self._log = Log(self.database, self._kafka, self._registry, self.frontier)
+                self._log = Log(
+                    self.database,
+                    self._kafka,
+                    self._registry,
+                    self.frontier,
+                    pins=self._pins,
+                    sets_apart=self._sets_apart,
+                    declared=self._declared,
+                )
             folded = self._log.fold(table)
             self._records[folded.topic] = folded.records
             self._states[table] = self._log.load(folded)
+            if folded.set_apart is not None:
+                self._left_out[table] = len(folded.set_apart)
         return self._states[table]
 
     def records(self, table: TableName) -> dict[str, int]:
         """Give the number of records that were read of a table's topic, by topic."""
         topic = self._states[table].topic
         return {topic: self._records[topic]}
+
+    def left_out(self, table: TableName) -> int:
+        """Give the number of records of a table that could not be read and were left out."""
+        return self._left_out.get(table, 0)
 
     def __enter__(self) -> Self:
         """Open the database."""

@@ -11,6 +11,7 @@ import duckdb
 
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
+from views.verify.read import NO_EPOCH
 from views.verify.scratch import row_count
 from views.verify.types import quoted
 
@@ -35,7 +36,7 @@ def fold(
         before: only transactions whose commit LSN is before it; None for all.
 
     Returns:
-        The number of rows that are alive.
+        The number of rows that are alive, and of records without a place that decide about one.
     """
     start = since or Position(0, Lsn(0), 0)
     limit = None if before is None else int(before)
@@ -52,8 +53,8 @@ def fold(
             ) = 1
         )
         SELECT part, off, key, value FROM {quoted(raw)} JOIN last USING (part, off)
-        WHERE value IS NOT NULL
+        WHERE value IS NOT NULL OR epoch = ?
         """,
-        [*map(int, start), epoch, limit, limit],
+        [*map(int, start), epoch, limit, limit, NO_EPOCH],
     )
     return row_count(database, survivors)

@@ -150,7 +150,12 @@ def _decimal_reader(kind: Type) -> Reader:
     return read
 
 
-def _days(text: str, *, before_christ: bool) -> int:
+def days(text: str, *, before_christ: bool) -> int:
+    """Give the days since 1970 of a date of any year.
+
+    Raises:
+        ValueError: the text is not a date.
+    """
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date")
@@ -166,7 +171,7 @@ def _date(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "a date")
     if value in {"infinity", "-infinity"}:
         return _DATE_END if value == "infinity" else -_DATE_END
-    return _days(value.removesuffix(" BC"), before_christ=value.endswith(" BC"))
+    return days(value.removesuffix(" BC"), before_christ=value.endswith(" BC"))
 
 
 def _timestamp_reader(zone: str) -> Reader:
@@ -181,8 +186,8 @@ def _timestamp_reader(zone: str) -> Reader:
         if match is None:
             raise ValueError(f"{value!r} is not a timestamp")
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
-        days = _days(day, before_christ=value.endswith(" BC"))
-        return days * _DAY_US + seconds * 1_000_000 + int(match[4])
+        since = days(day, before_christ=value.endswith(" BC"))
+        return since * _DAY_US + seconds * 1_000_000 + int(match[4])
 
     return read
 

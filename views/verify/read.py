@@ -25,7 +25,9 @@ from changelog.contract.errors import (
     NoFrontierError,
     UnavailableLogError,
 )
+from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
+from views.verify.faults import SetApart
 from views.verify.scratch import first_row
 from views.verify.types import quoted
 
@@ -35,6 +37,9 @@ _STALL_SECONDS = 60.0
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 _POSITION = struct.Struct(">IQQ")
 _FRAME = struct.Struct(">BI")
+NO_EPOCH = 2**32 - 1
+"""The epoch of a record that has no place in the order: past all others."""
+_NO_POSITION = (NO_EPOCH, 2**64 - 1, 2**64 - 1)
 
 RAW_SCHEMA = pa.schema(
     [
@@ -63,8 +68,21 @@ def read_topic(
     topic: str,
     database: duckdb.DuckDBPyConnection,
     table: str,
+    *,
+    key_id: int | None = None,
+    set_apart: SetApart | None = None,
 ) -> int:
     """Read all records of a topic before the frontier's ends into a new DuckDB table.
+
+    Args:
+        kafka: the brokers.
+        frontier: says where to end.
+        topic: which.
+        database: takes the records.
+        table: name of the new table.
+        key_id: the schema id that every key bears, None where that is not known.
+        set_apart: takes the records that have no place in the order, which then come after all
+            others of their key; None makes one an error.
 
     Returns:
         The number of records.
@@ -80,7 +98,9 @@ def read_topic(
     ends = frontier.ends.get(topic, ())
     before = topic_facts(kafka, frontier, topic)
     count = 0
-    for batch in _batches(kafka, topic, before.starts, ends):
+    is_json = frontier.scope_of(topic).form.output is Output.JSON
+    keys = _Keys(is_json=is_json, schema_id=key_id)
+    for batch in _batches(kafka, topic, before.starts, ends, _Rows(keys, set_apart)):
         database.register("raw_batch", batch)
         database.execute(f"INSERT INTO {quoted(table)} FROM raw_batch")
         database.unregister("raw_batch")
@@ -91,7 +111,28 @@ def read_topic(
             hint="run the verification again; look who made the topic anew or deleted records",
         )
     _check_cut(database, table, frontier, topic)
+    if set_apart is None and not is_json:
+        _check_key_ids(database, table, topic)
     return count
+
+
+def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
+    """Give the schemas that capture notes where no registry is, by subject, the oldest first.
+
+    Raises:
+        LogError: the topic does not exist.
+        UnavailableLogError: the brokers do not answer.
+    """
+    consumer = _consumer(kafka)
+    try:
+        low, high = _watermarks(consumer, topic, 0)
+    finally:
+        consumer.close()
+    found: dict[str, list[str]] = {}
+    for message in messages(kafka, topic, {0: low}, {0: high}):
+        subject = (message.key() or b"").decode().rpartition("#")[0]
+        found.setdefault(subject, []).append((message.value() or b"").decode())
+    return found
 
 
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
@@ -143,7 +184,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
         low, high = _watermarks(consumer, topic, 0)
     finally:
         consumer.close()
-    for message in _messages(kafka, topic, {0: low}, {0: high}):
+    for message in messages(kafka, topic, {0: low}, {0: high}):
         if message.key() == slot.encode() and message.value() is not None:
             yield Frontier.from_json(message.value() or b"")
 
@@ -209,7 +250,7 @@ def _topic_id(kafka: KafkaConnection, topic: str) -> str:
         raise _unavailable(topic, error) from error
 
 
-def _messages(
+def messages(
     kafka: KafkaConnection, topic: str, starts: dict[int, int], ends: dict[int, int]
 ) -> Iterator[Message]:
     """Give the messages of some partitions of a topic, each from its start to its end."""
@@ -265,12 +306,16 @@ def _wanted(
 
 
 def _batches(
-    kafka: KafkaConnection, topic: str, starts: tuple[int, ...], ends: tuple[int, ...]
+    kafka: KafkaConnection,
+    topic: str,
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    make: _Rows,
 ) -> Iterator[pa.Table]:
     rows: list[tuple[Any, ...]] = []
     pending = 0
-    for message in _messages(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
-        row = _row(message)
+    for message in messages(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
+        row = make.row(message)
         rows.append(row)
         pending += len(row[-1] or b"")
         if len(rows) >= BATCH_RECORDS or pending > 64 << 20:
@@ -290,21 +335,47 @@ def place(topic: str, partition: int, offset: int) -> str:
     return f'topic "{topic}", partition {partition}, offset {offset}'
 
 
-def _row(message: Message) -> tuple[Any, ...]:
-    headers: Any = message.headers() or ()
-    for name, raw in headers:
-        if name == "position" and isinstance(raw, bytes) and len(raw) == _POSITION.size:
-            key = message.key()
-            if key is None:
-                break
-            epoch, lsn, sequence = _POSITION.unpack(raw)
-            part, offset = message.partition(), message.offset()
-            return part, offset, epoch, lsn, sequence, key, message.value()
-    where = place(message.topic() or "", message.partition() or 0, message.offset() or 0)
-    what = "no key" if message.key() is None else "no header `position` of 20 bytes"
-    raise CorruptRecordError(
-        f"{where}: the record has {what}", hint="another program wrote to the topic"
-    )
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """How the keys of a topic begin."""
+
+    is_json: bool
+    schema_id: int | None
+
+    def fault_of(self, key: bytes | None) -> str:
+        if key is None:
+            return "no key"
+        if self.is_json:
+            return "" if key[:1] == b"{" else "a key that is not a JSON document"
+        if self.schema_id is None or key[:5] == _FRAME.pack(0, self.schema_id):
+            return ""
+        return f"a key that does not bear the pinned schema id {self.schema_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Gives the row of a record in the table of raw records."""
+
+    keys: _Keys
+    set_apart: SetApart | None
+
+    def row(self, message: Message) -> tuple[Any, ...]:
+        key, part, offset = message.key(), message.partition() or 0, message.offset() or 0
+        fault = self.keys.fault_of(key)
+        if not fault:
+            headers: Any = message.headers() or ()
+            for name, raw in headers:
+                if name == "position" and isinstance(raw, bytes) and len(raw) == _POSITION.size:
+                    return part, offset, *_POSITION.unpack(raw), key, message.value()
+            fault = "no header `position` of 20 bytes"
+        if self.set_apart is None:
+            raise CorruptRecordError(
+                f"{place(message.topic() or '', part, offset)}: the record has {fault}",
+                hint="another program wrote to the topic",
+            )
+        self.set_apart.suspect(part, offset, f"the record has {fault}")
+        own = key if key is not None else f"{part}:{offset}".encode()
+        return part, offset, *_NO_POSITION, own, message.value()
 
 
 def _check_cut(
@@ -314,8 +385,9 @@ def _check_cut(
     later = first_row(
         database,
         f"SELECT part, off FROM {quoted(table)} "
-        "WHERE epoch > ? OR (epoch = ? AND commit_lsn >= ?) ORDER BY part, off LIMIT 1",
-        [frontier.epoch, frontier.epoch, int(frontier.lsn)],
+        "WHERE epoch < ? AND (epoch > ? OR (epoch = ? AND commit_lsn >= ?)) "
+        "ORDER BY part, off LIMIT 1",
+        [NO_EPOCH, frontier.epoch, frontier.epoch, int(frontier.lsn)],
     )
     if later is not None:
         raise LogError(
@@ -323,6 +395,9 @@ def _check_cut(
             f"{frontier.lsn} but lies before its end",
             hint="the log breaks its contract here: take a new snapshot of the table",
         )
+
+
+def _check_key_ids(database: duckdb.DuckDBPyConnection, table: str, topic: str) -> None:
     ids = first_row(database, f"SELECT count(DISTINCT key[1:5]) FROM {quoted(table)}")
     if ids is not None and ids[0] > 1:
         raise LogError(

@@ -8,6 +8,8 @@ import httpx
 
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import CorruptRecordError, UnavailableLogError
+from changelog.contract.tame import check_tame
+from changelog.trust import authorities
 
 _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
@@ -24,11 +26,14 @@ class Schemas:
         """Give the schema's JSON text.
 
         Raises:
-            CorruptRecordError: the registry does not know the id.
+            CorruptRecordError: the registry does not know the id, or a record under the schema
+                could do harm.
             UnavailableLogError: the registry does not answer.
         """
         if schema_id not in self._known:
-            self._known[schema_id] = self._fetch(schema_id)
+            text = self._fetch(schema_id)
+            check_tame(text, f"schema {schema_id}")
+            self._known[schema_id] = text
         return self._known[schema_id]
 
     def _fetch(self, schema_id: int) -> str:
@@ -52,8 +57,11 @@ class Schemas:
     def _client(self) -> httpx.Client:
         options = self._connection.options
         user, _, password = options.get("basic.auth.user.info", "").partition(":")
-        trusted = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
+        authority = options.get("ssl.ca.location")
         certificate = options.get("ssl.certificate.location")
+        trusted = authorities()
+        if authority or certificate:
+            trusted = ssl.create_default_context(cafile=authority)
         if certificate:
             trusted.load_cert_chain(certificate, options.get("ssl.key.location"))
         return httpx.Client(

@@ -13,6 +13,7 @@ import httpx
 
 from changelog.contract.errors import SinkError
 from changelog.contract.secret import redacted
+from changelog.trust import authorities
 from views.address import Address
 
 _PAGE = 5_000
@@ -27,7 +28,7 @@ def search_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     url, index = address.location["url"].rstrip("/"), address.location["index"]
     try:
-        with httpx.Client(base_url=url, timeout=120.0) as client:
+        with httpx.Client(base_url=url, timeout=120.0, verify=authorities()) as client:
             client.post(f"/{index}/_refresh").raise_for_status()
             yield from _scroll(client, index)
     except (httpx.HTTPError, ValueError, KeyError) as error:

@@ -274,9 +274,9 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
 
 def _problems(scope: Scope) -> tuple[str, ...]:
     """Say why a topic cannot be compared with its table; empty when it can."""
-    if scope.obstacles():
-        return (*scope.obstacles(), "so the topic is not the table")
-    return scope.unreadable()
+    if not scope.obstacles():
+        return ()
+    return (*scope.obstacles(), "so the topic is not the table")
 
 
 def _not_verified(table: TableName, *notes: str) -> VerifyReport:
@@ -307,11 +307,12 @@ def _write_state(database: duckdb.DuckDBPyConnection, folded: Folded, decoder: D
     names = [column.column for column in decoder.columns]
     into = TextTable(database, "log", [*names, PARTITION_COLUMN, OFFSET_COLUMN])
     for batch in survivor_batches(database, folded.survivors):
+        places, columns = decoder.decode(batch)
         texts = [
             [None if value is None else write(value) for value in values]
-            for write, values in zip(writers, decoder.decode(batch), strict=True)
+            for write, values in zip(writers, columns, strict=True)
         ]
-        for row, (partition, offset, _) in zip(zip(*texts, strict=True), batch, strict=True):
+        for row, (partition, offset) in zip(zip(*texts, strict=True), places, strict=True):
             into.add([*row, str(partition), str(offset)])
     into.flush()
     for column in (FAULT_COLUMN, ID_COLUMN):

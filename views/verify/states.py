@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import duckdb
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog
 from changelog.contract.errors import CorruptRecordError, LogError, ViewError
+from changelog.contract.event_record import read_value_schema
+from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
-from changelog.contract.schema import LoggedSchema, read_schema
-from views.verify.decode import Decoder
+from changelog.contract.schema import LoggedSchema, SchemaPin
+from changelog.contract.topic import schema_topic_of
+from views.verify.declared import DeclaredDecoder, DeclaredReader, read_declared
+from views.verify.decode import AvroDecoder, Decoder, DocumentDecoder
+from views.verify.faults import SetApart
 from views.verify.fold import fold
-from views.verify.read import read_topic
+from views.verify.read import read_schema_topic, read_topic
 from views.verify.registry import Schemas
 from views.verify.tables import State, create_view, load_state, newest_schema_id
 
@@ -30,7 +37,9 @@ class Folded:
         rows: how many rows are alive.
         survivors: name of their DuckDB table.
         decoder: decodes them; None when the log has never had a value of the table.
-        schema: the newest schema, None likewise.
+        schema: that they are read as, None likewise.
+        set_apart: takes the records that cannot be read, None where one is an error.
+        raw: name of the DuckDB table of all records, where they are kept.
     """
 
     table: TableName
@@ -40,6 +49,8 @@ class Folded:
     survivors: str
     decoder: Decoder | None
     schema: LoggedSchema | None
+    set_apart: SetApart | None = None
+    raw: str | None = None
 
 
 class Log:
@@ -51,7 +62,29 @@ class Log:
         kafka: KafkaConnection,
         registry: RegistryConnection,
         frontier: Frontier,
+        *,
+        pins: Mapping[str, SchemaPin] | None = None,
+        sets_apart: bool = False,
+        keeps_records: bool = False,
+        declared: Mapping[TableName, DeclaredLog] | None = None,
     ) -> None:
+        """Read nothing yet.
+
+        Args:
+            database: takes what is read.
+            kafka: the brokers.
+            registry: the schema registry.
+            frontier: at which states are wanted.
+            pins: by topic the versions to read by; of others the newest that a record bears.
+            sets_apart: leave out the rows whose records cannot be read, and count these.
+            keeps_records: keep all records in the database, also those that are superseded.
+            declared: the tables that are logs of other programs.
+        """
+        self._declared = declared or {}
+        self._keeps_records = keeps_records
+        self._pins = pins or {}
+        self._sets_apart = sets_apart
+        self._noted: dict[str, dict[str, list[str]]] = {}
         self._database = database
         self._kafka = kafka
         self._schemas = Schemas(registry)
@@ -72,7 +105,19 @@ class Log:
             raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
         self._count += 1
         raw, survivors = f"__raw_{self._count}", f"__survivors_{self._count}"
-        records = read_topic(self._kafka, self._frontier, topic, self._database, raw)
+        pin = self._pins.get(topic)
+        set_apart = SetApart() if self._sets_apart else None
+        if table in self._declared:
+            return self._fold_declared(self._declared[table], survivors, set_apart)
+        records = read_topic(
+            self._kafka,
+            self._frontier,
+            topic,
+            self._database,
+            raw,
+            key_id=None if pin is None else pin.key,
+            set_apart=set_apart,
+        )
         rows = fold(
             self._database,
             raw,
@@ -81,18 +126,65 @@ class Log:
             since=self._frontier.since.get(topic),
             before=before,
         )
-        newest = newest_schema_id(self._database, raw)
-        self._database.execute(f"DROP TABLE {raw}")
         decoder = schema = None
-        if newest is not None:
-            try:
-                decoder = Decoder(self._schemas, topic, newest)
-                schema = read_schema(self._schemas.text(newest))
-            except CorruptRecordError as error:
-                raise CorruptRecordError(
-                    f'topic "{topic}", schema {newest}: {error.args[0]}', hint=error.hint
-                ) from error
-        return Folded(table, topic, records, rows, survivors, decoder, schema)
+        found = self._decoder(table, topic, raw, set_apart)
+        if found is not None:
+            decoder, schema = found
+        kept = raw if self._keeps_records else None
+        if kept is None:
+            self._database.execute(f"DROP TABLE {raw}")
+        return Folded(table, topic, records, rows, survivors, decoder, schema, set_apart, kept)
+
+    def _fold_declared(
+        self, log: DeclaredLog, survivors: str, set_apart: SetApart | None
+    ) -> Folded:
+        pin = self._pins.get(log.topic)
+        reader = DeclaredReader(log, self._schemas, 0 if pin is None else pin.value)
+        records, rows = read_declared(
+            self._kafka,
+            self._frontier,
+            reader,
+            self._database,
+            survivors=survivors,
+            set_apart=set_apart,
+        )
+        return Folded(
+            log.table,
+            log.topic,
+            records,
+            rows,
+            survivors,
+            DeclaredDecoder(reader, set_apart),
+            LoggedSchema(log.table, log.key, reader.columns),
+            set_apart,
+        )
+
+    def _decoder(
+        self, table: TableName, topic: str, raw: str, set_apart: SetApart | None
+    ) -> tuple[Decoder, LoggedSchema] | None:
+        form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
+        if form.output is Output.JSON:
+            values = self._noted_schemas(schema_topic_of(topic, table)).get(f"{topic}-value", [])
+            if not values:
+                return None
+            text = values[-1 if pin is None else pin.value]
+            decoder: Decoder = DocumentDecoder(topic, text, form.envelope, set_apart)
+            return decoder, read_value_schema(text)
+        newest = newest_schema_id(self._database, raw) if pin is None else pin.value
+        if newest is None:
+            return None
+        try:
+            decoder = AvroDecoder(self._schemas, topic, newest, form.envelope, set_apart)
+            return decoder, read_value_schema(self._schemas.text(newest))
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                f'topic "{topic}", schema {newest}: {error.args[0]}', hint=error.hint
+            ) from error
+
+    def _noted_schemas(self, topic: str) -> dict[str, list[str]]:
+        if topic not in self._noted:
+            self._noted[topic] = read_schema_topic(self._kafka, topic)
+        return self._noted[topic]
 
     def load(self, folded: Folded) -> State:
         """Decode a table's survivors into a typed table, under the name that views use.

@@ -82,14 +82,13 @@ def load_state(
     """
     create_base(database, state)
     for batch in survivor_batches(database, survivors):
-        columns = decoder.decode(batch)
-        partitions, offsets, _ = zip(*batch, strict=True)
+        places, columns = decoder.decode(batch)
         arrays: dict[str, pa.Array] = {}
         for column, values in zip(state.columns, columns, strict=True):
-            _check_escapes(state, column, values, batch)
+            _check_escapes(state, column, values, places)
             arrays[column.column] = to_arrow(column.type, values)
-        arrays[PARTITION_COLUMN] = pa.array(partitions, pa.int32())
-        arrays[OFFSET_COLUMN] = pa.array(offsets, pa.int64())
+        arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
+        arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
         database.register("state_batch", pa.table(arrays))
         database.execute(f"INSERT INTO {quoted(state.base)} FROM state_batch")
         database.unregister("state_batch")
@@ -114,11 +113,11 @@ def create_view(database: duckdb.DuckDBPyConnection, state: State) -> None:
 
 
 def _check_escapes(
-    state: State, column: LoggedColumn, values: list[Any], batch: Sequence[Survivor]
+    state: State, column: LoggedColumn, values: list[Any], places: Sequence[tuple[int, int]]
 ) -> None:
     if not column.type.has_escape:
         return
-    for value, (partition, offset, _) in zip(values, batch, strict=True):
+    for value, (partition, offset) in zip(values, places, strict=True):
         if isinstance(value, str):
             raise LogError(
                 f'table "{state.table}", column "{column.column}" ({column.type.name}) holds '

@@ -169,6 +169,7 @@ class _Verification:
             mismatches += comparison.run()
             expected += row_count(self._database, state.base)
             found += self._located(comparison.differences(self._request.max_differences), [state])
+        notes += self._left_out_notes()
         return self._report(
             verified=False if mismatches else None,
             rows_expected=expected,
@@ -229,11 +230,19 @@ class _Verification:
                 f"computed floats compared within a relative {RELATIVE_TOLERANCE:g}: "
                 f"{', '.join(near)}"
             )
+        notes += self._left_out_notes()
         if self._request.mode == "sample":
             notes.append(
                 f"a sample: {self._request.share:.1%} of the keys by value, all of them by count"
             )
         return notes
+
+    def _left_out_notes(self) -> list[str]:
+        return [
+            f"{count:,} records of {table} cannot be read: their rows are left out"
+            for table in self._request.tables
+            if (count := self._evidence.left_out(table))
+        ]
 
     def _located(self, found: Sequence[Found], states: Sequence[State]) -> list[Difference]:
         """Add the place on the log where a row comes from one record of one table."""
@@ -285,6 +294,7 @@ class _Verification:
             "system_id": frontier.system_id,
             "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
             "records_read": dict(self._records),
+            "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
             "sink": request.address.sink,
             "key": list(request.key),

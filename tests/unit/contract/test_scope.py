@@ -36,10 +36,7 @@ def test_a_frontier_carries_the_form_and_no_reader_takes_it_for_another():
     scope = Scope(form=JSON_NESTED)
     frontier = Frontier(slot="s", epoch=1, lsn=Lsn(1), ts_us=0, scopes={"orders": scope})
     assert Frontier.from_json(frontier.to_json()).scope_of("orders") == scope
-    assert scope.unreadable() == (
-        "it holds JSON in the nested envelope, and only Avro rows are read",
-    )
-    assert scope.obstacles() == WHOLE.unreadable() == ()
+    assert scope.obstacles() == ()
     raw = json.loads(frontier.to_json())
     raw["scopes"]["orders"]["envelope"] = "onion"
     with pytest.raises(CorruptRecordError, match="onion"):

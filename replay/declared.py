@@ -1,0 +1,408 @@
+"""Logs of other programs through the same fold: freeze -> read -> interpret -> fold -> rows.
+
+The records are read in Python workers (`replay.interpret`): what they say of which key stands in
+the value, so that each has to be read before the fold. From there it is Spark's: the last
+statement of each key, and only then whether it says that the row is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.declared import DeclaredLog, Order, avro_columns
+from changelog.contract.errors import ConfigurationError, CorruptRecordError, VerdictError
+from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.lsn import Lsn
+from changelog.contract.schema import LoggedColumn, SchemaPin
+from changelog.contract.types import ColumnType, Kind
+from replay import limits
+from replay.clock import Clock, clock_ms
+from replay.config import OnBadRecord, ReplaySettings
+from replay.declared_verdict import judge_declared, lost_meanwhile
+from replay.failures import Fault, fail
+from replay.interpret import Interpreter, Statement
+from replay.metrics import StateObservations
+from replay.offsets import inspect
+from replay.read import Reader, TopicRange, place
+from replay.replay import Cut, Replay, estimated
+from replay.schemas import SchemaReader
+from replay.state import ReplayedState
+from replay.topic_state import changes
+from replay.watch import LOOK_S
+
+if TYPE_CHECKING:
+    from changelog.contract.relation import TableName
+
+NO_FRONTIER = -1
+"""The offset of a cut that stands on no frontier topic."""
+
+_LAST = 2**63 - 1
+_LOOK_MS = int(LOOK_S * 1000)
+_COLUMNS = (
+    ("key", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("step", pa.int32()),
+    ("lsn", pa.int64()),
+    ("is_tombstone", pa.bool_()),
+    ("fault", pa.string()),
+    ("raw_key", pa.binary()),
+    ("raw_value", pa.binary()),
+)
+_DDL = (
+    "key string, partition int, offset bigint, step int, lsn bigint, is_tombstone boolean, "
+    "fault string, raw_key binary, raw_value binary"
+)
+
+
+def freeze_declared(
+    kafka: KafkaConnection,
+    logs: Sequence[DeclaredLog],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+    sample: bool = False,
+) -> Cut:
+    """Take the offsets at which the logs end now, and judge.
+
+    With `sample` a few records are read, for a better estimate of how many there are.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    settings = settings or ReplaySettings()
+    started_ms = clock()
+    topics = {log.table: log.topic for log in logs}
+    states = inspect(kafka, topics.values())
+    frontier = Frontier(
+        slot="",
+        epoch=0,
+        lsn=Lsn(0),
+        ts_us=time.time_ns() // 1000,
+        cluster_id=next((state.cluster_id for state in states.values()), ""),
+        tables={topic: table for table, topic in topics.items()},
+        topic_ids={topic: state.topic_id for topic, state in states.items()},
+        ends={topic: state.ends for topic, state in states.items()},
+    )
+    densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
+    times = limits.Clock(
+        started_ms=started_ms,
+        asked_ms=started_ms,
+        now_ms=clock(),
+        estimate_ms=estimate_ms,
+        allowance_ms=settings.clock_allowance_ms,
+    )
+    return Cut(
+        record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
+        topics=topics,
+        states=states,
+        verdict=judge_declared(logs, states, times),
+        started_ms=started_ms,
+        settings=settings,
+        densities=densities,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredReplay(Replay):
+    """The states of declared logs."""
+
+    logs: tuple[DeclaredLog, ...] = field(default=())
+
+    def _exact_for_ms(self) -> int:
+        """Check that no record of the scan can have been cleaned away up to now.
+
+        Gives for how many milliseconds that stays so; for long where nothing was appended.
+        """
+        cut = self.cut
+        after = inspect(self._kafka, cut.states)
+        found = list(changes(cut.states, after))
+        now_ms = self._clock()
+        times = limits.Clock(
+            started_ms=cut.started_ms,
+            asked_ms=cut.started_ms,
+            now_ms=now_ms,
+            estimate_ms=None,
+            allowance_ms=cut.settings.clock_allowance_ms,
+        )
+        found = found or lost_meanwhile(self.logs, cut.states, after, times)
+        if found:
+            raise VerdictError(
+                "the log changed while it was read: " + "; ".join(found),
+                hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
+                "and a min.compaction.lag.ms that is longer than the rebuild",
+            )
+        if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
+            return _LOOK_MS
+        return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
+
+
+def open_declared(
+    spark: SparkSession,
+    kafka: KafkaConnection,
+    registry: RegistryConnection,
+    cut: Cut,
+    logs: Sequence[DeclaredLog],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+) -> DeclaredReplay:
+    """Open the states of declared logs at a cut; reads no record yet.
+
+    Raises:
+        VerdictError: the log cannot give the state.
+        CorruptRecordError: a schema is not of the declared form, or has a type without exact form.
+        LogError: the registry has no schemas of a topic.
+        UnavailableLogError: the registry does not answer.
+    """
+    settings = settings or cut.settings
+    cut.verdict.require()
+    reader = Reader(spark, kafka, settings.reader_options)
+    states: dict[TableName, ReplayedState] = {}
+    observations: dict[TableName, StateObservations] = {}
+    with closing(SchemaReader(registry, kafka)) as schemas:
+        for log in logs:
+            source = _source(log, schemas)
+            observations[log.table] = StateObservations(Observation(), Observation())
+            raw = reader.raw(
+                TopicRange(
+                    topic=log.topic,
+                    starts=cut.states[log.topic].log_starts,
+                    ends=cut.record.frontier.ends[log.topic],
+                    key_schema_id=None,
+                )
+            )
+            survivors = _folded(log, _statements(source, observations[log.table].of_records(raw)))
+            fails = settings.on_bad_record is OnBadRecord.FAIL
+            found = observations[log.table].of_survivors(survivors)
+            states[log.table] = ReplayedState(
+                log.table,
+                log.key,
+                _rows(source, found, fails=fails),
+                cut.record.frontier,
+                SchemaPin(None, source.reader_id),
+                None if fails else _set_apart(log, found),
+            )
+    return DeclaredReplay(
+        cut=cut,
+        states=states,
+        _spark=spark,
+        _kafka=kafka,
+        _observations=observations,
+        _clock=clock,
+        logs=tuple(logs),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A log and how its records are read."""
+
+    log: DeclaredLog
+    columns: tuple[LoggedColumn, ...]
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+    reader_id: int
+
+
+def _source(log: DeclaredLog, schemas: SchemaReader) -> _Source:
+    columns, newest = log.columns, 0
+    keys: dict[int, str] = {}
+    values: dict[int, str] = {}
+    if log.shape.is_avro:
+        keys, values = schemas.versions_of(log.topic)
+        newest = list(values)[-1]
+        columns = avro_columns(values[newest], log.shape)
+        if log.delete:
+            columns = tuple(each for each in columns if each.column != log.delete)
+    names = [each.column for each in columns]
+    missing = [name for name in log.key if name not in names]
+    if missing:
+        raise ConfigurationError(
+            f'log "{log.table}": its key names {", ".join(missing)}, and its columns are '
+            f"{', '.join(names) or 'none'}",
+            hint="correct `key` or `columns` of the log in changelog.toml",
+        )
+    twins = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
+    if twins:
+        raise CorruptRecordError(
+            f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
+        )
+    return _Source(log, columns, keys, values, newest)
+
+
+def _statements(source: _Source, raw: DataFrame) -> DataFrame:
+    """Give what the records say, a row each."""
+    types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
+    schema = pa.schema([*_COLUMNS, ("row", types)])
+
+    def interpret(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = Interpreter(source.log, source.columns, source.keys, source.values)
+        for batch in batches:
+            yield _batch(batch, reader, source.columns, schema)
+
+    ddl = ", ".join(f"{_quoted(c.column)}: {_spark(c.type)}" for c in source.columns)
+    records = raw.select("key", "value", "partition", "offset")
+    return records.mapInArrow(interpret, f"{_DDL}, row struct<{ddl}>")
+
+
+def _batch(
+    batch: pa.RecordBatch,
+    reader: Interpreter,
+    columns: Sequence[LoggedColumn],
+    schema: pa.Schema,
+) -> pa.RecordBatch:
+    out: list[tuple[object, ...]] = []
+    said: list[Statement] = []
+    for key, value, partition, offset in zip(
+        *(batch.column(n).to_pylist() for n in range(4)), strict=True
+    ):
+        for step, each in enumerate(reader.statements(key, value)):
+            # Only what is set apart needs its bytes again.
+            raw = (None, None) if each.fault is None else (key, value)
+            facts = (each.key, partition, offset, step, each.lsn, each.is_tombstone, each.fault)
+            out.append((*facts, *raw))
+            said.append(each)
+    arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
+    fields = [
+        pa.array([None if s.row is None else s.row[n] for s in said], _storage(c.type)).cast(
+            _arrow(c.type)
+        )
+        for n, c in enumerate(columns)
+    ]
+    mask = pa.array([each.row is None for each in said], pa.bool_())
+    names = [each.column for each in columns]
+    arrays.append(pa.StructArray.from_arrays(fields, names, mask=mask))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _folded(log: DeclaredLog, statements: DataFrame) -> DataFrame:
+    """Give each key's last statement: `partition, offset, fault, raw_key, raw_value, row`.
+
+    A statement at fault comes last: what it would have said of its key is not known. One without
+    a key stands for itself.
+    """
+    whole = F.struct("row", "fault", "partition", "offset", "raw_key", "raw_value")
+    at_fault = F.col("fault").isNotNull()
+    offset = F.struct("offset", "step")
+    own = F.when(F.col("key").isNull(), F.struct("partition", "offset"))
+    by_lsn = log.order is Order.LSN
+    lsn = F.when(at_fault, F.lit(_LAST)).otherwise(F.col("lsn")) if by_lsn else F.lit(0)
+    is_event = ~F.col("is_tombstone") if by_lsn else F.lit(True)
+    order = F.struct(at_fault.alias("at_fault"), lsn.alias("lsn"), "offset", "step")
+    groups = statements.groupBy("key", own).agg(
+        F.max_by(F.when(is_event, whole), F.when(is_event, order)).alias("last"),
+        F.min("partition").alias("low"),
+        F.max("partition").alias("high"),
+        F.max(F.when(F.col("is_tombstone"), F.col("offset"))).alias("tombstone"),
+        F.max_by(
+            F.when(is_event, F.struct("offset", F.col("row").isNull().alias("is_gone"))),
+            F.when(is_event, offset),
+        ).alias("newest"),
+    )
+    checked = groups.withColumn("last", F.when(_is_torn(log), _torn(log)).otherwise(F.col("last")))
+    if by_lsn:
+        # A tombstone has no lsn. The delete before it says when it was; where that is cleaned
+        # away, so is all that was older, and the place in the partition decides.
+        newest = F.col("newest")
+        decides = F.col("tombstone").isNotNull() & (
+            newest.isNull()
+            | ((F.col("tombstone") > newest.getField("offset")) & ~newest.getField("is_gone"))
+        )
+        checked = checked.where(~decides | F.col("last").getField("fault").isNotNull())
+    found = checked.select("last.*")
+    return found.where(F.col("row").isNotNull() | F.col("fault").isNotNull())
+
+
+def _is_torn(log: DeclaredLog) -> Column:
+    """Tell whether a key stands in two partitions, so that offsets do not say what is newer."""
+    apart = F.col("low") != F.col("high")
+    return apart if log.order is Order.OFFSET else apart & F.col("tombstone").isNotNull()
+
+
+def _torn(log: DeclaredLog) -> Column:
+    return fail(
+        Fault.CORRUPT,
+        f'topic "{log.topic}": the key ',
+        F.col("key"),
+        " stands in partitions ",
+        F.col("low"),
+        " and ",
+        F.col("high"),
+        ", and nothing says which of its records is newer",
+    )
+
+
+def _rows(source: _Source, survivors: DataFrame, *, fails: bool) -> DataFrame:
+    fault, row = F.col("fault"), F.col("row")
+    if fails:
+        corrupt = fail(Fault.CORRUPT, *place(source.log.topic), ": ", fault)
+        survivors = survivors.select(F.when(fault.isNotNull(), corrupt).otherwise(row).alias("row"))
+    else:
+        survivors = survivors.where(fault.isNull())
+    return survivors.select(*(row.getField(c.column).alias(c.column) for c in source.columns))
+
+
+def _set_apart(log: DeclaredLog, survivors: DataFrame) -> DataFrame:
+    return survivors.where(F.col("fault").isNotNull()).select(
+        F.lit(log.topic).alias("topic"),
+        "partition",
+        "offset",
+        F.col("raw_key").alias("key"),
+        F.col("raw_value").alias("value"),
+        F.col("fault").alias("reason"),
+    )
+
+
+_ARROW = {
+    Kind.BOOLEAN: (pa.bool_(), "boolean"),
+    Kind.INT: (pa.int32(), "int"),
+    Kind.LONG: (pa.int64(), "bigint"),
+    Kind.FLOAT: (pa.float32(), "float"),
+    Kind.DOUBLE: (pa.float64(), "double"),
+    Kind.STRING: (pa.string(), "string"),
+    Kind.UUID: (pa.string(), "string"),
+    Kind.BYTES: (pa.binary(), "binary"),
+    Kind.DATE: (pa.date32(), "date"),
+    Kind.TIMESTAMP: (pa.timestamp("us"), "timestamp_ntz"),
+    Kind.TIMESTAMPTZ: (pa.timestamp("us", tz="UTC"), "timestamp"),
+}
+
+
+def _arrow(kind: ColumnType) -> pa.DataType:
+    if kind.kind is Kind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind.element is not None:
+        return pa.list_(_arrow(kind.element))
+    return _ARROW[kind.kind][0]
+
+
+def _storage(kind: ColumnType) -> pa.DataType:
+    """Give the type of the bare values: days and microseconds are numbers."""
+    if kind.element is not None:
+        return pa.list_(_storage(kind.element))
+    if kind.kind is Kind.DATE:
+        return pa.int32()
+    return pa.int64() if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ} else _arrow(kind)
+
+
+def _spark(kind: ColumnType) -> str:
+    if kind.kind is Kind.DECIMAL:
+        return f"decimal({kind.precision},{kind.scale})"
+    if kind.element is not None:
+        return f"array<{_spark(kind.element)}>"
+    return _ARROW[kind.kind][1]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,159 @@
+"""Records that cannot be read: an error that names them, or set apart; never a wrong row.
+
+The records are written by hand onto real topics, among them some that would end a reader that
+trusts what a record says of itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from changelog.contract.codec import frame
+from changelog.contract.errors import CorruptRecordError
+from changelog.contract.text import encode_long
+from replay import read as reading
+from replay.config import OnBadRecord, ReplaySettings
+from replay.failures import translated
+from tests.support.builders import INTEGER, INTEGERS, TEXT, make_relation
+from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.certified_log import CertifiedLog
+from tests.support.matrix import first
+from views.history import History
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+RELATION = make_relation({"id": INTEGER, "name": TEXT, "ns": INTEGERS})
+QUARANTINE = ReplaySettings(on_bad_record=OnBadRecord.QUARANTINE)
+POSITION = "position"
+
+
+def body(number: int, name: bytes = b"\x00", numbers: bytes = b"\x00") -> bytes:
+    return encode_long(number) + name + numbers
+
+
+BODIES = {
+    "truncated": body(0)[:-2],
+    "nothing at all": b"",
+    "a union's branch that is not there": body(0, b"\x0c"),
+    "an array of two thousand million": body(0, numbers=b"\x02" + encode_long(2**31 - 20)),
+    "an array of more than any memory": body(0, numbers=b"\x02" + encode_long(2**60)),
+    "a negative block": body(0, numbers=b"\x02" + encode_long(-(2**40)) + encode_long(3)),
+    "a text of two gigabytes": body(0, b"\x02" + encode_long(2**31 - 20)),
+    "a text of negative length": body(0, b"\x02" + encode_long(-5)),
+    "a number of too many bytes": b"\xff" * 12,
+}
+
+
+@pytest.fixture
+def bench(spark, kafka, registry, prefix, tmp_path):
+    return CertifiedLog(spark, kafka, registry, prefix, tmp_path, RELATION, settings=QUARANTINE)
+
+
+def test_bad_records_are_set_apart_with_their_rows_and_the_verifier_agrees(bench):
+    log, good = bench.log, bench.value_frame
+    log.put((b"1", b"good", b"{1,NULL}"))
+    bad: dict[int, str] = {}
+    for number, (name, found) in enumerate(BODIES.items(), 10):
+        log.put((b"%d" % number, b"before", None))  # must not come back
+        bench.put(number, good + found)
+        bad[number] = name
+    bench.put(30, frame(999_999) + body(30))
+    bench.put(31, b"\x01" + good[1:] + body(31))
+    bench.put(32, b"")
+    log.put((b"33", b"before", None))
+    bench.put(33, good + body(33), headers=[("op", b"u")])  # no position: who knows what is newer
+    bench.put(34, None, headers=[(POSITION, b"short")])
+    other_key = frame(int.from_bytes(good[1:], "big")) + encode_long(35)
+    log.put_raw(other_key, good + body(35))
+    bench.put(38, good + body(0, b"\x0c"))
+    log.put((b"38", b"newer", None))  # what is superseded decides about nothing
+    count = len(BODIES) + 6
+
+    rows, apart, report = bench.outcome(bench.replay())
+    assert rows == {1, 38}
+    assert len(apart) == count
+    assert {row.topic for row in apart.values()} == {log.topic}
+    reasons = " ".join(sorted(row.reason for row in apart.values()))
+    for word in ("no frame with a schema id", "does not follow its schema", '"position"', "pinned"):
+        assert word in reasons
+    (huge,) = [r for r in apart.values() if r.value == good + BODIES["a text of two gigabytes"]]
+    assert bytes(huge.key) == log.codec.encode_key((b"16",))
+    assert (report.mismatches, report.rows_expected) == (0, 2)
+    assert f"{count} records of public.things cannot be read" in " ".join(report.notes)
+    assert report.certificate["records_left_out"] == count
+
+
+@pytest.mark.parametrize("name", first(1, ["an array of two thousand million", "truncated"]))
+def test_by_default_a_bad_record_ends_the_replay_by_its_place(bench, name):
+    bench.log.put((b"1", b"good", None))
+    bench.put(2, bench.value_frame + BODIES[name])
+    state = bench.replay(ReplaySettings()).states[bench.table]
+    with (
+        pytest.raises(CorruptRecordError, match=rf'topic "{bench.log.topic}", .* offset \d'),
+        translated(),
+    ):
+        state.frame.collect()
+    assert state.bad is None
+    assert bench.spark.range(3).count() == 3  # Spark lives on
+
+
+@pytest.mark.matrix
+def test_a_record_without_a_position_that_did_not_win_would_leave_an_old_row(bench, monkeypatch):
+    """The twin: a reader that lets such a record come first shows what it may have replaced."""
+    monkeypatch.setattr(reading, "_LAST", b"\x00" * 20)
+    bench.log.put((b"33", b"before", None))
+    bench.put(33, bench.value_frame + body(33), headers=[("op", b"u")])
+    replay = bench.replay()
+    rows, apart, report = bench.outcome(replay)
+    assert (rows, apart) == ({33}, {})
+    assert report.mismatches == 1
+
+
+@pytest.mark.matrix
+def test_a_fault_that_is_not_looked_at_makes_a_null_row_which_the_verifier_finds(
+    bench, monkeypatch
+):
+    from replay import decode
+
+    bench.put(2, bench.value_frame + BODIES["truncated"])
+    monkeypatch.setattr(decode, "_row_fault", lambda *_: F.lit(None).cast("string"))
+    _, apart, report = bench.outcome(bench.replay())
+    assert apart == {}
+    assert report.mismatches == 1
+
+
+@pytest.mark.parametrize("generations", first(1, [[2], [2, 3]]))
+def test_a_rebuild_fails_by_default_and_leaves_the_row_out_when_told(
+    bench, endpoints, tmp_path, capsys, monkeypatch, generations
+):
+    log = bench.log
+    log.put((b"1", b"good", None))
+    log.put((b"2", b"before", None))
+    bench.put(2, bench.value_frame + BODIES["truncated"])
+    slot = log.frontier_topic.partition(".")[0]
+    log.freeze(slot=slot)
+    project = CapturedProject(tmp_path / "project", "")
+    write_settings(project.root, endpoints, "", slot)
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+
+    refused = rebuild_view(capsys, monkeypatch, project, "named", "--json")
+    assert refused.code == 1
+    assert f'topic \\"{log.topic}\\"' in refused.out
+    assert project.history("named") == [(1, "failed")]
+
+    options = ("named", "--on-bad-record", "quarantine", "--json")
+    for generation in generations:
+        ran = rebuild_view(capsys, monkeypatch, project, *options)
+        assert ran.code == 0, ran.err
+        (result,) = ran.results
+        assert (result["generation"], result["quarantined"]) == (generation, 1)
+        assert (result["verified"], result["published"]) == (True, True)
+        assert result["certificates"]["delta"]["certificate"]["records_left_out"] == 1
+    assert project.delta("named") == [{"id": 1, "name": "good"}]
+    (kept,) = project.delta("_quarantine")  # one row, however often it was met
+    assert (kept["topic"], kept["key"]) == (log.topic, log.codec.encode_key((b"2",)))
+    assert kept["value"] == bench.value_frame + BODIES["truncated"]
+    assert "does not follow its schema" in kept["reason"]
+    newest = History(str(project.warehouse)).rows(["named"])[-1]
+    assert "1 unreadable record" in newest.note

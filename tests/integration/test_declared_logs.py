@@ -1,0 +1,408 @@
+"""Logs of other programs, written by hand as they would write them, through replay and verifier."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from contextlib import closing
+from dataclasses import replace
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from pyspark.sql import functions as F  # noqa: N812
+
+from changelog.contract.codec import frame
+from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.errors import CorruptRecordError, VerdictError
+from changelog.contract.relation import TableName
+from replay import declared as declared_module
+from replay.config import OnBadRecord, ReplaySettings
+from replay.declared import freeze_declared, open_declared
+from replay.failures import translated
+from replay.offsets import inspect
+from replay.survey import survey
+from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.matrix import first
+from tests.support.wait import wait_until
+from views.address import Address
+from views.verify.evidence import Evidence
+from views.verify.view import VerifyRequest, verify_view
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+THINGS = TableName("public", "things")
+COLUMNS = {"id": "int", "name": "string", "price": "decimal(10,2)"}
+COMPACT = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    "min.compaction.lag.ms": "3600000",
+    "delete.retention.ms": "3600000",
+}
+KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+class Log:
+    """A topic of another program."""
+
+    def __init__(self, kafka, registry, topic, *, settings=KEEP, partitions=2):
+        self.kafka, self.registry, self.topic = kafka, registry, topic
+        self.admin = AdminClient(kafka.client_config())
+        made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
+        made[topic].result()
+        wait_until(lambda: topic in inspect(kafka, [topic]), 30, f"topic {topic}")
+        self._producer = Producer(
+            kafka.client_config(partitioner="murmur2_random", enable_idempotence=True)
+        )
+
+    def put(self, key, value, partition=None):
+        raw = [
+            part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
+            for part in (key, value)
+        ]
+        more = {} if partition is None else {"partition": partition}
+        self._producer.produce(self.topic, key=raw[0], value=raw[1], **more)
+        self._producer.flush(30)
+
+    def register(self, part, schema):
+        with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
+            return client.register_schema(
+                f"{self.topic}-{part}", Schema(json.dumps(schema), "AVRO")
+            )
+
+    def avro(self, schema_id, schema, found):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), found)
+        return frame(schema_id) + out.getvalue()
+
+
+@pytest.fixture
+def make(kafka, registry, prefix):
+    def made(**more):
+        return Log(kafka, registry, f"{prefix}.things", **more)
+
+    return made
+
+
+def declared(log, shape, **more) -> DeclaredLog:
+    columns = () if shape.is_avro else declared_columns(COLUMNS, "logs.things")
+    return DeclaredLog(
+        table=THINGS, topic=log.topic, shape=shape, key=("id",), columns=columns, **more
+    )
+
+
+class Read:
+    """What a replay makes of a log, and what the verifier says to it."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.folder = spark, folder
+
+    def __call__(self, log, of, *, quarantine=False):
+        on_bad = OnBadRecord.QUARANTINE if quarantine else OnBadRecord.FAIL
+        settings = ReplaySettings(on_bad_record=on_bad)
+        cut = freeze_declared(log.kafka, [of], settings=settings)
+        replay = open_declared(self.spark, log.kafka, log.registry, cut, [of])
+        state = replay.states[THINGS]
+        path = str(self.folder / uuid.uuid4().hex)
+        with translated():
+            state.frame.write.format("delta").save(path)
+            self.bad = state.bad.collect() if state.bad is not None else []
+        replay.recheck()
+        request = VerifyRequest(
+            kafka=log.kafka,
+            registry=log.registry,
+            frontier=replay.frontier,
+            view="things",
+            tables=(THINGS,),
+            sql=None,
+            key=("id",),
+            schema=(),
+            address=Address("delta", {}),
+            states={THINGS: Address("delta", {"path": path})},
+        )
+        with Evidence(
+            log.kafka,
+            log.registry,
+            replay.frontier,
+            pins=replay.pins,
+            sets_apart=quarantine,
+            declared=[of],
+        ) as evidence:
+            self.report = verify_view(request, evidence)
+        self.verdict = str(cut.verdict)
+        rows = self.spark.read.format("delta").load(path).collect()
+        return {row["id"]: tuple(row)[1:] for row in rows}
+
+
+@pytest.fixture
+def read(spark, tmp_path):
+    return Read(spark, tmp_path)
+
+
+def texts(rows):
+    return {key: tuple(None if v is None else str(v) for v in row) for key, row in rows.items()}
+
+
+def row(number, name, price="1.50"):
+    return {"id": number, "name": name, "price": price}
+
+
+def envelope(op, before, after, **more):
+    return {"before": before, "after": after, "op": op, **more}
+
+
+def test_the_cud_envelope_where_an_update_changes_a_key(make, read):
+    log = make(partitions=1)
+    log.put(None, envelope("c", None, row(1, "a", 1.10)))
+    log.put(None, envelope("c", None, row(2, "b")))
+    log.put(None, envelope("u", row(1, "a"), row(3, "moved")))
+    log.put(None, envelope("c", None, row(1, "again")))
+    log.put(None, envelope("d", row(2, "b"), None))
+    assert texts(read(log, declared(log, Shape.CUD_JSON))) == {
+        3: ("moved", "1.50"),
+        1: ("again", "1.50"),
+    }
+    assert read.report.mismatches == 0
+    assert "no frontier" in read.verdict
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("wrapped", first(1, [True, False]))
+def test_debezium_s_json_by_the_source_s_position_also_in_the_midst_of_a_resend(
+    make, read, wrapped
+):
+    log = make()
+
+    def put(key, lsn, event):
+        value = {**event, "source": {"lsn": lsn}}
+        wrap = (lambda it: {"schema": {"type": "struct"}, "payload": it}) if wrapped else dict
+        log.put(wrap({"id": key}), wrap(value))
+
+    for _ in range(2):  # the second time is cut off before the last change of each key
+        put(1, 10, envelope("r", None, row(1, "first")))
+        put(2, 11, envelope("c", None, row(2, "gone")))
+        put(2, 12, envelope("d", row(2, "gone"), None))
+        log.put({"schema": {}, "payload": {"id": 2}} if wrapped else {"id": 2}, None)
+        put(3, 13, envelope("c", None, row(3, "old")))
+        if _ == 0:
+            put(1, 20, envelope("u", None, row(1, "second")))
+            put(2, 21, envelope("c", None, row(2, "back")))
+            put(3, 22, envelope("d", row(3, "old"), None))
+    by_lsn = declared(log, Shape.DEBEZIUM_JSON, order=Order.LSN)
+    assert texts(read(log, by_lsn)) == {1: ("second", "1.50"), 2: ("back", "1.50")}
+    assert read.report.mismatches == 0
+    # By offset alone a resend shows older rows: what the order is for.
+    assert texts(read(log, replace(by_lsn, order=Order.OFFSET))) == {
+        1: ("first", "1.50"),
+        3: ("old", "1.50"),
+    }
+    assert read.report.mismatches == 0
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("delete", first(1, ["__deleted", ""]))
+def test_flattened_rows_with_and_without_a_marker(make, read, delete):
+    log = make(settings=COMPACT)
+    mark = {delete: "false"} if delete else {}
+    for number in range(1, 5):
+        log.put({"id": number}, {**row(number, "a"), **mark})
+    log.put({"id": 1}, {**row(1, "new", None), **mark})
+    if delete:
+        log.put({"id": 2}, {**row(2, "a"), delete: "true"})
+    log.put({"id": 3}, None)
+    wanted = {1: ("new", None), 4: ("a", "1.50"), **({} if delete else {2: ("a", "1.50")})}
+    assert texts(read(log, declared(log, Shape.FLAT_JSON, delete=delete))) == wanted
+    assert read.report.mismatches == 0
+
+
+VALUE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {
+            "name": "day",
+            "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}],
+            "default": None,
+        },
+        {
+            "name": "at",
+            "type": ["null", {"type": "long", "connect.name": "io.debezium.time.Timestamp"}],
+            "default": None,
+        },
+    ],
+}
+WIDER = {
+    **VALUE,
+    "fields": [
+        *VALUE["fields"],
+        {
+            "name": "price",
+            "type": [
+                {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+                "null",
+            ],
+            "default": "\u0096",
+        },
+    ],
+}
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+
+
+def of_envelope(value):
+    source = {
+        "type": "record",
+        "name": "Source",
+        "fields": [{"name": "lsn", "type": ["null", "long"]}],
+    }
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", value], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": source},
+            {"name": "op", "type": "string"},
+        ],
+    }
+
+
+def test_debezium_s_avro_with_two_schemas_and_records_that_nobody_can_read(make, read):
+    log = make()
+    key_id = log.register("key", KEY)
+    old, new = of_envelope(VALUE), of_envelope(WIDER)
+    old_id, new_id = log.register("value", old), log.register("value", new)
+
+    def put(number, schema_id, schema, op, before, after, lsn):
+        value = {"before": before, "after": after, "source": {"lsn": lsn}, "op": op}
+        log.put(log.avro(key_id, KEY, {"id": number}), log.avro(schema_id, schema, value))
+
+    base = {"name": "x", "day": -1, "at": 1500}
+    put(1, old_id, old, "c", None, {"id": 1, **base}, 1)
+    put(2, new_id, new, "c", None, {"id": 2, **base, "price": b"\x7f"}, 2)
+    put(3, new_id, new, "c", None, {"id": 3, **base, "price": None}, 3)
+    put(
+        3,
+        new_id,
+        new,
+        "d",
+        {"id": 3, "name": None, "day": None, "at": None, "price": None},
+        None,
+        4,
+    )
+    log.put(log.avro(key_id, KEY, {"id": 3}), None)
+    of = declared(log, Shape.DEBEZIUM_AVRO, order=Order.LSN)
+    day, at = "1969-12-31", "1970-01-01 00:00:01.500000"
+    whole = {1: ("x", day, at, "-1.06"), 2: ("x", day, at, "1.27")}
+    # The default of a column that came later is -1.06: bytes 0x96.
+    assert texts(read(log, of)) == whole
+    assert read.report.mismatches == 0
+
+    key = log.avro(key_id, KEY, {"id": 2})
+    log.put(key, frame(new_id) + b"\x00\x02\x04")  # cut off
+    log.put(log.avro(key_id, KEY, {"id": 9}), frame(999_999))
+    log.put(None, frame(new_id))
+    assert texts(read(log, of, quarantine=True)) == {1: whole[1]}
+    assert read.report.mismatches == 0
+    assert len(read.bad) == read.report.certificate["records_left_out"] == 3
+    with pytest.raises(CorruptRecordError, match=rf'topic "{log.topic}", partition \d, offset \d'):
+        read(log, of)
+
+
+@pytest.mark.matrix
+def test_a_key_in_two_partitions_has_no_newest_record_by_offset(make, read, monkeypatch):
+    log = make()
+    log.put({"id": 1}, row(1, "a"), partition=0)
+    log.put({"id": 1}, row(1, "b"), partition=1)
+    of = declared(log, Shape.FLAT_JSON)
+    with pytest.raises(CorruptRecordError, match="stands in partitions 0 and 1"):
+        read(log, of)
+    # The twin: a fold that takes either is found by the verifier.
+    monkeypatch.setattr(declared_module, "_is_torn", lambda _: F.lit(False))
+    with pytest.raises(CorruptRecordError, match="stands in two partitions"):
+        read(log, of)
+
+
+def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
+    log = make(settings={**COMPACT, "min.compaction.lag.ms": "0"}, partitions=1)
+    for _ in range(3):
+        log.put({"id": 1}, row(1, "a"))
+    flat, cud = declared(log, Shape.FLAT_JSON), declared(log, Shape.CUD_JSON)
+    cut = freeze_declared(log.kafka, [flat])
+    assert "exact only if nothing is appended" in str(cut.verdict)
+    assert freeze_declared(log.kafka, [replace(cud, key_changes=False)]).verdict.allows_read
+    with pytest.raises(VerdictError, match="key_changes = false"):
+        freeze_declared(log.kafka, [cud]).verdict.require()
+    (topic,) = survey(log.kafka, [log.topic], None, declared=[cud])  # as `changelog topics` does
+    assert not topic.verdict.allows_read
+    assert "key_changes = false" in str(topic.verdict)
+    with pytest.raises(VerdictError, match="does not exist"):
+        freeze_declared(log.kafka, [replace(flat, topic="nowhere")]).verdict.require()
+
+
+@pytest.mark.matrix
+def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
+    make, spark, tmp_path
+):
+    log = make(settings={**COMPACT, "min.compaction.lag.ms": "0"}, partitions=1)
+    log.put({"id": 1}, row(1, "a"))
+    of = declared(log, Shape.FLAT_JSON)
+    replay = open_declared(spark, log.kafka, log.registry, freeze_declared(log.kafka, [of]), [of])
+    replay.recheck()
+    log.put({"id": 1}, row(1, "b"))
+    with pytest.raises(VerdictError, match="records were appended while it was read"):
+        replay.recheck()
+    endless = spark.range(10**15).agg(F.sum("id"))
+    with (
+        pytest.raises(VerdictError, match="records were appended while it was read"),
+        replay.watched(look_s=0.1),
+    ):
+        endless.collect()
+    log.admin.create_partitions([NewPartitions(log.topic, 3)])[log.topic].result()
+    wait_until(
+        lambda: inspect(log.kafka, [log.topic])[log.topic].partitions == 3, 30, "three partitions"
+    )
+    with pytest.raises(VerdictError, match="grew during the scan"):
+        replay.recheck()
+
+
+def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
+    make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
+):
+    log = make(partitions=1)
+    log.put(None, envelope("c", None, row(1, "a", 2.5)))
+    log.put(None, envelope("u", row(1, "a", 2.5), row(2, "b", 3.5)))
+    project = CapturedProject(tmp_path / "project", "")
+    write_settings(project.root, endpoints, "", prefix)
+    settings = project.root / "changelog.toml"
+    settings.write_text(
+        settings.read_text()
+        + f"""
+[logs.things]
+topic = "{log.topic}"
+form = "cud-json"
+key = ["id"]
+columns = {{ id = "int", name = "string", price = "decimal(10,2)" }}
+"""
+    )
+    project.view("priced.sql", "-- key: id\nSELECT id, price, upper(name) AS named FROM things")
+    planned = rebuild_view(capsys, monkeypatch, project, "priced", "--plan")
+    assert planned.code == 0, planned.err
+    assert "no frontier cuts" in " ".join(planned.err.split())
+    ran = rebuild_view(capsys, monkeypatch, project, "priced", "--json")
+    assert ran.code == 0, ran.err
+    assert "no frontier cuts" in " ".join(ran.err.split())
+    (result,) = ran.results
+    assert result["frontier"] is None
+    assert (result["verified"], result["published"], result["rows"]) == (True, True, 1)
+    assert [
+        (each["id"], str(each["price"]), each["named"]) for each in project.delta("priced")
+    ] == [(2, "3.50", "B")]
+    project.view("mixed.sql", "-- key: id\nSELECT id FROM things JOIN orders USING (id)")
+    mixed = rebuild_view(capsys, monkeypatch, project, "mixed")
+    assert mixed.code == 2
+    assert "no frontier cuts both at one moment" in " ".join(mixed.err.split())

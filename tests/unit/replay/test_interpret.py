@@ -1,0 +1,193 @@
+"""What a record of another program's log says, in both readers: replay's and the verifier's.
+
+The two share no code; each case is asked of both.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from changelog.contract.connection import RegistryConnection
+from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.errors import ConfigurationError
+from changelog.contract.relation import TableName
+from replay.interpret import Interpreter
+from views.verify.declared import DeclaredReader
+from views.verify.registry import Schemas
+
+COLUMNS = {"id": "int", "name": "string"}
+NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))
+
+
+def log(shape: Shape, columns=None, **more) -> DeclaredLog:
+    return DeclaredLog(
+        table=TableName("public", "things"),
+        topic="things",
+        shape=shape,
+        key=more.pop("key", ("id",)),
+        columns=declared_columns(columns or COLUMNS, "logs.things"),
+        **more,
+    )
+
+
+def said(of: DeclaredLog, key, value) -> list[tuple[str, object]]:
+    """Ask both readers; gives per statement its kind and its row, when they agree."""
+    raw = [
+        None if part is None else part if isinstance(part, bytes) else json.dumps(part).encode()
+        for part in (key, value)
+    ]
+    own = Interpreter(of, of.columns, {}, {}).statements(*raw)
+    reader = DeclaredReader(of, NOWHERE, 0)
+    other = reader.said(*raw)
+    kinds = [
+        "fault"
+        if s.fault
+        else "tombstone"
+        if s.is_tombstone
+        else "gone"
+        if s.row is None
+        else "row"
+        for s in own
+    ]
+    assert kinds == [each.kind for each in other], (own, other)
+    assert [s.key is None for s in own] == [each.name is None for each in other]
+    assert [s.lsn for s in own] == [each.lsn for each in other]
+    return [(kind, s.row if kind == "row" else s.key) for kind, s in zip(kinds, own, strict=True)]
+
+
+CUD, DEBEZIUM, FLAT = log(Shape.CUD_JSON), log(Shape.DEBEZIUM_JSON), log(Shape.FLAT_JSON)
+MARKED = log(Shape.FLAT_JSON, delete="__deleted")
+ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "value", "wanted"),
+    [
+        (CUD, None, {"op": "c", "before": None, "after": ONE}, [("row", [1, "a"])]),
+        (CUD, None, {"op": "u", "before": ONE, "after": ONE}, [("row", [1, "a"])]),
+        (CUD, None, {"op": "u", "before": None, "after": ONE}, [("row", [1, "a"])]),
+        (CUD, None, {"op": "d", "before": ONE, "after": None}, [("gone", "[1]")]),
+        (
+            CUD,
+            None,
+            {"op": "u", "before": ONE, "after": TWO},
+            [("gone", "[1]"), ("row", [2, "b"])],
+        ),
+        (CUD, {"id": 1}, {"op": "d", "before": None, "after": None}, [("gone", "[1]")]),
+        (CUD, None, {"op": "d", "before": None, "after": None}, [("fault", None)]),
+        (CUD, None, {"op": "t", "before": None, "after": None}, [("fault", None)]),
+        (CUD, {"id": 1}, {"op": "c", "before": None, "after": None}, [("fault", "[1]")]),
+        (CUD, None, {"op": "c", "before": None, "after": {"name": "a"}}, [("fault", None)]),
+        (CUD, None, b'{"op":"c","after":{"id":1,"id":2}}', [("fault", None)]),
+        (CUD, {"id": 3}, b"{", [("fault", "[3]")]),
+        (CUD, None, b"[]", [("fault", None)]),
+        (CUD, None, b'{"op":"c","after":{"id":NaN}}', [("fault", None)]),
+        (CUD, None, b"[" * 100_000, [("fault", None)]),
+        (CUD, None, b'{"op":"c","after":{"id":1,"name":"\xff"}}', [("fault", None)]),
+        (
+            log(Shape.CUD_JSON, key_changes=False),
+            None,
+            {"op": "u", "before": ONE, "after": TWO},
+            [("fault", None)],
+        ),
+        (
+            DEBEZIUM,
+            {"id": 1},
+            {"schema": {}, "payload": {"op": "r", "after": ONE}},
+            [("row", [1, "a"])],
+        ),
+        (DEBEZIUM, {"schema": {}, "payload": {"id": 1}}, None, [("tombstone", "[1]")]),
+        (DEBEZIUM, b"1", None, [("tombstone", "[1]")]),
+        (DEBEZIUM, None, None, [("fault", None)]),
+        (DEBEZIUM, b"\xff\x00", None, [("fault", None)]),
+        (FLAT, {"id": 1}, ONE, [("row", [1, "a"])]),
+        (FLAT, {"id": 1}, {"id": 1}, [("row", [1, None])]),
+        (MARKED, {"id": 1}, {**ONE, "__deleted": "true"}, [("gone", "[1]")]),
+        (MARKED, {"id": 1}, {**ONE, "__deleted": "false"}, [("row", [1, "a"])]),
+        (MARKED, {"id": 1}, {**ONE, "__deleted": False}, [("row", [1, "a"])]),
+        (MARKED, {"id": 1}, ONE, [("fault", "[1]")]),
+        (MARKED, {"id": 1}, {**ONE, "__deleted": "maybe"}, [("fault", "[1]")]),
+    ],
+)
+def test_a_record_says_what_became_of_which_key(of, key, value, wanted):
+    assert said(of, key, value) == wanted
+
+
+def test_the_source_s_position_is_read_where_the_log_is_ordered_by_it():
+    of = log(Shape.DEBEZIUM_JSON, order=Order.LSN)
+    event = {"op": "c", "after": ONE, "source": {"lsn": 77}}
+    assert said(of, {"id": 1}, event) == [("row", [1, "a"])]
+    assert said(of, {"id": 1}, {**event, "source": {}}) == [("fault", "[1]")]
+
+
+KINDS = {
+    "id": "int", "b": "boolean", "l": "bigint", "f": "float", "d": "double", "m": "decimal(10,2)",
+    "s": "string", "x": "binary", "day": "date", "t": "timestamp_ntz", "z": "timestamp",
+}  # fmt: skip
+VALUES = [
+    ("b", "true", True),
+    ("b", "1", None),
+    ("b", '"true"', None),
+    ("l", "-9223372036854775808", -(2**63)),
+    ("l", "9223372036854775808", None),
+    ("l", "1.0", None),
+    ("l", '"5"', None),
+    ("id", "2147483648", None),
+    ("f", "0.1", 0.10000000149011612),
+    ("d", "-0.0", -0.0),
+    ("d", '"NaN"', None),  # is not equal to itself: only that it is read
+    ("d", "1e400", None),
+    ("m", "1.10", Decimal("1.10")),
+    ("m", '"1.1"', Decimal("1.10")),
+    ("m", "12345678.99", Decimal("12345678.99")),
+    ("m", "123456789.99", None),
+    ("m", "1.105", None),
+    ("m", '"NaN"', None),
+    ("m", "1e1000000000", None),
+    ("s", "12345678901234567.890", "12345678901234567.890"),
+    ("s", "true", "true"),
+    ("s", '{"a": [1.50, "x", null]}', '{"a":[1.50,"x",null]}'),
+    ("s", '"1"', "1"),
+    ("x", '"AP8="', b"\x00\xff"),
+    ("x", '"A*P8="', None),
+    ("x", "12", None),
+    ("day", "-1", -1),
+    ("day", '"1969-12-31"', -1),
+    ("day", '"2024-02-30"', None),
+    ("day", '"20240131"', None),
+    ("t", '"1970-01-01T00:00:01.5"', 1_500_000),
+    ("t", '"1970-01-01T00:00:01.0000005"', None),
+    ("t", '"1970-01-01T00:00:01Z"', None),
+    ("t", "1500", None),
+    ("z", '"1970-01-01T01:00:00.000001+01:00"', 1),
+    ("z", '"1969-12-31T23:59:59.999999Z"', -1),
+    ("z", '"1970-01-01T00:00:01"', None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "wanted"), VALUES)
+def test_a_value_is_exact_or_a_fault(name, text, wanted):
+    of = log(Shape.FLAT_JSON, KINDS)
+    number = "7" if name != "id" else text
+    members = f'"id":{number}' + (f',"{name}":{text}' if name != "id" else "")
+    raw = f"{{{members}}}".encode()
+    ((kind, row),) = said(of, b"7", raw)
+    is_nan = (name, text) == ("d", '"NaN"')
+    assert kind == ("row" if wanted is not None or is_nan else "fault")
+    if kind == "row" and not is_nan:
+        assert isinstance(row, list)
+        assert repr(row[list(KINDS).index(name)]) == repr(wanted)
+        (other,) = [DeclaredReader(of, NOWHERE, 0).row(raw)[list(KINDS).index(name)]]
+        if isinstance(wanted, Decimal):
+            assert int.from_bytes(other, "big", signed=True) == int(wanted.scaleb(2))
+        else:
+            assert repr(other) == repr(wanted)
+
+
+@pytest.mark.parametrize("text", ["decimal(39,2)", "decimal(2,3)", "text", ""])
+def test_a_type_that_is_not_known_is_refused_by_its_place(text):
+    with pytest.raises(ConfigurationError, match=r"logs\.things\.columns\.id"):
+        declared_columns({"id": text}, "logs.things")

@@ -1,0 +1,145 @@
+"""Where a row comes from, over states that are made by hand: no log, no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from changelog.contract.errors import ViewError
+from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import TableName
+from changelog.contract.schema import LoggedColumn
+from replay.config import ReplaySettings
+from replay.replay import Cut
+from replay.verdict import Kind, Verdict
+from tests.support.builders import INTEGER, TEXT, decimal_type
+from views.explain import _Work, parse_key
+from views.kinds.sql import parse_sql_view
+from views.plan import Plan
+from views.verify.states import Folded
+from views.verify.tables import State
+
+CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("public", "orders")
+FRAME = "'\\x00\\x00\\x00\\x00\\x07'::BLOB"
+SETUP = f"""
+CREATE TABLE c (customer_id INTEGER, name VARCHAR, __partition INTEGER, __offset BIGINT);
+CREATE TABLE o (order_id INTEGER, customer_id INTEGER, amount DECIMAL(9, 2),
+    __partition INTEGER, __offset BIGINT);
+INSERT INTO c VALUES (1, 'Ann', 0, 3), (2, 'Bob', 1, 0);
+INSERT INTO o SELECT n, 1, n, 0, n FROM range(30) AS r(n);
+CREATE SCHEMA IF NOT EXISTS public;
+CREATE VIEW public.customers AS SELECT * FROM c;
+CREATE VIEW public.orders AS SELECT * FROM o;
+CREATE TABLE rc AS SELECT * FROM (VALUES
+    (0, 1, 1, 10, 0, 'k1'::BLOB, {FRAME}), (0, 2, 1, 20, 0, 'k1'::BLOB, NULL),
+    (0, 3, 1, 30, 0, 'k1'::BLOB, {FRAME}), (1, 0, 1, 5, 0, 'k2'::BLOB, {FRAME})
+) AS t(part, off, epoch, commit_lsn, sequence, key, value);
+CREATE TABLE ro AS SELECT 0 AS part, n AS off, 1 AS epoch, n AS commit_lsn, 0 AS sequence,
+    n::VARCHAR::BLOB AS key, {FRAME} AS value FROM range(30) AS r(n);
+"""
+TOTALS = """-- key: customer_id
+SELECT c.customer_id, c.name, sum(o.amount) AS total
+FROM customers c LEFT JOIN orders o ON o.customer_id = c.customer_id
+GROUP BY c.customer_id, c.name
+"""
+
+
+def columns(kinds):
+    return tuple(LoggedColumn(name, name, kind, nullable=True) for name, kind in kinds.items())
+
+
+def explanation(sql: str, key: str):
+    spec = parse_sql_view("totals", Path("totals.sql"), sql)
+    frontier = Frontier(slot="s", epoch=1, lsn=Lsn(99), ts_us=0)
+    verdict = Verdict(Kind.EXACT, None, ())
+    cut = Cut(
+        record=FrontierRecord(frontier, 0, 0),
+        topics={},
+        states={},
+        verdict=verdict,
+        started_ms=0,
+        settings=ReplaySettings(),
+    )
+    with duckdb.connect() as database:
+        database.execute(SETUP)
+        work = _Work(database, spec, parse_key(spec, key), Plan(cut.record, cut))
+        for table, base, raw, own, kinds in (
+            (CUSTOMERS, "c", "rc", ("customer_id",), {"customer_id": INTEGER, "name": TEXT}),
+            (
+                ORDERS,
+                "o",
+                "ro",
+                ("order_id",),
+                {"order_id": INTEGER, "customer_id": INTEGER, "amount": decimal_type(9, 2)},
+            ),
+        ):
+            if table in spec.tables:
+                work._states[table] = State(table, table.table, base, columns(kinds), own)
+                work._folded[table] = Folded(table, table.table, 4, 2, "", None, None, None, raw)
+        return work.explanation()
+
+
+def test_a_row_is_told_with_its_records_and_those_that_they_superseded():
+    found = explanation(TOTALS, "1")
+    assert found.row == {"customer_id": "1", "name": "Ann", "total": "435.00"}
+    customers, orders = found.sources
+    (record,) = customers.records
+    assert (record.place.partition, record.place.offset, record.place.schema_id) == (0, 3, 7)
+    assert str(record.place.position.commit_lsn) == str(Lsn(30))
+    assert [(each.offset, each.deleted) for each in record.superseded] == [(2, True), (1, False)]
+    assert (orders.count, len(orders.records)) == (30, 20)
+    told = "\n".join(found.lines())
+    assert "total = 435.00: o.amount; by SUM(`o`.`amount`)" in told
+    assert "and 10 more" in told
+    assert "superseded: partition 0, offset 2" in told
+    assert found.to_json()["sources"][1]["count"] == 30
+
+
+def test_an_outer_join_without_a_match_has_no_record():
+    found = explanation(TOTALS, "2")
+    assert found.row == {"customer_id": "2", "name": "Bob", "total": None}
+    assert [each.count for each in found.sources] == [1, 0]
+
+
+def test_a_key_that_the_view_lacks_is_said():
+    found = explanation(TOTALS, "3")
+    assert (found.row, found.sources) == (None, ())
+    assert "no row of this key" in found.notes[0]
+
+
+def test_what_is_not_traced_names_its_tables_and_columns():
+    found = explanation(
+        "-- key: customer_id\nWITH t AS (SELECT customer_id, count(*) AS n FROM orders "
+        "GROUP BY customer_id) SELECT c.customer_id, t.n FROM customers c JOIN t "
+        "ON t.customer_id = c.customer_id",
+        "1",
+    )
+    assert found.row == {"customer_id": "1", "n": "30"}
+    assert [each.count for each in found.sources] == [None, None]
+    assert found.fields["customer_id"].columns == (("customers", "customer_id"),)
+    assert "aggregates" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "wanted"),
+    [
+        ("a", "x", {"a": "x"}),
+        ("a", "[1]", {"a": "[1]"}),
+        ("a", '{"a": 1}', {"a": "1"}),
+        ("a, b", '["x", 1.50]', {"a": "x", "b": "1.50"}),
+        ("a, b", '{"b": true, "a": 2}', {"a": "2", "b": "true"}),
+        ("a, b", "x", None),
+        ("a, b", "[1]", None),
+        ("a, b", '{"a": 1}', None),
+    ],
+)
+def test_a_key_is_read_as_text_or_json(key, text, wanted):
+    spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\nSELECT a, b FROM orders")
+    if wanted is None:
+        with pytest.raises(ViewError, match="is no key"):
+            parse_key(spec, text)
+    else:
+        assert parse_key(spec, text) == wanted

@@ -1,0 +1,228 @@
+"""Where the columns and rows of a SQL view come from, read off its query (pure).
+
+`qualify` gives each column its table, and `merge_subqueries` dissolves the subqueries and WITH
+clauses that only select and join. What is left is one SELECT over tables, or is not: then no row
+can be traced, and the reason is said. From the one SELECT follows a query for the places of the
+rows that make up a key: the same joins and conditions, without the grouping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.lineage import lineage
+from sqlglot.optimizer.eliminate_subqueries import eliminate_subqueries
+from sqlglot.optimizer.merge_subqueries import merge_subqueries
+from sqlglot.optimizer.qualify import qualify
+
+from changelog.contract.relation import TableName
+from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table in a query, under the name by which the query speaks of it."""
+
+    alias: str
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOrigin:
+    """Where a column of a view comes from.
+
+    Attributes:
+        columns: alias and column of what its expression reads.
+        expression: the expression, where it is more than one column as it stands.
+        note: what cannot be told, or nothing.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    expression: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """What a query says of its rows.
+
+    Attributes:
+        sources: the tables that its rows are made of.
+        fields: where each column comes from.
+        aggregated: whether a row is made of many rows of a table.
+        places: Spark SQL that gives the key's columns, then partition and offset of each
+            source's row, for each combination of rows that goes into a row of the view.
+        notes: what is not traced.
+    """
+
+    sources: tuple[Source, ...]
+    fields: Mapping[str, FieldOrigin]
+    aggregated: bool
+    places: str
+    notes: tuple[str, ...] = ()
+
+
+class UntraceableError(Exception):
+    """Why the rows of a view cannot be traced."""
+
+
+def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> Lineage:
+    """Read a query.
+
+    Args:
+        sql: the view's, in Spark's SQL.
+        tables: the columns of each table that it reads.
+        key: the view's key.
+
+    Raises:
+        UntraceableError: its rows cannot be traced; says why.
+    """
+    try:
+        query = _flat(sql, tables)
+        sources = tuple(_sources(query, tables))
+        items = {item.alias_or_name.lower(): item.unalias() for item in query.selects}
+        fields = {
+            item.alias_or_name: _origin(item.unalias(), {each.alias for each in sources})
+            for item in query.selects
+        }
+        aggregated = bool(query.args.get("group")) or any(map(_aggregates, items.values()))
+        return Lineage(
+            sources=sources,
+            fields=fields,
+            aggregated=aggregated,
+            places=_places(query, sources, [_key_item(items, name) for name in key]),
+            notes=tuple(_notes(query)),
+        )
+    except (SqlglotError, RecursionError) as error:
+        first = str(error).partition("\n")[0]
+        raise UntraceableError(f"sqlglot does not follow it: {first}") from error
+
+
+def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str, FieldOrigin]:
+    """Give the table and column that each column of a query reads, where no row is traced."""
+    schema = _schema(tables)
+    try:
+        query = qualify(
+            sqlglot.parse_one(sql, read="spark"), schema=schema, dialect="spark", db="public"
+        )
+        names = query.named_selects if isinstance(query, exp.Query) else []
+        return {name: FieldOrigin(tuple(_leaves(query, name, schema))) for name in names}
+    except (SqlglotError, RecursionError, ValueError):
+        return {}
+
+
+def _leaves(query: exp.Expr, name: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
+    found = lineage(name, query, schema, dialect="spark")
+    seen = set()
+    for node in found.walk():
+        leaf = (node.source.name, node.name.rpartition(".")[2].strip('"`'))
+        if not node.downstream and isinstance(node.source, exp.Table) and leaf not in seen:
+            seen.add(leaf)
+            yield leaf
+
+
+def _schema(tables: Mapping[TableName, Sequence[str]]) -> dict[str, object]:
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for table, columns in tables.items():
+        named = dict.fromkeys((column.lower() for column in columns), "string")
+        found.setdefault(table.schema.lower(), {})[table.table.lower()] = named
+    return {**found}
+
+
+def _flat(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Select:
+    query = qualify(
+        sqlglot.parse_one(sql, read="spark"),
+        schema=_schema(tables),
+        dialect="spark",
+        db="public",
+    )
+    query = merge_subqueries(eliminate_subqueries(query))
+    if not isinstance(query, exp.Select):
+        raise UntraceableError("it is put together from several queries (UNION and the like)")
+    if query.args.get("with_") is not None:
+        names = ", ".join(cte.alias for cte in query.args["with_"].expressions)
+        raise UntraceableError(f"a subquery of it aggregates, limits or is used twice ({names})")
+    if query.args.get("laterals"):
+        raise UntraceableError("it makes rows of its own (LATERAL VIEW)")
+    group = query.args.get("group")
+    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
+        raise UntraceableError("it groups in several ways at once (ROLLUP, CUBE, GROUPING SETS)")
+    return query
+
+
+def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> Iterator[Source]:
+    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
+    first = query.args.get("from_")
+    parts = [first.this] if first is not None else []
+    for node in [*parts, *(join.this for join in query.args.get("joins") or ())]:
+        found = names.get((node.db, node.name)) if isinstance(node, exp.Table) else None
+        if found is None:
+            raise UntraceableError("it reads from something that is no captured table")
+        yield Source(node.alias_or_name, found)
+
+
+def _origin(item: exp.Expr, aliases: set[str]) -> FieldOrigin:
+    if item.find(exp.Query) is not None:
+        return FieldOrigin((), item.sql("spark"), "a subquery gives it: its rows are not traced")
+    columns = tuple(
+        dict.fromkeys(
+            (column.table, column.name)
+            for column in item.find_all(exp.Column)
+            if column.table in aliases
+        )
+    )
+    if isinstance(item, exp.Column):
+        return FieldOrigin(columns)
+    note = ""
+    if item.find(exp.Window) is not None:
+        note = "a window looks at other rows too"
+    elif not columns:
+        note = "every row counts, no column is read" if _aggregates(item) else "a constant"
+    return FieldOrigin(columns, item.sql("spark"), note)
+
+
+def _aggregates(item: exp.Expr) -> bool:
+    """Tell whether an expression makes one value of many rows, windows and subqueries apart."""
+    owner = item.find_ancestor(exp.Query)
+    return any(
+        found.find_ancestor(exp.Window, exp.Query) is owner for found in item.find_all(exp.AggFunc)
+    )
+
+
+def _key_item(items: Mapping[str, exp.Expr], name: str) -> exp.Expr:
+    item = items.get(name.lower())
+    if item is None:
+        raise UntraceableError(f'it has no column "{name}"')
+    if _aggregates(item) or item.find(exp.Window, exp.Query) is not None:
+        raise UntraceableError(f'its key "{name}" is computed from many rows')
+    return item
+
+
+def _places(query: exp.Select, sources: Sequence[Source], key: Sequence[exp.Expr]) -> str:
+    found = query.copy()
+    for clause in ("group", "having", "distinct", "order", "limit", "offset", "qualify"):
+        found.set(clause, None)
+    keys = [exp.alias_(item.copy(), f"k{number}") for number, item in enumerate(key)]
+    places = [
+        exp.alias_(exp.column(column, table=source.alias, quoted=True), f"{letter}{number}")
+        for number, source in enumerate(sources)
+        for letter, column in (("p", PARTITION_COLUMN), ("o", OFFSET_COLUMN))
+    ]
+    found.set("expressions", [*keys, *places])
+    return found.sql("spark")
+
+
+def _notes(query: exp.Select) -> Iterator[str]:
+    inner = [node for node in query.find_all(exp.Query) if node is not query]
+    tables = sorted({table.name for node in inner for table in node.find_all(exp.Table)})
+    if tables:
+        yield (
+            f"a condition or a subquery looks at {', '.join(tables)}: "
+            "what it finds there is not listed"
+        )
+    if query.args.get("limit") is not None:
+        yield "the view is limited: the other rows decided that this one is in it"

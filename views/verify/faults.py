@@ -1,0 +1,36 @@
+"""Records that cannot be read, where they are set apart instead of ending the verification."""
+
+from __future__ import annotations
+
+
+class FaultError(Exception):
+    """What is wrong with one record; whoever knows its place makes an error or sets it apart."""
+
+
+class SetApart:
+    """The records of one topic that are left out, each with the reason."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._reasons: dict[tuple[int, int], str] = {}
+        self._counted: set[tuple[int, int]] = set()
+
+    def add(self, partition: int, offset: int, why: str) -> None:
+        """Note a record that decides about its row, and cannot be read."""
+        self._reasons[partition, offset] = why
+        self._counted.add((partition, offset))
+
+    def suspect(self, partition: int, offset: int, why: str) -> None:
+        """Note a record that has no place in the order; it counts once it decides about a row."""
+        self._reasons[partition, offset] = why
+
+    def holds(self, partition: int, offset: int) -> bool:
+        """Tell whether a record is noted; one that is asked for decides about its row."""
+        found = (partition, offset) in self._reasons
+        if found:
+            self._counted.add((partition, offset))
+        return found
+
+    def __len__(self) -> int:
+        """Count the records whose rows are left out."""
+        return len(self._counted)
