@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,6 +51,9 @@ PER_KEY = 5
 MANY_PER_KEY = 20
 SMALL = Size(records=5_000, live=1_000)
 LOOK_S = 0.05
+TIGHT = 10
+LEAST_HEAP_MB = 500
+"""Spark asks for 450 MiB, of which it sets 300 apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +93,26 @@ class Bench:
         """Give a log, written unless it is there."""
         say(f"the log of {size.records:,} records, {size.live:,} live keys")
         frontier = order_log.write(self.kafka, self.registry, size)
-        project = self.work / size.prefix
+        return Log(size, frontier, self._project(size, size.prefix))
+
+    def with_heap(self, log: Log, heap_mb: int) -> Log:
+        """Give the same log with a project of its own, whose session has so much heap."""
+        text = f'[spark.settings]\n"spark.driver.memory" = "{heap_mb}m"\n'
+        name = f"{log.size.prefix}_{heap_mb}m"
+        return replace(log, project=self._project(log.size, name, text))
+
+    def _project(self, size: Size, name: str, text: str = "") -> Path:
+        project = self.work / name
         (project / "views").mkdir(parents=True)
         (project / "changelog.toml").write_text(
             f'kafka.brokers = "{self.kafka.brokers}"\nregistry.url = "{self.registry.url}"\n'
-            f'[capture]\nslot = "{size.prefix}"\ntopic_prefix = "{size.prefix}"\n',
+            f'[capture]\nslot = "{size.prefix}"\ntopic_prefix = "{size.prefix}"\n{text}',
             encoding="utf-8",
         )
         (project / "views" / f"{VIEW}.sql").write_text(
             "-- key: id\n-- sinks: delta\nSELECT * FROM orders\n", encoding="utf-8"
         )
-        return Log(size, frontier, project)
+        return project
 
     def spark(self, log: Log) -> SparkSession:
         """Give the one session, made as the command makes it."""
@@ -143,7 +155,7 @@ class Bench:
             raise SystemExit(f"not published: {said.getvalue()}")
         return result
 
-    def cold(self, log: Log) -> None:
+    def cold(self, log: Log, name: str = "cold") -> None:
         """Run the command as a process of its own: session, memory and all."""
         log.forget()
         words = [sys.executable, "-c", "from views.cli import main; main()", *log.words("none")]
@@ -159,7 +171,7 @@ class Bench:
         if process.returncode != 0:
             raise SystemExit(f"rebuild-view ended with {process.returncode}: {out.decode()}")
         self.figures(log).add("session_start_s", json.loads(out)["seconds"]["session"])
-        self._keep(log, "cold", Spent(seconds, cpu, memory.peak_mb))
+        self._keep(log, name, Spent(seconds, cpu, memory.peak_mb))
 
 
 def main(
@@ -211,6 +223,8 @@ def _measured(
             _measure_rebuild(bench, log, is_full=log is logs[0])
         _measure_many(bench, many_log)
     _measure_verified(bench, logs[0])
+    for log in logs:
+        _measure_tight(bench, log)
     return _told(bench, logs, many_log, small_log)
 
 
@@ -251,6 +265,17 @@ def _measure_verified(bench: Bench, log: Log) -> None:
     """Measure once what the default adds: every row compared by the verifier."""
     log.forget()
     bench.part(log, "rebuild_verified", lambda: bench.rebuild(log, "full"))
+
+
+def _measure_tight(bench: Bench, log: Log) -> None:
+    """Rebuild once with a heap of a tenth of what the topic holds, if Spark starts with that."""
+    jobs = Jobs(bench.spark(log), bench.kafka, log.frontier, log.size.topic)
+    topic_mb = jobs.record_bytes() / 2**20
+    heap_mb = int(topic_mb / TIGHT)
+    bench.figures(log).add("topic_mb", topic_mb)
+    if heap_mb >= LEAST_HEAP_MB:
+        bench.figures(log).add("tight_heap_mb", heap_mb)
+        bench.cold(bench.with_heap(log, heap_mb), "tight")
 
 
 def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any]:

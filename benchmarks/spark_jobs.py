@@ -52,6 +52,12 @@ class Jobs:
         """Read every record to nowhere, without headers: one part of the limit."""
         _to_nowhere(self._raw())
 
+    def record_bytes(self) -> int:
+        """Give the bytes of all keys and values, as they are before compression."""
+        length = F.length("key") + F.coalesce(F.length("value"), F.lit(0))
+        found = self._raw().agg(F.sum(length)).head()
+        return int(found[0]) if found else 0
+
     def decode(self) -> None:
         """Read and decode every record to nowhere."""
         _to_nowhere(self._raw().select(_decoded()))

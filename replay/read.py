@@ -162,13 +162,15 @@ def _no_key(schema_id: int | None) -> str:
 
 
 def _position() -> Column:
-    """Take the header by its name; capture writes it first, which saves a search each record."""
+    """Take the header by its name; capture writes it first, which saves a search each record.
+
+    Without a lambda, which would keep Spark from compiling the scan to one loop.
+    """
     headers = F.col("headers")
     first = F.get(headers, F.lit(0))
-    named = F.filter(headers, lambda header: header["key"] == POSITION)
-    return F.when(first["key"] == POSITION, first["value"]).otherwise(
-        F.get(named, F.lit(0))["value"]
-    )
+    place = F.array_position(headers["key"], F.lit(POSITION)).cast("int") - F.lit(1)
+    named = F.get(headers["value"], place)
+    return F.when(first["key"] == POSITION, first["value"]).otherwise(named)
 
 
 def _corrupt(topic: str, why: str) -> Column:

@@ -27,9 +27,9 @@ def wanted(kafka, registry, prefix):
     log = LogWriter(
         kafka, registry, make_relation(), prefix=prefix, partitions=1, settings=CLEAN_AT_ONCE
     )
-    # One row in 900 is of a key of its own; the rest supersede each other.
+    # One row in 1000 is of a key of its own; the rest supersede each other.
     for number in range(SPARSE):
-        log.put((b"%d" % (number if number % 900 == 0 else 1), b"x" * 60))
+        log.put((b"%d" % (number if number % 1000 == 0 else 1), b"x" * 60))
     for number in range(DENSE):
         log.put((b"%d" % (SPARSE + number), b"x" * 60))
     log.flush()

@@ -55,8 +55,8 @@ def forget_to_settle():
 def arrival_decides():
     """Let the record that arrived last decide about a key, whatever its position."""
 
-    def by_offset(records):
-        whole = F.struct("value", "partition", "offset")
+    def by_offset(records, columns=("value", "partition", "offset")):
+        whole = F.struct(*columns)
         last = records.groupBy("key").agg(F.max_by(whole, "offset").alias("last"))
         return last.select("key", "last.*")
 
