@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from benchmarks import order_log
 from benchmarks.chart import draw
 from benchmarks.figures import Figures, say
-from benchmarks.machine import Memory, Spent, cpu_s, measured
+from benchmarks.machine import LONG_LOOK_S, Memory, Spent, cpu_s, measured
 from benchmarks.order_log import Size
 from benchmarks.spark_jobs import FinalRows, Jobs, digest
 from changelog.config import BROKERS, REGISTRY, load_project
@@ -161,7 +161,7 @@ class Bench:
         words = [sys.executable, "-c", "from views.cli import main; main()", *log.words("none")]
         began = time.monotonic()
         process = psutil.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        memory, cpu, out = Memory(process.pid), 0.0, b""
+        memory, cpu, out = Memory(process.pid, every_s=LONG_LOOK_S), 0.0, b""
         while process.poll() is None:  # its one line of output waits in the pipe
             memory.look()
             cpu = max(cpu, cpu_s(process.pid))
