@@ -158,7 +158,7 @@ class CaptureSettings:
         topics: settings that every table's topic must have.
         fix_topics: alter an existing topic that differs, instead of refusing.
         snapshot_workers: processes that copy the snapshot.
-        frontier_interval_ms: least time between two frontiers.
+        frontier_interval_ms: least time between two frontiers; three times that at most.
         status_interval_ms: longest time between two status messages to PostgreSQL.
         create_publication: make and alter the publication; otherwise it has to be right already.
         producer: further settings of the producers, librdkafka's names; may hold secrets.

@@ -64,6 +64,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         return group_of(nodeid) or nodeid
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
     """Share the tests out by groups, which the marks of xdist cannot do with this pytest."""
     return Groups(config, log)

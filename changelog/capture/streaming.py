@@ -1,6 +1,6 @@
 """The stream: payloads in, records and frontiers out, acknowledgement back.
 
-One thread, one order: read, decode, write, and at most once a second, between two transactions,
+One thread, one order: read, decode, write, and at most once an interval, between two transactions,
 flush, ask for the end offsets, write the frontier, acknowledge. Kill points for tests are named
 by `reach`; in use it does nothing.
 """
@@ -35,6 +35,11 @@ from changelog.source.stream import ReplicationStream
 POLL_S = 0.2
 OPEN_S = 10.0
 """How long a transaction of the producer stays open when no frontier can be written."""
+
+HELD_SHARE = 1 / 200
+"""Of the time, in which frontiers may hold the stream: half of what a 99th percentile sees."""
+
+MOST_INTERVALS = 3
 
 NUDGE_S = 2.0
 """Silence after which a stream that has an end to reach asks the server for a sign of life."""
@@ -149,7 +154,8 @@ class StreamLoop:
     def _resolve(self, message: Message) -> None:
         """See that the relations of a change can be captured, or are set aside."""
         for oid in relations_of(message):
-            if not self._assembler.is_deaf(oid, self._began.commit_lsn):
+            is_known = self._assembler.is_resolved(oid)
+            if not is_known and not self._assembler.is_deaf(oid, self._began.commit_lsn):
                 try:
                     self._assembler.relation(oid)
                 except TABLE_ERRORS as error:
@@ -231,7 +237,11 @@ class StreamLoop:
         now = time.monotonic()
         if now >= self._next_cut and self._cutter.worthwhile(self._progress):
             self._cut()
-            self._next_cut = time.monotonic() + self._interval_s
+            ended = time.monotonic()
+            pause_s = pause_after(ended - now, self._interval_s)
+            if self._producer.is_transactional:
+                pause_s = self._interval_s  # without a frontier, nobody sees the changes
+            self._next_cut = ended + pause_s
 
     def _cut(self) -> None:
         lsn = self._progress.frontier_due()
@@ -254,6 +264,16 @@ class StreamLoop:
         elif now - self._last_heard > NUDGE_S:
             self._last_heard = now
             self._nudge()
+
+
+def pause_after(spent_s: float, interval_s: float) -> float:
+    """Give how long no frontier is written after one that held the stream for `spent_s`.
+
+    The interval, and longer where frontiers would hold the stream for more than their share of the
+    time: each change that comes meanwhile waits. No more than `MOST_INTERVALS`, though, since a
+    rebuild sees nothing that is newer than the last frontier.
+    """
+    return min(max(interval_s, spent_s / HELD_SHARE), MOST_INTERVALS * interval_s)
 
 
 def last_commit(payloads: list[bytes]) -> int:

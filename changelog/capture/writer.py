@@ -142,7 +142,7 @@ class RecordWriter:
                     place = None if key is not None else self._place(topic, position)
                     self._log.produce(topic, key, value, headers, place)
                     count += 1
-            position = position._replace(sequence=position.sequence + 1)
+            position = Position(position.epoch, position.commit_lsn, position.sequence + 1)
         return count
 
     def all_new(self, topic: str, first: Position) -> bool:

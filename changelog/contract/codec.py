@@ -16,6 +16,7 @@ from changelog.contract.text import Encoder, encoder, null_branch
 _FRAME = struct.Struct(">BI")
 FRAME_BYTES = _FRAME.size
 _MAGIC = 0
+_INEXACT = (ValueError, IndexError, ArithmeticError, EncodeError)
 
 
 def frame(schema_id: int) -> bytes:
@@ -84,7 +85,12 @@ class RowCodec:
         """
         parts = [self._value_frame]
         for (column, encode, null), field in zip(self._value_encoders, row, strict=True):
-            if field is None and null is not None:
+            if field.__class__ is bytes:
+                try:
+                    parts.append(encode(field))
+                except _INEXACT as error:
+                    raise self._inexact(column, error) from error
+            elif field is None and null is not None:
                 parts.append(null)
             else:
                 parts.append(self._encoded(column, encode, field))
@@ -96,12 +102,11 @@ class RowCodec:
             raise refused(self.relation, column, what)
         try:
             return encode(field)
-        except (ValueError, IndexError, ArithmeticError, EncodeError) as error:
-            raise EncodeError(
-                f'table "{self.relation.name}", column "{column.name}" ({column.type.name}): '
-                f"a value has no exact Avro form: {error}",
-                hint="exclude the table or the column, or correct the value at the source",
-            ) from error
+        except _INEXACT as error:
+            raise self._inexact(column, error) from error
+
+    def _inexact(self, column: Column, error: Exception) -> EncodeError:
+        return refused(self.relation, column, f"a value has no exact Avro form: {error}")
 
 
 def refused(relation: Relation, column: Column, what: str) -> EncodeError:

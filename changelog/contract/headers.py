@@ -34,6 +34,8 @@ class Op(Enum):
     TRUNCATE = b"t"
     MESSAGE = b"m"
 
+    __hash__ = object.__hash__  # a member is equal to itself alone; Enum's own is written in Python
+
 
 class RecordHeaders(NamedTuple):
     """The decoded headers; `ts_us` is the commit time in microseconds since 1970."""

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 from changelog.contract.errors import EncodeError
@@ -48,6 +48,8 @@ _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 _QUAD = struct.Struct("<Q")
 _UNIX_ORDINAL = date(1970, 1, 1).toordinal()
+_UNIX_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - what is compared with it has no zone either
+_USUAL_MOMENT = 29  # characters of YYYY-MM-DD HH:MM:SS.ffffff+00
 _DAY_US = 86_400_000_000
 _ISO_DATE = 10  # characters of YYYY-MM-DD
 _FLOAT_HALFWAY_BITS = 0x1000_0000  # the 29 bits of a double that a float lacks, at one half
@@ -62,16 +64,22 @@ def encode_long(value: int) -> bytes:
     number = (value << 1) ^ (value >> 63)
     if number <= _SEVEN_BITS:
         return _ONE_BYTE[number]
-    out = bytearray()
-    while number > _SEVEN_BITS:
-        out.append((number & _SEVEN_BITS) | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    out = b""
+    while number > _FOURTEEN_BITS:
+        out += _TWO_BYTES[number & _FOURTEEN_BITS]
+        number >>= 14
+    if number > _SEVEN_BITS:
+        return out + _ONE_BYTE[number & _SEVEN_BITS | 0x80] + _ONE_BYTE[number >> 7]
+    return out + _ONE_BYTE[number]
 
 
 _SEVEN_BITS = 0x7F
-_ONE_BYTE = [bytes([number]) for number in range(_SEVEN_BITS + 1)]
+_FOURTEEN_BITS = 0x3FFF
+_ONE_BYTE = [bytes([number]) for number in range(256)]
+_TWO_BYTES = [
+    bytes([number & _SEVEN_BITS | 0x80, number >> 7 | 0x80]) for number in range(_FOURTEEN_BITS + 1)
+]
+"""Fourteen bits of a number that has more of them; a long has up to five such pairs."""
 
 
 def encode_bytes(raw: bytes) -> bytes:
@@ -151,6 +159,12 @@ def micros_of(text: bytes) -> int:
     Raises:
         TooLateError: the moment is later than 64 bits can say (in the year 294247).
     """
+    if len(text) <= _USUAL_MOMENT and text[4:5] == b"-":
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text.removesuffix(b"+00").decode("ascii"))
+            if moment.tzinfo is None:
+                since = moment - _UNIX_EPOCH
+                return since.days * _DAY_US + since.seconds * 1_000_000 + since.microseconds
     if text.endswith(b"infinity"):
         return TIMESTAMP_MINUS_INFINITY if text[:1] == b"-" else TIMESTAMP_INFINITY
     before_christ = text.endswith(b" BC")
@@ -184,11 +198,19 @@ def decimal_bytes(text: bytes, scale: int) -> bytes:
     Raises:
         EncodeError: it has more digits behind the point than `scale`.
     """
+    whole, _, fraction = text.partition(b".")
+    lacking = scale - len(fraction)
+    if lacking >= 0:
+        with suppress(ValueError):  # an exponent, or no number
+            return _unscaled(int(whole + fraction) * 10**lacking)
     sign, digits, exponent = Decimal(text.decode("ascii")).as_tuple()
     if not isinstance(exponent, int) or -exponent > scale:
         raise EncodeError(f"numeric {text.decode()} does not fit scale {scale}")
     unscaled: int = int("".join(map(str, digits))) * 10 ** (scale + exponent)
-    unscaled = -unscaled if sign else unscaled
+    return _unscaled(-unscaled if sign else unscaled)
+
+
+def _unscaled(unscaled: int) -> bytes:
     length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
     return unscaled.to_bytes(length, "big", signed=True)
 

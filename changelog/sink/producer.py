@@ -94,7 +94,7 @@ class LogProducer:
             {
                 "compression.type": "lz4",
                 # See docs/decisions: below, the broker is asked too often; above, a change waits.
-                "linger.ms": 2,
+                "linger.ms": 1,
                 "batch.size": 1_000_000,
                 "queue.buffering.max.kbytes": QUEUE_KBYTES,
                 "queue.buffering.max.messages": QUEUE_MESSAGES,

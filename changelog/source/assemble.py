@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from changelog.contract.change import Change, Delete, Insert, RowChange, Truncate, Update
 from changelog.contract.errors import ProtocolError
@@ -37,8 +37,7 @@ SEQUENCE_STEP = 4
 """Room for the records of a key change: a tombstone and a row, or a delete before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(NamedTuple):
     """A transaction starts; all that follows up to `Committed` belongs to it."""
 
     commit_lsn: Lsn
@@ -46,16 +45,14 @@ class Began:
     xid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """A change of a wanted table."""
 
     change: Change
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """The transaction is whole; `end_lsn` is what may be acknowledged once it is delivered."""
 
     commit_lsn: Lsn
@@ -134,6 +131,10 @@ class Assembler:
     def sequence(self) -> int:
         """Give the number of the next change of the open transaction."""
         return self._sequence
+
+    def is_resolved(self, oid: int) -> bool:
+        """Tell whether a relation that the stream has described was resolved."""
+        return oid in self._known
 
     def relation(self, oid: int) -> Relation | None:
         """Give a relation that the stream has described; None for a table not wanted.

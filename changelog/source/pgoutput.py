@@ -24,8 +24,7 @@ PLUGIN_OPTIONS = {"proto_version": "1", "messages": "true"}
 """Options of START_REPLICATION under which `decode` knows every message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(NamedTuple):
     """Start of a transaction; `commit_lsn` is where its commit record begins."""
 
     commit_lsn: Lsn
@@ -33,8 +32,7 @@ class Begin:
     xid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """End of a transaction; `end_lsn` is the first byte behind its commit record."""
 
     commit_lsn: Lsn
@@ -90,16 +88,14 @@ class OldTuple(NamedTuple):
     values: Values
 
 
-@dataclass(frozen=True, slots=True)
-class InsertMessage:
+class InsertMessage(NamedTuple):
     """A new row."""
 
     oid: int
     new: Values
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMessage:
+class UpdateMessage(NamedTuple):
     """A row's new values; `old` comes when the key moved, and always under FULL."""
 
     oid: int
@@ -107,8 +103,7 @@ class UpdateMessage:
     new: Values
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteMessage:
+class DeleteMessage(NamedTuple):
     """A row's end."""
 
     oid: int
