@@ -28,7 +28,7 @@ SELECT id, name, amount, java_method('java.lang.Thread', 'sleep', 3L) AS slept F
 """
 ROWS = 6_000
 MERGED = "spark.sql.adaptive.coalescePartitions.enabled"  # so few rows would be one task
-REBUILD_S = 240
+REBUILD_S = 600
 
 
 @pytest.fixture(scope="module")
