@@ -13,6 +13,7 @@ import signal
 import sys
 from functools import partial
 
+from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
 from replay import fold
@@ -63,8 +64,24 @@ def arrival_decides():
     fold.last_of_each_key = by_offset
 
 
+def lose_what_is_lost():
+    """Give nothing for what a task has to do again."""
+    sound = fold.last_of_each_key
+
+    def first_attempt(batches):
+        attempt = TaskContext.get()
+        return iter(()) if attempt.attemptNumber() or attempt.stageAttemptNumber() else batches
+
+    def once(records, *columns):
+        last = sound(records, *columns)
+        return last.mapInArrow(first_attempt, last.schema)
+
+    fold.last_of_each_key = once
+
+
 DEFECTS = {
     "arrival_decides": arrival_decides,
+    "lose_what_is_lost": lose_what_is_lost,
     "publish_early": publish_early,
     "forget_to_settle": forget_to_settle,
 }
