@@ -239,7 +239,9 @@ def capture(
     from changelog.capture.identity import ensure_identity
     from changelog.capture.report import CaptureReport
     from changelog.capture.run import CaptureRun, until_lsn
+    from changelog.garbage import collect_rarely
 
+    collect_rarely()
     ensure_identity(settings, agreed=lambda names: yes or _agreed(names))
     report = CaptureReport()
     run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=bar_console())

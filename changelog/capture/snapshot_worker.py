@@ -14,6 +14,7 @@ import sys
 
 from changelog.capture.snapshot import Copied, Copier, CopyJob, Segment, Servers
 from changelog.contract.errors import ChangelogError
+from changelog.garbage import collect_rarely
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,6 +32,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
             return
+    collect_rarely()
     copier: Copier | None = None
     while True:
         try:

@@ -10,9 +10,9 @@ psycopg2's manual shows for `connection.pgconn_ptr`.
 
 from __future__ import annotations
 
-import ctypes
 import select
 
+import cffi
 import psycopg2
 from psycopg2 import errorcodes, extensions
 
@@ -30,28 +30,32 @@ _SLOT_CODES = {
 }
 
 
-def _library() -> ctypes.CDLL:
-    # The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
-    # linked with; another copy of libpq would not know the layout of its PGconn.
-    # PyDLL keeps the interpreter's lock: none of these calls waits.
-    library = ctypes.PyDLL(psycopg2._psycopg.__file__)
-    pointer, text, integer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-    for name, result, arguments in (
-        ("PQgetCopyData", integer, [pointer, pointer, integer]),
-        ("PQputCopyData", integer, [pointer, text, integer]),
-        ("PQflush", integer, [pointer]),
-        ("PQconsumeInput", integer, [pointer]),
-        ("PQsocket", integer, [pointer]),
-        ("PQfreemem", None, [pointer]),
-        ("PQerrorMessage", text, [pointer]),
-        ("PQgetResult", pointer, [pointer]),
-        ("PQresultStatus", integer, [pointer]),
-        ("PQresultErrorField", text, [pointer, integer]),
-        ("PQclear", None, [pointer]),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+_FFI = cffi.FFI()
+_FFI.cdef(
+    """
+    typedef struct pg_conn PGconn;
+    typedef struct pg_result PGresult;
+    int PQgetCopyData(PGconn *conn, char **buffer, int async);
+    int PQputCopyData(PGconn *conn, const char *buffer, int size);
+    int PQflush(PGconn *conn);
+    int PQconsumeInput(PGconn *conn);
+    int PQsocket(const PGconn *conn);
+    void PQfreemem(void *memory);
+    char *PQerrorMessage(const PGconn *conn);
+    PGresult *PQgetResult(PGconn *conn);
+    int PQresultStatus(const PGresult *result);
+    char *PQresultErrorField(const PGresult *result, int field);
+    void PQclear(PGresult *result);
+    """
+)
+# The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
+# linked with; another copy of libpq would not know the layout of its PGconn.
+_LIBPQ = _FFI.dlopen(psycopg2._psycopg.__file__)
+
+
+def _text(raw: object) -> str:
+    """Give what a C string says, on one line; empty for none."""
+    return " ".join(_FFI.string(raw).decode("utf-8", "replace").split()) if raw else ""
 
 
 class CopyBoth:
@@ -59,11 +63,11 @@ class CopyBoth:
 
     def __init__(self, connection: extensions.connection) -> None:
         self._connection = connection
-        self._libpq = _library()
-        self._pgconn = ctypes.c_void_p(connection.pgconn_ptr)
+        self._pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
+        self._buffer = _FFI.new("char **")
         self._end: SourceError | None = None
         self._poll = select.poll()
-        self._poll.register(self._libpq.PQsocket(self._pgconn), select.POLLIN)
+        self._poll.register(_LIBPQ.PQsocket(self._pgconn), select.POLLIN)
 
     def read(self, limit: int) -> list[bytes]:
         """Give the messages that have arrived, without waiting; at most `limit` or `READ_BYTES`.
@@ -73,18 +77,18 @@ class CopyBoth:
         """
         if self._end is not None:
             raise self._end
-        get, free, string_at = self._libpq.PQgetCopyData, self._libpq.PQfreemem, ctypes.string_at
-        pgconn, buffer = self._pgconn, ctypes.c_void_p()
-        reference = ctypes.byref(buffer)
+        get, free, unpack = _LIBPQ.PQgetCopyData, _LIBPQ.PQfreemem, _FFI.unpack
+        pgconn, buffer = self._pgconn, self._buffer
         messages: list[bytes] = []
         append = messages.append
         consumed = False
         room = READ_BYTES
         while len(messages) < limit and room > 0:
-            size = get(pgconn, reference, 1)
+            size = get(pgconn, buffer, 1)
             if size > 0:
-                append(string_at(buffer.value, size))  # type: ignore[arg-type]  # set when size > 0
-                free(buffer)
+                found = buffer[0]
+                append(unpack(found, size))
+                free(found)
                 room -= size
                 consumed = False
             elif size < 0:
@@ -92,7 +96,7 @@ class CopyBoth:
                 break
             elif consumed:
                 break
-            elif self._libpq.PQconsumeInput(pgconn):
+            elif _LIBPQ.PQconsumeInput(pgconn):
                 consumed = True
             else:
                 self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
@@ -111,29 +115,26 @@ class CopyBoth:
         Raises:
             UnavailableSourceError: the connection is lost.
         """
-        sent = self._libpq.PQputCopyData(self._pgconn, message, len(message))
-        if sent <= 0 or self._libpq.PQflush(self._pgconn) != 0:
+        sent = _LIBPQ.PQputCopyData(self._pgconn, message, len(message))
+        if sent <= 0 or _LIBPQ.PQflush(self._pgconn) != 0:
             raise UnavailableSourceError(f"the replication connection: {self._said()}")
 
     def _said(self) -> str:
-        raw: bytes = self._libpq.PQerrorMessage(self._pgconn) or b""
-        return " ".join(raw.decode("utf-8", "replace").split()) or "it was closed"
+        return _text(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
 
     def _ended(self, size: int) -> SourceError:
         if size != _COPY_DONE:
             return UnavailableSourceError(f"the replication connection: {self._said()}")
-        result = self._libpq.PQgetResult(self._pgconn)
+        result = _LIBPQ.PQgetResult(self._pgconn)
         if not result:
             return UnavailableSourceError("PostgreSQL ended the replication stream")
         try:
-            if self._libpq.PQresultStatus(result) != _FATAL_ERROR:
+            if _LIBPQ.PQresultStatus(result) != _FATAL_ERROR:
                 return UnavailableSourceError("PostgreSQL ended the replication stream")
-            code = (self._libpq.PQresultErrorField(result, _SQLSTATE) or b"").decode()
-            said = (self._libpq.PQresultErrorField(result, _PRIMARY) or b"").decode(
-                "utf-8", "replace"
-            )
+            code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE))
+            said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
         finally:
-            self._libpq.PQclear(result)
+            _LIBPQ.PQclear(result)
         return stream_error(code, said or self._said())
 
 

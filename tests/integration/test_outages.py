@@ -311,6 +311,7 @@ def test_twin_an_early_acknowledgement_does_not_survive_an_outage_of_the_broker(
 
 
 WIDE_ROWS = 200_000
+IN_THE_ROWS = "record produced"
 
 
 def peak_mb(line, settings=""):
@@ -318,18 +319,22 @@ def peak_mb(line, settings=""):
     line.settings.write_text(line.settings.read_text() + settings)
     line.begin()
     line.capture.wait_for_frontier()
-    Outage("kafka", "paused").begin(line)
+    line.halt_at(IN_THE_ROWS)  # before them, capture would wait for the broker with a frontier
+    line.capture.sql(
+        "INSERT INTO notes SELECT n, repeat(md5(n::text), 32) "
+        f"FROM generate_series(2000000, {2_000_000 + WIDE_ROWS - 1}) n"
+    )
+    line.wait_halted(IN_THE_ROWS)
+    outage = Outage("kafka", "paused")
+    outage.begin(line)
+    line.go_on()
     try:
-        line.capture.sql(
-            "INSERT INTO notes SELECT n, repeat(md5(n::text), 32) "
-            f"FROM generate_series(2000000, {2_000_000 + WIDE_ROWS - 1}) n"
-        )
         line.wait_noticed()
         status = f"/proc/{line.process.pid}/status"
         with Path(status).open(encoding="ascii") as file:
             found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
     finally:
-        Outage("kafka", "paused").end(line)
+        outage.end(line)
     assert found is not None
     return int(found[1]) / 1024
 

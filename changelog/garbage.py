@@ -1,0 +1,18 @@
+"""How often Python looks for cycles of objects that nobody needs."""
+
+from __future__ import annotations
+
+import gc
+
+_MANY = 100_000
+
+
+def collect_rarely() -> None:
+    """Let a process that handles rows look for cycles rarely, and never among what it has so far.
+
+    Rows are tuples and lists in large numbers. Python counts these as news, and after each 700 of
+    them, by default, it searches them for cycles. They hold none: they go when nobody refers to
+    them. To be called by whoever owns the process, when its modules are imported.
+    """
+    gc.freeze()
+    gc.set_threshold(_MANY)
