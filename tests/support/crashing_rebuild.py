@@ -69,8 +69,8 @@ def lose_what_is_lost():
     sound = fold.last_of_each_key
 
     def first_attempt(batches):
-        attempt = TaskContext.get()
-        return iter(()) if attempt.attemptNumber() or attempt.stageAttemptNumber() else batches
+        task = TaskContext.get()
+        return batches if task is None or task.attemptNumber() == 0 else iter(())
 
     def once(records, *columns):
         last = sound(records, *columns)
