@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh demo test test-all test-exhaustive unit integration notebooks downloads lint type imports docs check lock help clean
+.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit integration notebooks downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -40,6 +40,9 @@ bench-capture: downloads ## Measure capture beside its limits (ARGS='--runs 1');
 
 bench-refresh: downloads ## Measure refreshes beside rebuilds (ARGS='--rows 200000'); last line is JSON
 	@$(BIN)/python -m benchmarks.refresh $(ARGS)
+
+bench-replay: downloads ## Measure rebuilds beside their limit (ARGS='--sizes 1,5'); last line is JSON
+	@$(BIN)/python -m benchmarks.replay $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check .

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +20,7 @@ import psutil
 import typer
 
 from benchmarks import latency, orders, peer
+from benchmarks.figures import Figures, say
 from benchmarks.line import POSTGRES, Drained, Line
 from benchmarks.machine import Noise, cpu_s
 from changelog.stack.postgres import bin_dir
@@ -30,20 +29,8 @@ from changelog.stack.stack import Stack
 IDLE_S = 20
 
 
-class Figures:
+class Drains(Figures):
     """What was measured, over the runs."""
-
-    def __init__(self) -> None:
-        self._all: dict[str, list[float]] = defaultdict(list)
-        self.peak_mb = 0.0
-
-    def add(self, name: str, value: float) -> None:
-        """Keep one figure."""
-        self._all[name].append(value)
-
-    def medians(self) -> dict[str, float]:
-        """Give the median of each."""
-        return {name: round(statistics.median(found), 4) for name, found in self._all.items()}
 
     def drain(self, name: str, drained: Drained, limit_s: float | None = None) -> None:
         """Keep and show the figures of a drain."""
@@ -67,11 +54,6 @@ class Figures:
         )
 
 
-def say(text: str) -> None:
-    """Write a line of progress."""
-    print(time.strftime("%H:%M:%S"), text, flush=True)
-
-
 def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
@@ -86,7 +68,7 @@ def main(
     ] = False,
 ) -> None:
     """Measure snapshot, streams and latency."""
-    figures = Figures()
+    figures = Drains()
     settings = f"exactly_once = {str(exactly_once).lower()}"
     with (
         tempfile.TemporaryDirectory(prefix="bench-capture-") as folder,
@@ -115,7 +97,7 @@ def main(
     print(json.dumps({**told, "rows": rows, "runs": runs, **about}))
 
 
-def _measure(line: Line, figures: Figures, rows: int, latency_s: int) -> None:
+def _measure(line: Line, figures: Drains, rows: int, latency_s: int) -> None:
     share = rows / orders.ROWS
     updated, single = int(orders.UPDATED * share), int(orders.SINGLE * share)
     deleted = int(orders.DELETED * share)
@@ -135,7 +117,7 @@ def _measure(line: Line, figures: Figures, rows: int, latency_s: int) -> None:
     line.forget()
 
 
-def _beside_limit(line: Line, figures: Figures, name: str, rows: int, messages: int) -> None:
+def _beside_limit(line: Line, figures: Drains, name: str, rows: int, messages: int) -> None:
     """Drain to nowhere, drain by capture, drain to nowhere: the quicker of the two counts."""
     before, after = line.limit(), line.limit()
     limit_s = before.seconds()
@@ -144,7 +126,7 @@ def _beside_limit(line: Line, figures: Figures, name: str, rows: int, messages: 
     figures.drain(name, drained, min(limit_s, after.seconds()))
 
 
-def _measure_long(line: Line, figures: Figures, rows: int) -> None:
+def _measure_long(line: Line, figures: Drains, rows: int) -> None:
     """Drain one transaction of very many rows: memory must not follow their number."""
     orders.make_narrow(line.dsn)
     line.drained(1, 1)
@@ -157,7 +139,7 @@ def _measure_long(line: Line, figures: Figures, rows: int) -> None:
     line.forget()
 
 
-def _measure_latency(line: Line, figures: Figures, rows: int, seconds: int) -> None:
+def _measure_latency(line: Line, figures: Drains, rows: int, seconds: int) -> None:
     found = latency.measured(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
     figures.add("latency_p50_ms", found.p50_ms)
     figures.add("latency_p99_ms", found.p99_ms)

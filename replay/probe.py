@@ -7,7 +7,7 @@ may have removed one before it; the gaps between records say how much it has rem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from changelog.contract.errors import LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from replay.density import POINTS, Density, Stratum, strata_of
 from replay.offsets import TIMEOUT_S, consumer_of, explained
+from replay.splits import doubtful
 from replay.topic_state import PastEnds, TopicState
 
 _FETCH_BYTES = 32 << 10
@@ -199,22 +200,62 @@ def sample_density(
         for topic, (starts, ends) in ranges.items()
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
     }
-    measured: dict[tuple[str, int], list[Stratum]] = {at: [] for at in planned}
     with closing(_Probe(kafka)) as probe:
-        for number in range(points):
-            places = [
-                _Place(
-                    topic=at[0], partition=at[1], start=strata[number][0], stop=strata[number][1]
-                )
-                for at, strata in planned.items()
-                if number < len(strata)
-            ]
-            for place, answer in zip(places, probe.read(places, _RECORDS), strict=True):
-                offsets = [record.offset() or 0 for record in answer.records]
-                end = place.stop or place.start
-                made = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)
-                measured[place.topic, place.partition].append(made)
+        measured = _measured(probe, planned)
     return {
         topic: Density(tuple(tuple(measured[topic, n]) for n in range(len(starts))))
         for topic, (starts, _) in ranges.items()
     }
+
+
+def refine_density(
+    kafka: KafkaConnection, topic: str, density: Density, *, tasks: int, rounds: int = 10
+) -> Density:
+    """Sample again where cuts into so many tasks would be in doubt; see `replay.splits`.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    partitions = [list(strata) for strata in density.strata]
+    with closing(_Probe(kafka)) as probe:
+        for _ in range(rounds):
+            share = sum(each.records for strata in partitions for each in strata) / tasks
+            halves = {
+                (topic, partition): [
+                    half
+                    for number in doubtful(strata, share)
+                    for half in strata_of(strata[number].start, strata[number].end, 2)
+                ]
+                for partition, strata in enumerate(partitions)
+            }
+            if not any(halves.values()):
+                break
+            for (_, partition), made in _measured(probe, halves).items():
+                covered = {half.start for half in made} | {half.end for half in made}
+                rest = [each for each in partitions[partition] if not _is_cut(each, covered)]
+                partitions[partition] = sorted([*rest, *made], key=lambda each: each.start)
+    return Density(tuple(tuple(strata) for strata in partitions))
+
+
+def _is_cut(stratum: Stratum, bounds: Collection[int]) -> bool:
+    return any(stratum.start < bound < stratum.end for bound in bounds)
+
+
+def _measured(
+    probe: _Probe, planned: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+) -> dict[tuple[str, int], list[Stratum]]:
+    """Estimate the records of ranges from the first ones of each."""
+    measured: dict[tuple[str, int], list[Stratum]] = {at: [] for at in planned}
+    for number in range(max(map(len, planned.values()), default=0)):
+        places = [
+            _Place(topic=at[0], partition=at[1], start=each[number][0], stop=each[number][1])
+            for at, each in planned.items()
+            if number < len(each)
+        ]
+        for place, answer in zip(places, probe.read(places, _RECORDS), strict=True):
+            offsets = [record.offset() or 0 for record in answer.records]
+            end = place.stop or place.start
+            made = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)
+            measured[place.topic, place.partition].append(made)
+    return measured

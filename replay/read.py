@@ -12,8 +12,9 @@ program left open.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -34,6 +35,10 @@ _SPEED = {
     "max.partition.fetch.bytes": str(16 << 20),
     "receive.buffer.bytes": str(1 << 20),
 }
+
+
+Layer = tuple[tuple[int, ...], tuple[int, ...]]
+"""Per partition the first offset to read, and the first one not to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +87,11 @@ class Reader:
         )
         return reader.load()
 
-    def read(self, wanted: TopicRange) -> DataFrame:
+    def read(self, wanted: TopicRange, layers: Sequence[Layer] = ()) -> DataFrame:
         """Give `key`, `value`, `partition`, `offset`, `position` of each record.
+
+        With layers, which are starts and ends that together make up the range, each part of a
+        partition is a task of its own; Spark's own splitting (`minPartitions`) goes by offsets.
 
         A record without a position, or with a key under another schema than the pinned one,
         fails the action: the cleaner compares key bytes, so another id is another key, and the
@@ -91,7 +99,8 @@ class Reader:
         and its position is past all others: what it would have done to its key is not known, so
         that it decides about it.
         """
-        raw = self.raw(wanted)
+        parts = [replace(wanted, starts=starts, ends=ends) for starts, ends in layers] or [wanted]
+        raw = reduce(DataFrame.unionAll, map(self.raw, parts))
         if wanted.keeps_faults:
             return with_faults(raw, wanted.key_schema_id)
         return positioned(raw, wanted.topic, wanted.key_schema_id)
@@ -153,13 +162,15 @@ def _no_key(schema_id: int | None) -> str:
 
 
 def _position() -> Column:
-    """Take the header by its name; capture writes it first, which saves a search each record."""
+    """Take the header by its name; capture writes it first, which saves a search each record.
+
+    Without a lambda, which would keep Spark from compiling the scan to one loop.
+    """
     headers = F.col("headers")
     first = F.get(headers, F.lit(0))
-    named = F.filter(headers, lambda header: header["key"] == POSITION)
-    return F.when(first["key"] == POSITION, first["value"]).otherwise(
-        F.get(named, F.lit(0))["value"]
-    )
+    place = F.array_position(headers["key"], F.lit(POSITION)).cast("int") - F.lit(1)
+    named = F.get(headers["value"], place)
+    return F.when(first["key"] == POSITION, first["value"]).otherwise(named)
 
 
 def _corrupt(topic: str, why: str) -> Column:

@@ -27,6 +27,7 @@ from replay.decode import Decoded, decoded
 from replay.fold import cut_of, fold
 from replay.metrics import StateObservations
 from replay.read import Reader, TopicRange
+from replay.scan import cores_of, layers_of
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics, pins_of
 from replay.verdict import Verdict
@@ -228,15 +229,14 @@ def _decoded(
     cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
 ) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
-    records = reader.read(
-        TopicRange(
-            topic=topic,
-            starts=cut.states[topic].log_starts,
-            ends=frontier.ends[topic],
-            key_schema_id=schemas.key_id,
-            keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
-        )
+    wanted = TopicRange(
+        topic=topic,
+        starts=cut.states[topic].log_starts,
+        ends=frontier.ends[topic],
+        key_schema_id=schemas.key_id,
+        keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
     )
+    records = reader.read(wanted, layers_of(reader.kafka, wanted, cores=cores_of(reader.spark)))
     survivors = fold(
         observations.of_records(records),
         since=frontier.since.get(topic),

@@ -100,6 +100,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         # INT96, the default, has no room for infinite timestamps, and readers guess at it.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # All of the default but Kafka: its older source makes objects of each record and header.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": _REDACTED,

@@ -33,6 +33,7 @@ _GROUPS = {
     "spark": (
         "tests/integration/test_bad_records.py",
         "tests/integration/test_checkpoints.py",
+        "tests/integration/test_cluster.py",
         "tests/integration/test_compaction.py",
         "tests/integration/test_declared_logs.py",
         "tests/integration/test_every_type.py",
@@ -41,6 +42,7 @@ _GROUPS = {
         "tests/integration/test_rebuild.py",
         "tests/integration/test_refresh.py",
         "tests/integration/test_replay.py",
+        "tests/integration/test_splits.py",
         "tests/integration/test_tls.py",
         "tests/property/test_fold.py",
     ),

@@ -2,13 +2,16 @@
 
 Spark's launcher adds `--add-modules=jdk.incubator.vector`, a module that the wheel lacks; the
 script leaves that flag out and passes on the rest. Started by root, the runtime is copied to where
-the user of the servers can read it, if the wheel itself is not.
+the user of the servers can read it, if the wheel itself is not. The wheel also lacks the archive
+of Java's own classes that a JDK brings (class data sharing); it is made once, beside the script.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shlex
+import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -40,8 +43,11 @@ while [ "$left" -gt 0 ]; do
   esac
   set -- "$@" "$argument"
 done
+[ -r {archive} ] && set -- -XX:SharedArchiveFile={archive} "$@"
 exec {java} "$@"
 """
+_ARCHIVE = "classes.jsa"
+_ARCHIVE_S = 120
 
 
 @cache
@@ -68,9 +74,14 @@ def bare_java() -> Path:
     return _wheel() / "bin" / "java"
 
 
-def shim_script(java_command: Path) -> str:
-    """Return the script that runs `java_command` without the flag that it does not know."""
-    return _SHIM.replace("{java}", shlex.quote(str(java_command)))
+def shim_script(java_command: Path, archive: Path) -> str:
+    """Return the script that runs `java_command` without the flag that it does not know.
+
+    It runs with the archive of classes, if that is there.
+    """
+    return _SHIM.replace("{java}", shlex.quote(str(java_command))).replace(
+        "{archive}", shlex.quote(str(archive))
+    )
 
 
 def _make_home(home: Path, runtime: Path) -> None:
@@ -79,10 +90,22 @@ def _make_home(home: Path, runtime: Path) -> None:
         link = home / entry.name
         if entry.name != "bin" and not link.is_symlink():
             link.symlink_to(entry)
+    _make_archive(runtime / "bin" / "java", home / _ARCHIVE)
     draft = home / "bin" / ".java"
-    draft.write_text(shim_script(runtime / "bin" / "java"), "utf-8")
+    draft.write_text(shim_script(runtime / "bin" / "java", home / _ARCHIVE), "utf-8")
     draft.chmod(0o755)
     draft.replace(home / "bin" / "java")
+
+
+def _make_archive(java_command: Path, archive: Path) -> None:
+    """Make the archive of Java's own classes: 14 MB; without it everything starts, but slower."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603 - the wheel's own command
+            [str(java_command), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"],
+            capture_output=True,
+            timeout=_ARCHIVE_S,
+            check=False,
+        )
 
 
 def _runtime() -> Path:

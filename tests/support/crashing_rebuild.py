@@ -14,6 +14,10 @@ import sys
 from dataclasses import replace
 from functools import partial
 
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812
+
+from replay import fold
 from replay.advancer import Advancer
 from views import cli, rebuild, refresh
 from views.progress import Stages
@@ -76,11 +80,39 @@ def forget_what_serves():
     refresh.Refresher.rows = again
 
 
+def arrival_decides():
+    """Let the record that arrived last decide about a key, whatever its position."""
+
+    def by_offset(records, columns=("value", "partition", "offset")):
+        whole = F.struct(*columns)
+        last = records.groupBy("key").agg(F.max_by(whole, "offset").alias("last"))
+        return last.select("key", "last.*")
+
+    fold.last_of_each_key = by_offset
+
+
+def lose_what_is_lost():
+    """Give nothing for what a task has to do again."""
+    sound = fold.last_of_each_key
+
+    def first_attempt(batches):
+        task = TaskContext.get()
+        return batches if task is None or task.attemptNumber() == 0 else iter(())
+
+    def once(records, *columns):
+        last = sound(records, *columns)
+        return last.mapInArrow(first_attempt, last.schema)
+
+    fold.last_of_each_key = once
+
+
 DEFECTS = {
-    "publish_early": publish_early,
+    "arrival_decides": arrival_decides,
     "forget_to_settle": forget_to_settle,
-    "seal_before_the_scan": seal_before_the_scan,
     "forget_what_serves": forget_what_serves,
+    "lose_what_is_lost": lose_what_is_lost,
+    "publish_early": publish_early,
+    "seal_before_the_scan": seal_before_the_scan,
 }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +149,14 @@ class LogWriter:
     def delete_key(self, *key: bytes) -> Position:
         """Write a tombstone in a transaction of its own."""
         return self.put_raw(self.codec.encode_key(key), None, Op.DELETE)
+
+    @contextmanager
+    def sent_again(self) -> Iterator[None]:
+        """Give what is put inside the positions from before the first record of the log."""
+        lsn, self._lsn = self._lsn, 0
+        yield
+        assert self._lsn <= lsn, "more was sent again than was sent"
+        self._lsn = lsn
 
     def put_raw(
         self,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _FOLDER = "_generations"
 _REFUSED = frozenset(" ,;{}()\n\t=")
 _MOMENTS = "spark.sql.parquet.outputTimestampType"
+_NO_BOUNDS = ("delta.dataSkippingNumIndexedCols", "0")
+"""Publishing takes only the counts of rows from Delta's statistics, see `delta_log`."""
 _DISK = ("No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file")
 
 COUNT_HERE = 2_000_000
@@ -79,7 +81,8 @@ class DeltaSink:
         current.begin(rows)
         uri = self._uri(current.generation)
         with _exact_moments(self._spark), _disk_errors(uri):
-            rows.write.format("delta").mode("errorifexists").save(uri)
+            writer = rows.write.format("delta").mode("errorifexists")
+            writer.option(*_NO_BOUNDS).save(uri)
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""

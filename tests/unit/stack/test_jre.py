@@ -14,7 +14,7 @@ def run_shim(tmp_path):
     java.write_text('#!/bin/sh\nfor each in "$@"; do printf "<%s>\\n" "$each"; done\n')
     java.chmod(0o755)
     shim = tmp_path / "shim"
-    shim.write_text(shim_script(java))
+    shim.write_text(shim_script(java, tmp_path / "an archive"))
     shim.chmod(0o755)
 
     def run(*arguments):
@@ -38,3 +38,10 @@ def run_shim(tmp_path):
 )
 def test_the_shim_drops_only_the_module_that_the_runtime_lacks(run_shim, given, kept):
     assert run_shim(*given) == kept
+
+
+def test_the_shim_runs_with_the_archive_of_classes_when_it_is_there(run_shim, tmp_path):
+    archive = tmp_path / "an archive"
+    archive.touch()
+
+    assert run_shim("Main") == [f"-XX:SharedArchiveFile={archive}", "Main"]

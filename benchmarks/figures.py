@@ -1,0 +1,28 @@
+"""What was measured over several runs: each figure's median."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+
+
+class Figures:
+    """What was measured, over the runs."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, list[float]] = defaultdict(list)
+        self.peak_mb = 0.0
+
+    def add(self, name: str, value: float) -> None:
+        """Keep one figure."""
+        self._all[name].append(value)
+
+    def medians(self) -> dict[str, float]:
+        """Give the median of each."""
+        return {name: round(statistics.median(found), 4) for name, found in self._all.items()}
+
+
+def say(text: str) -> None:
+    """Write a line of progress."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)

@@ -1,0 +1,197 @@
+"""A log of the table `orders` in the contract's form, written straight to a topic.
+
+First a copy of every row, then updates of rows at random, at last the tombstones of every 21st
+key: what capture leaves behind after years, without waiting for a source. DuckDB makes the rows'
+text, the batch encoder of capture makes the records. The same size gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from changelog.batch.headers import position_headers
+from changelog.batch.lines import fields_of_lines
+from changelog.batch.rows import BatchCodec
+from changelog.contract.codec import SchemaIds
+from changelog.contract.connection import KafkaConnection, RegistryConnection
+from changelog.contract.frontier import Frontier
+from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
+from changelog.contract.lsn import Lsn
+from changelog.contract.relation import Column, Relation, TableName
+from changelog.contract.schema import key_schema, value_schema
+from changelog.contract.topic import TopicSettings, frontier_topic, topic_name
+from changelog.contract.types import column_type
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.topics import make_topics, plan_topics
+
+PARTITIONS = 2
+"""What capture gives a new topic."""
+
+_COLUMNS = {
+    "id": ("int8", "bigint"),
+    "customer_id": ("int8", "bigint"),
+    "status": ("text", "text"),
+    "amount": ("numeric", "numeric(12,2)"),
+    "created_at": ("timestamptz", "timestamp with time zone"),
+    "updated_at": ("timestamp", "timestamp without time zone"),
+    "active": ("bool", "boolean"),
+    "score": ("float8", "double precision"),
+    "attrs": ("jsonb", "jsonb"),
+    "note": ("text", "text"),
+}
+ORDERS = Relation(
+    oid=16_384,
+    name=TableName("public", "orders"),
+    columns=tuple(Column(name, column_type(*of)) for name, of in _COLUMNS.items()),
+    key=("id",),
+)
+_DELETED = 21
+_BATCH = 50_000
+_IN_A_TRANSACTION = 100
+_FIRST_LSN = 4096
+_TS = (TS, encode_ts(1_735_689_600_000_000))
+_FOR_EVER_MS = 365 * 24 * 3_600_000  # a log that is kept for later must not be cleaned meanwhile
+
+# What `benchmarks.orders` has PostgreSQL make, as COPY's text; `v` is the row's version.
+_LINES = r"""
+SELECT encode(concat_ws(chr(9),
+    id,
+    1000000000 + id * 7919 % 250000,
+    ['pending', 'paid', 'packed', 'shipped', 'delivered', 'cancelled'][1 + (id + v) % 6],
+    ((id * 37 + v) % 1000000 / 100)::DECIMAL(12, 2),
+    strftime(TIMESTAMP '2024-01-01' + to_microseconds(id * 17317000), '%Y-%m-%d %H:%M:%S.%f+00'),
+    strftime(TIMESTAMP '2024-06-01' + to_microseconds((id + v) * 11013000),
+             '%Y-%m-%d %H:%M:%S.%f'),
+    CASE WHEN id % 3 <> 0 THEN 't' ELSE 'f' END,
+    sqrt(id::DOUBLE) * (1.7 + v),
+    '{{"qty": ' || 1 + id % 9 || ', "sku": "SKU-' || lpad((id * 31 % 99991)::VARCHAR, 6, '0')
+        || '", "tags": ["promo' || id % 20 || '", "r' || id % 7 || '"], "channel": "'
+        || ['web', 'app', 'store'][1 + id % 3] || '"}}',
+    CASE WHEN id % 2 = 0 THEN 'customer asked for delivery window ' || id % 24 || 'h'
+         ELSE '\N' END
+)) AS line
+FROM (SELECT {id} AS id, {version} AS v FROM range({first}, {end}) AS numbers(n))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a log is.
+
+    Attributes:
+        records: on the log, tombstones counted.
+        live: keys whose last record is no tombstone.
+    """
+
+    records: int
+    live: int
+
+    @property
+    def prefix(self) -> str:
+        """Give the prefix of the log's topics, which is the name of its slot too."""
+        return f"orders_{self.records}_{self.live}"
+
+    @property
+    def topic(self) -> str:
+        """Give the topic of the table."""
+        return topic_name(ORDERS.name, self.prefix)
+
+    @property
+    def keys(self) -> int:
+        """Give the keys that were ever there: every 21st of them is deleted at the end."""
+        return self.live + (self.live - 1) // (_DELETED - 1)
+
+
+def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> Frontier:
+    """Write the log unless it is there; gives its frontier."""
+    with FrontierLog(kafka, frontier_topic(size.prefix)) as frontiers:
+        found = frontiers.last(size.prefix)
+        if found is not None:
+            return found.frontier
+        settings = TopicSettings(min_compaction_lag_ms=_FOR_EVER_MS)
+        wanted = {size.topic: PARTITIONS, frontier_topic(size.prefix): 1}
+        topics = make_topics(kafka, plan_topics(kafka, wanted, replication=1, settings=settings))
+        lsn = _write_records(kafka, _codec(registry, size.topic), size)
+        frontier = Frontier(
+            slot=size.prefix,
+            epoch=1,
+            lsn=lsn,
+            ts_us=1_735_689_600_000_000,
+            cluster_id=frontiers.cluster_id(),
+            tables={size.topic: ORDERS.name},
+            topic_ids={size.topic: topics[size.topic].topic_id},
+            ends=frontiers.ends([size.topic]),
+        )
+        frontiers.write(frontier)
+    return frontier
+
+
+def _codec(registry: RegistryConnection, topic: str) -> BatchCodec:
+    schemas = Registry(registry)
+    key = schemas.register_key(topic, key_schema(ORDERS))
+    value = schemas.register_value(topic, value_schema(ORDERS))
+    schemas.close()
+    return BatchCodec(ORDERS, SchemaIds(key=key, value=value))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of one kind: how many, and their row and its version by the number `n` of each."""
+
+    op: Op
+    row: str
+    version: str
+    count: int
+
+
+def parts_of(size: Size) -> tuple[Part, ...]:
+    """Give the parts of a log, in their order."""
+    deleted = size.keys - size.live
+    updates = size.records - size.keys - deleted
+    if updates < 0:
+        raise SystemExit(f"{size.records} records are too few for {size.live} live keys")
+    return (
+        Part(Op.READ, "n + 1", "0", size.keys),
+        Part(Op.UPDATE, f"1 + (hash(n) % {size.keys})::BIGINT", "1 + n % 1000", updates),
+        Part(Op.DELETE, f"(n + 1) * {_DELETED}", "0", deleted),
+    )
+
+
+def lines_of(part: Part) -> Iterator[list[bytes]]:
+    """Give the rows of a part in batches, each row as a line of COPY."""
+    with duckdb.connect() as connection:
+        for first in range(0, part.count, _BATCH):
+            end = min(part.count, first + _BATCH)
+            text = _LINES.format(id=part.row, version=part.version, first=first, end=end)
+            yield [line for (line,) in connection.sql(text).fetchall()]
+
+
+def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn:
+    """Write all records; gives an LSN behind the last."""
+    producer = LogProducer(kafka)
+    lsn = _FIRST_LSN
+    for part in parts_of(size):
+        for lines in lines_of(part):
+            columns, _ = fields_of_lines(lines, len(ORDERS.columns))
+            keys = codec.encode_keys(columns)
+            gone: list[bytes | None] = [None] * len(keys)
+            values = gone if part.op is Op.DELETE else codec.encode_values(columns)
+            producer.produce_all(size.topic, keys, values, _headers(part.op, lsn, len(keys)))
+            lsn += len(keys)
+    producer.flush()
+    producer.close()
+    return Lsn(lsn)
+
+
+def _headers(op: Op, lsn: int, count: int) -> list[Headers]:
+    """Give the headers of records in transactions of a hundred, whose LSNs grow."""
+    number = np.arange(count, dtype=np.int64)
+    commit = lsn + number - number % _IN_A_TRANSACTION
+    positions = position_headers(1, commit, number % _IN_A_TRANSACTION)
+    return [[(POSITION, position), (OP, op.value), _TS] for position in positions]

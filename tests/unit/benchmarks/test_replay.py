@@ -1,0 +1,58 @@
+"""What the measurement of rebuilds counts, keeps and draws; nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.chart import draw
+from benchmarks.order_log import ORDERS, Size, lines_of, parts_of
+from benchmarks.replay import kept
+from changelog.batch.lines import fields_of_lines
+from changelog.batch.rows import BatchCodec
+from changelog.contract.codec import SchemaIds
+from changelog.contract.headers import Op
+from changelog.contract.schema import value_schema
+from tests.support.builders import read_avro
+
+
+@pytest.mark.parametrize(("records", "live"), [(5_000, 1_000), (200, 10), (10_000, 9_000)])
+def test_a_log_has_the_records_and_live_keys_that_were_asked_for(records, live):
+    size = Size(records, live)
+    seen: set[bytes] = set()
+    deleted: set[bytes] = set()
+    count = 0
+    for part in parts_of(size):
+        for lines in lines_of(part):
+            count += len(lines)
+            keys = {line.partition(b"\t")[0] for line in lines}
+            (deleted if part.op is Op.DELETE else seen).update(keys)
+
+    assert count == records
+    assert deleted <= seen
+    assert len(seen - deleted) == live
+
+
+def test_a_row_of_the_log_is_a_row_of_orders():
+    first = next(lines_of(parts_of(Size(5_000, 1_000))[0]))
+    columns, plain = fields_of_lines(first, len(ORDERS.columns))
+    rows = BatchCodec(ORDERS, SchemaIds(1, 2)).encode_values(columns)
+
+    assert plain.all()
+    row = read_avro(value_schema(ORDERS), rows[20])
+    assert row["id"] == 21
+    assert json.loads(row["attrs"])["sku"] == "SKU-000651"
+    assert row["note"] is None
+
+
+def test_sizes_measured_before_stay_in_the_file(tmp_path):
+    path = tmp_path / "replay.json"
+    kept(path, {"peak_mb": 1, "sizes": {"25": {"rebuild_s": 50.0, "limit_s": 40.0}}})
+    told = kept(path, {"peak_mb": 2, "sizes": {"5": {"rebuild_s": 9.0, "limit_s": 8.0}}})
+    draw(told["sizes"], path.with_suffix(".svg"))
+
+    assert json.loads(path.read_text("utf-8")) == told
+    assert told["peak_mb"] == 2
+    assert list(told["sizes"]) == ["5", "25"]
+    assert "rebuild, published" in path.with_suffix(".svg").read_text("utf-8")
