@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from functools import partial, reduce
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.frontier import Frontier
@@ -31,6 +30,7 @@ from replay.failures import translated
 from replay.fold import alive, cut_of, last_of_each_key, with_values
 from replay.increment import Base
 from replay.limits import lag_ms, retention_ms
+from replay.metrics import counted
 from replay.probe import past_ends
 from replay.read import Reader, TopicRange
 from replay.replay import watching
@@ -173,18 +173,14 @@ class Advancer:
         )
         seen = Observation()
         records = Reader(self.spark, self.kafka, plan.settings.reader_options).read(wanted)
-        records = records.observe(
-            seen,
-            F.count(F.lit(1)).alias("records_read"),
-            F.count_if(F.col("value").isNull()).alias("tombstones"),
-        )
+        records = counted(records, seen)
         since = frontier.since.get(topic)
         if step.checkpoint is not None:
             since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
         last = last_of_each_key(alive(records, since=since, before=cut_of(frontier)), RECORD[1:])
         layer = self._write(topic, with_values(last) if step.checkpoint is None else last, frontier)
         metrics = TableMetrics(
-            records_read=seen.get["records_read"],
+            records_read=seen.get["records"],
             tombstones=seen.get["tombstones"],
             rows=layer.rows - layer.tombstones,
         )
@@ -192,15 +188,11 @@ class Advancer:
 
     def _write(self, topic: str, records: DataFrame, frontier: Frontier) -> Layer:
         name = self.store.new_layer()
-        counted = Observation()
-        records = records.select(*RECORD).observe(
-            counted,
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(F.col("value").isNull()).alias("tombstones"),
-        )
+        written = Observation()
+        records = counted(records.select(*RECORD), written)
         writer = records.write.format("delta").mode("errorifexists")
         writer.option("userMetadata", frontier.to_json()).save(self.store.layer(topic, name))
-        return Layer(name, counted.get["rows"], counted.get["tombstones"])
+        return Layer(name, written.get["records"], written.get["tombstones"])
 
     def _watched(self, plan: Advance) -> AbstractContextManager[object]:
         """Watch while a block reads the log; there is nothing to watch where nothing is read."""

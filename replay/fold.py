@@ -41,7 +41,12 @@ def alive(records: DataFrame, *, since: Position | None, before: Position) -> Da
     kept = records.where(
         F.col(FAULT).isNotNull() | is_before if _has_faults(records) else is_before
     )
-    return kept if since is None else kept.where(F.col("position") >= _bytes(since))
+    return kept if since is None else from_position(kept, since)
+
+
+def from_position(records: DataFrame, since: Position) -> DataFrame:
+    """Keep the records from a position on."""
+    return records.where(F.col("position") >= _bytes(since))
 
 
 def last_of_each_key(

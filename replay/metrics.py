@@ -20,11 +20,7 @@ class StateObservations:
 
     def of_records(self, records: DataFrame) -> DataFrame:
         """Count what is read."""
-        return records.observe(
-            self.records,
-            F.count(F.lit(1)).alias("records_read"),
-            F.count_if(F.col("value").isNull()).alias("tombstones"),
-        )
+        return counted(records, self.records)
 
     def of_survivors(self, survivors: DataFrame) -> DataFrame:
         """Count what survives the fold: before decoding, so that no column is read for it."""
@@ -36,10 +32,19 @@ class StateObservations:
         if not records or not survivors:
             return None
         return TableMetrics(
-            records_read=records["records_read"],
+            records_read=records["records"],
             tombstones=records["tombstones"],
             rows=survivors["rows"],
         )
+
+
+def counted(records: DataFrame, seen: Observation) -> DataFrame:
+    """Let an action count what passes: `records`, and those of them that are `tombstones`."""
+    return records.observe(
+        seen,
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(F.col("value").isNull()).alias("tombstones"),
+    )
 
 
 def _now(observation: Observation) -> dict[str, int] | None:

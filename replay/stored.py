@@ -23,7 +23,7 @@ from replay.checkpoint import Checkpoint
 from replay.clock import Clock
 from replay.cut import Cut, recheck
 from replay.decode import decode
-from replay.fold import alive, cut_of, fold_on, last_of_each_key, with_values
+from replay.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
 from replay.schemas import TopicSchemas
 from replay.state import ReplayedState, TableMetrics, pins_of
 
@@ -133,7 +133,7 @@ class Records:
         if self.layers is None:
             return None
         # Of a key touched since, the last record is among those since: older layers need no fold.
-        since = self.layers.where(F.col("position") >= F.lit(bytearray(position.to_bytes())))
+        since = from_position(self.layers, position)
         return since if self.touched is self.layers else last_of_each_key(since, RECORD[1:])
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:

@@ -92,10 +92,7 @@ def view(project, request):
 
 @pytest.fixture
 def run(capsys, monkeypatch, project):
-    def ran(*arguments):
-        return rebuild_view(capsys, monkeypatch, project, *arguments)
-
-    return ran
+    return partial(rebuild_view, capsys, monkeypatch, project)
 
 
 def new_name(project, customer, name):

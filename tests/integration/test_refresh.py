@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,7 @@ def view(project):
 
 @pytest.fixture
 def run(capsys, monkeypatch, project):
-    def ran(*arguments):
-        return rebuild_view(capsys, monkeypatch, project, *arguments)
-
-    return ran
+    return partial(rebuild_view, capsys, monkeypatch, project)
 
 
 def change(project, statements):
