@@ -18,7 +18,8 @@ from benchmarks.order_log import ORDERS
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.frontier import Frontier
 from changelog.contract.schema import value_schema
-from replay.read import Reader, TopicRange
+from replay.placing import TopicRange
+from replay.read import Reader
 
 _BARE = {"includeHeaders": "false"}
 _UNTUNED = {

@@ -104,6 +104,8 @@ class _Capture(_Section):
 
 class _Spark(_Section):
     master: str = "local[*]"
+    client: Literal["librdkafka", "java"] = "librdkafka"
+    task_memory_mb: int = Field(default=256, ge=1)
     settings: dict[str, str] = {}
 
 
@@ -238,6 +240,8 @@ class Project:
         cache_url: Redis or Valkey, or None.
         spark_master: Spark's master URL.
         spark_settings: further settings of the Spark session.
+        spark_client: what reads topics in Spark's tasks: `librdkafka`, in Python, or `java`.
+        task_memory_mb: what such a task in Python holds before it goes on in a file.
     """
 
     root: Path
@@ -253,6 +257,8 @@ class Project:
     cache_url: str | None = field(repr=False)
     spark_master: str
     spark_settings: dict[str, str]
+    spark_client: Literal["librdkafka", "java"] = "librdkafka"
+    task_memory_mb: int = 256
     on_bad_record: Literal["fail", "quarantine"] = "fail"
     logs: tuple[DeclaredLog, ...] = ()
 
@@ -369,6 +375,8 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         cache_url=settings.sinks.cache.url or embedded.find("cache"),
         spark_master=settings.spark.master,
         spark_settings=settings.spark.settings,
+        spark_client=settings.spark.client,
+        task_memory_mb=settings.spark.task_memory_mb,
         on_bad_record=settings.rebuild.on_bad_record,
         logs=_declared(settings.logs),
     )

@@ -27,16 +27,17 @@ from replay.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.clock import Clock, clock_ms
 from replay.cut import Answer, judged_again
 from replay.failures import translated
-from replay.fold import alive, cut_of, last_of_each_key, with_values
+from replay.fold import cut_of, last_of_each_key, with_values
 from replay.increment import Base
 from replay.limits import lag_ms, retention_ms
 from replay.metrics import counted
+from replay.placing import RECORD, TopicRange
 from replay.probe import past_ends
-from replay.read import Reader, TopicRange
 from replay.replay import watching
+from replay.scan import Scan
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics
-from replay.stored import RECORD, Records, Stored
+from replay.stored import Records, Stored
 
 MANY_LAYERS = 6
 MANY_ROWS = 4  # a base is made anew when a quarter of it was touched
@@ -171,13 +172,17 @@ class Advancer:
             ends=frontier.ends[topic],
             key_schema_id=schemas.key_id,
         )
-        seen = Observation()
-        records = Reader(self.spark, self.kafka, plan.settings.reader_options).read(wanted)
-        records = counted(records, seen)
         since = frontier.since.get(topic)
         if step.checkpoint is not None:
             since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
-        last = last_of_each_key(alive(records, since=since, before=cut_of(frontier)), RECORD[1:])
+        seen = Observation()
+        last = Scan(spark=self.spark, kafka=self.kafka, settings=plan.settings).last_records(
+            wanted,
+            since=since,
+            before=cut_of(frontier),
+            has_grown=topic in frontier.grown,
+            seen=seen,
+        )
         layer = self._write(topic, with_values(last) if step.checkpoint is None else last, frontier)
         metrics = TableMetrics(
             records_read=seen.get["records"],

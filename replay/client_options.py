@@ -1,7 +1,7 @@
-"""The settings of a Kafka client by librdkafka's names -> by the Java client's.
+"""The settings of a Kafka client by librdkafka's names -> those of a client in Spark's tasks.
 
-A user gives one set of settings, for confluent-kafka; Spark reads with the Java client. Files are
-read here and travel as text, so that an executor on another machine needs no file.
+A user gives one set of settings, for confluent-kafka; a task reads with that or with the Java
+client. Files are read here and travel as text, so that an executor on another machine needs none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ _TEXTS = {
     "ssl.certificate.pem": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
     "ssl.key.pem": ("ssl.keystore.key", "ssl.keystore.type"),
 }
+_TRAVELLING = {
+    "ssl.ca.location": "ssl.ca.pem",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
+}
 _SECURITY = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
 
@@ -53,6 +58,18 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
                 hint="give certificates as PEM files and use SASL PLAIN or SCRAM",
             )
     return java
+
+
+def travelling(options: Mapping[str, str]) -> dict[str, str]:
+    """Give the same settings for librdkafka on another machine: with texts in place of files.
+
+    Raises:
+        ConfigurationError: a file is missing, or is not PEM.
+    """
+    return {
+        _TRAVELLING.get(name, name): _read(name, value) if name in _TRAVELLING else value
+        for name, value in options.items()
+    }
 
 
 def _sasl(options: Mapping[str, str]) -> dict[str, str]:

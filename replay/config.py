@@ -16,6 +16,15 @@ class OnBadRecord(Enum):
     """Its row is left out, and the record is set apart."""
 
 
+class Client(Enum):
+    """What reads topics in Spark's tasks."""
+
+    LIBRDKAFKA = "librdkafka"
+    """Our own tasks, which fold as they read: Python's environment has to be on the executors."""
+    JAVA = "java"
+    """Spark's Kafka source; Spark folds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """How careful and how fast a replay is.
@@ -25,6 +34,9 @@ class ReplaySettings:
             that much before its deadline.
         records_per_second: what a replay does at least; its finish is estimated from this.
         start_ms: what a replay takes whatever its size.
+        client: what reads topics.
+        task_memory_mb: what a task holds of the keys it has read, and of their last records,
+            before it goes on in a file.
         reader_options: further settings of Spark's Kafka source by its own names.
         on_bad_record: what follows when a record cannot be read.
     """
@@ -32,6 +44,8 @@ class ReplaySettings:
     clock_allowance_ms: int = 5_000
     records_per_second: int = 50_000
     start_ms: int = 30_000
+    client: Client = Client.LIBRDKAFKA
+    task_memory_mb: int = 256
     reader_options: Mapping[str, str] = field(default_factory=dict)
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
 

@@ -29,11 +29,13 @@ from replay.clock import Clock, clock_ms
 from replay.config import ReplaySettings
 from replay.cut import Answer, Cut, estimated
 from replay.declared_verdict import judge_declared, lost_meanwhile
-from replay.failures import Fault, fail
+from replay.failures import fail
 from replay.interpret import Interpreter, Statement
+from replay.marks import Fault
 from replay.metrics import StateObservations
 from replay.offsets import inspect
-from replay.read import Reader, TopicRange, place
+from replay.placing import TopicRange
+from replay.read import Reader, place
 from replay.replay import Found, Replay, opened
 from replay.schemas import SchemaReader
 from replay.topic_state import changes

@@ -27,8 +27,10 @@ from changelog.contract.headers import Op
 from changelog.contract.schema import LoggedColumn, LoggedSchema
 from replay import documents
 from replay.documents import ESCAPE, VALUE
-from replay.failures import Fault, fail
-from replay.read import FAULT, place
+from replay.failures import fail
+from replay.marks import Fault
+from replay.placing import FAULT
+from replay.read import place
 from replay.schemas import TopicSchemas
 
 _ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]

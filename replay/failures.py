@@ -1,16 +1,14 @@
 """What goes wrong inside Spark's tasks, said in our own words.
 
-A check in a task raises with Spark's `raise_error`; its text travels through Spark's own
-exception, between two marks. `translated()` stands round every action and makes of it the error
-that names topic, partition and offset.
+A check in a task raises with Spark's `raise_error`, or in Python; its text travels through Spark's
+own exception, between two marks. `translated()` stands round every action and makes of it the
+error that names topic, partition and offset.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -25,24 +23,17 @@ from changelog.contract.errors import (
     VerdictError,
 )
 from changelog.contract.secret import redacted
+from replay.marks import Fault, marked, marks
 
-_MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
-
-
-class Fault(Enum):
-    """What a check in a task found."""
-
-    CORRUPT = "corrupt"
-    ESCAPE = "escape"
 
 
 def fail(fault: Fault, *parts: str | Column) -> Column:
     """Give the expression that ends the task; `parts` are texts and columns of text."""
     texts = [F.lit(part) if isinstance(part, str) else _text(part) for part in parts]
-    marks = (F.lit(f"<changelog:{fault.value}>"), F.lit("</changelog>"))
-    return F.raise_error(F.concat(marks[0], *texts, marks[1]))
+    before, behind = map(F.lit, marks(fault))
+    return F.raise_error(F.concat(before, *texts, behind))
 
 
 def _text(part: Column) -> Column:
@@ -54,27 +45,51 @@ def translate(error: BaseException) -> ChangelogError | None:
     if isinstance(error, ChangelogError):
         return error
     said = _said(error)
-    if (marked := _MARKED.search(said)) is not None:
-        if marked[1] == Fault.ESCAPE.value:
+    if (found := marked(said)) is not None:
+        return _of_fault(*found)
+    if any(word in said for word in _LOST):
+        return _lost()
+    if "kafka" in said and any(word in said for word in _SILENT):
+        return _silent()
+    return None
+
+
+def _of_fault(fault: Fault, text: str) -> ChangelogError:
+    match fault:
+        case Fault.CORRUPT:
+            return CorruptRecordError(
+                text, hint="capture did not write this record: find out who did"
+            )
+        case Fault.ESCAPE:
             return LogError(
-                marked[2],
+                text,
                 hint="no column type here holds this value: leave the column out of the view, or "
                 "cast it to text at the source",
             )
-        return CorruptRecordError(
-            marked[2], hint="capture did not write this record: find out who did"
-        )
-    if any(word in said for word in _LOST):
-        return VerdictError(
-            "records vanished from the log while they were read",
-            hint="check who deletes records or topics, then run it again",
-        )
-    if "kafka" in said and any(word in said for word in _SILENT):
-        return UnavailableLogError(
-            "the Kafka brokers stopped answering while the log was read",
-            hint="run it again when they are back",
-        )
-    return None
+        case Fault.LOST:
+            return _lost(text)
+        case Fault.SILENT:
+            return _silent(text)
+        case Fault.REFUSED:
+            return LogError(text, hint="look at the user's rights and the options of kafka")
+
+
+def _lost(text: str = "") -> VerdictError:
+    return VerdictError(
+        "records vanished from the log while they were read" + _more(text),
+        hint="check who deletes records or topics, then run it again",
+    )
+
+
+def _silent(text: str = "") -> UnavailableLogError:
+    return UnavailableLogError(
+        "the Kafka brokers stopped answering while the log was read" + _more(text),
+        hint="run it again when they are back",
+    )
+
+
+def _more(text: str) -> str:
+    return f": {text}" if text else ""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
-from replay.read import FAULT
+from replay.placing import FAULT
 
 
 def cut_of(frontier: Frontier) -> Position:
@@ -66,7 +66,11 @@ def last_of_each_key(
 
 def fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
     """Give the records that make up the state at `before`: `key, value, partition, offset`."""
-    last = last_of_each_key(alive(records, since=since, before=before))
+    return survivors(last_of_each_key(alive(records, since=since, before=before)))
+
+
+def survivors(last: DataFrame) -> DataFrame:
+    """Leave out the tombstones of records that are the last of their keys; faults stay."""
     is_there = F.col("value").isNotNull()
     return last.where(is_there | F.col(FAULT).isNotNull() if _has_faults(last) else is_there)
 

@@ -19,12 +19,13 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from changelog.contract.codec import FRAME_BYTES, frame
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.headers import POSITION
 from changelog.contract.position import POSITION_BYTES
 from replay.client_options import java_options
-from replay.failures import Fault, fail
+from replay.failures import fail
+from replay.marks import Fault
+from replay.placing import FAULT, LAST, NO_POSITION, Layer, TopicRange, key_prefix, no_key
 
 # At a topic's end the Java client waits `fetch.max.wait.ms` for more: 500 ms by default, which
 # was most of the time of a small scan. Batches are larger since a replay reads everything.
@@ -35,30 +36,6 @@ _SPEED = {
     "max.partition.fetch.bytes": str(16 << 20),
     "receive.buffer.bytes": str(1 << 20),
 }
-
-
-Layer = tuple[tuple[int, ...], tuple[int, ...]]
-"""Per partition the first offset to read, and the first one not to read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRange:
-    """What to read of a topic.
-
-    Attributes:
-        topic: its name.
-        starts: per partition the first offset to read.
-        ends: per partition the first offset not to read.
-        key_schema_id: the schema id that every key bears; None where keys are documents.
-        keeps_faults: whether a record that cannot be placed is kept with its fault, instead of
-            ending the task.
-    """
-
-    topic: str
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    key_schema_id: int | None
-    keeps_faults: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,50 +92,36 @@ def positioned(raw: DataFrame, topic: str, key_schema_id: int | None) -> DataFra
     position = _position()
     return raw.select(
         F.when(_is_key(key_schema_id), F.col("key"))
-        .otherwise(_corrupt(topic, _no_key(key_schema_id)))
+        .otherwise(_corrupt(topic, no_key(key_schema_id)))
         .alias("key"),
         F.col("value"),
         F.col("partition"),
         F.col("offset"),
         F.when(F.length(position) == POSITION_BYTES, position)
-        .otherwise(_corrupt(topic, _NO_POSITION))
+        .otherwise(_corrupt(topic, NO_POSITION))
         .alias("position"),
     )
-
-
-FAULT = "fault"
-"""The column that says what is wrong with a record."""
-
-_NO_POSITION = f'the header "{POSITION}" is missing or malformed'
-_LAST = b"\xff" * POSITION_BYTES
 
 
 def with_faults(raw: DataFrame, key_schema_id: int | None) -> DataFrame:
     """Give the same and `fault`; a record with one comes after all others of its key."""
     position = _position()
-    fault = F.when(~_is_key(key_schema_id), F.lit(_no_key(key_schema_id))).when(
-        ~F.coalesce(F.length(position) == POSITION_BYTES, F.lit(False)), F.lit(_NO_POSITION)
+    fault = F.when(~_is_key(key_schema_id), F.lit(no_key(key_schema_id))).when(
+        ~F.coalesce(F.length(position) == POSITION_BYTES, F.lit(False)), F.lit(NO_POSITION)
     )
     found = raw.select(
         "key", "value", "partition", "offset", position.alias("position"), fault.alias(FAULT)
     )
     is_sound = F.col(FAULT).isNull()
     return found.withColumn(
-        "position", F.when(is_sound, F.col("position")).otherwise(F.lit(bytearray(_LAST)))
+        "position", F.when(is_sound, F.col("position")).otherwise(F.lit(bytearray(LAST)))
     )
 
 
 def _is_key(schema_id: int | None) -> Column:
-    if schema_id is None:
-        return F.coalesce(F.substring("key", 1, 1) == F.lit(bytearray(b"{")), F.lit(False))
-    bears = F.substring("key", 1, FRAME_BYTES) == F.lit(bytearray(frame(schema_id)))
-    return F.coalesce(bears, F.lit(False))
-
-
-def _no_key(schema_id: int | None) -> str:
-    if schema_id is None:
-        return "the key is not a JSON document"
-    return f"the key does not bear the pinned schema id {schema_id}"
+    prefix = key_prefix(schema_id)
+    begins = F.substring("key", 1, len(prefix)) == F.lit(bytearray(prefix))
+    return F.coalesce(begins, F.lit(False))
 
 
 def _position() -> Column:

@@ -24,10 +24,10 @@ from replay.clock import Clock, clock_ms
 from replay.config import OnBadRecord, ReplaySettings
 from replay.cut import Cut, freeze, recheck
 from replay.decode import Decoded, decoded
-from replay.fold import cut_of, fold
+from replay.fold import cut_of, survivors
 from replay.metrics import StateObservations
-from replay.read import Reader, TopicRange
-from replay.scan import cores_of, layers_of
+from replay.placing import TopicRange
+from replay.scan import Scan
 from replay.schemas import SchemaReader, TopicSchemas
 from replay.state import ReplayedState, TableMetrics, pins_of
 from replay.verdict import Verdict
@@ -140,7 +140,7 @@ def open_replay(
     """
     cut = freeze(kafka, record, tables, settings=settings, clock=clock)
     cut.verdict.require()
-    reader = Reader(spark, kafka, cut.settings.reader_options)
+    scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
     found: dict[TableName, Found] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for table, topic in cut.topics.items():
@@ -149,7 +149,7 @@ def open_replay(
             found[table] = Found(
                 key=of_topic.logged(of_topic.reader_id).key,
                 pin=of_topic.pin,
-                survivors=_decoded(cut, reader, of_topic, seen),
+                survivors=_decoded(cut, scan, of_topic, seen),
                 observations=seen,
             )
     return opened(spark, cut, found, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock)
@@ -226,7 +226,7 @@ def opened(
 
 
 def _decoded(
-    cut: Cut, reader: Reader, schemas: TopicSchemas, observations: StateObservations
+    cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObservations
 ) -> Decoded:
     frontier, topic = cut.record.frontier, schemas.topic
     wanted = TopicRange(
@@ -236,10 +236,11 @@ def _decoded(
         key_schema_id=schemas.key_id,
         keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
     )
-    records = reader.read(wanted, layers_of(reader.kafka, wanted, cores=cores_of(reader.spark)))
-    survivors = fold(
-        observations.of_records(records),
+    last = scan.last_records(
+        wanted,
         since=frontier.since.get(topic),
         before=cut_of(frontier),
+        has_grown=topic in frontier.grown,
+        seen=observations.records,
     )
-    return decoded(observations.of_survivors(survivors), schemas)
+    return decoded(observations.of_survivors(survivors(last)), schemas)

@@ -1,14 +1,124 @@
-"""How many tasks scan a topic, and which offsets each of them reads."""
+"""A range of a topic -> the last record of each key there, as a frame; reads nothing yet.
+
+Mostly the tasks read and fold by themselves (`replay.task`), and what comes out is already the
+last record of each key, since a key has one partition. Where a key may be in several ranges, since
+its topic grew or its partition was cut for more tasks, Spark folds what the tasks have found.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.connection import KafkaConnection
+from changelog.contract.position import Position
+from replay import fold
+from replay.client_options import travelling
+from replay.config import Client, ReplaySettings
+from replay.fetch import PartitionRange
+from replay.last import Rules
+from replay.metrics import counted
+from replay.placing import FAULT, RECORD, Layer, TopicRange
 from replay.probe import refine_density, sample_density
-from replay.read import Layer, TopicRange
+from replay.read import Reader
 from replay.splits import layers, tasks_of
+from replay.task import SPARK_SCHEMA, Job, run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """How topics are read.
+
+    Attributes:
+        spark: runs the tasks.
+        kafka: the brokers.
+        settings: which client reads, and how much memory a task has.
+    """
+
+    spark: SparkSession
+    kafka: KafkaConnection
+    settings: ReplaySettings
+
+    def last_records(
+        self,
+        wanted: TopicRange,
+        *,
+        since: Position | None,
+        before: Position,
+        has_grown: bool,
+        seen: Observation,
+    ) -> DataFrame:
+        """Give each key's last record, tombstones included, in the columns of `RECORD`.
+
+        Where faults are kept there is `fault` too.
+
+        Args:
+            wanted: what is read.
+            since: records before this position are dead; None when none are.
+            before: the first position that does not count.
+            has_grown: keys may lie in several partitions.
+            seen: counts the `records` that are read, and the `tombstones` among them.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
+        if self.settings.client is Client.JAVA:
+            reader = Reader(self.spark, self.kafka, self.settings.reader_options)
+            records = counted(reader.read(wanted, parts), seen)
+            kept = fold.alive(records, since=since, before=before)
+            return fold.last_of_each_key(kept, RECORD[1:])
+        ranges = ranges_of(wanted, parts)
+        may_repeat = has_grown or len(ranges) > len({each.partition for each in ranges})
+        job = Job(
+            kafka=replace(self.kafka, options=travelling(self.kafka.options)),
+            topic=wanted.topic,
+            ranges=ranges,
+            rules=Rules.of(
+                wanted, since=since, before=before, most_bytes=self.settings.task_memory_mb << 20
+            ),
+            homes=None if may_repeat else len(wanted.ends),
+        )
+        found = _only_records(by_tasks(self.spark, job), seen)
+        if not wanted.keeps_faults:
+            found = found.drop(FAULT)
+        return fold.last_of_each_key(found, RECORD[1:]) if may_repeat else found
+
+
+def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
+    """Give what the tasks find, in the columns of `SPARK_SCHEMA`."""
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(job, numbers)
+
+    count = len(job.ranges)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(task, SPARK_SCHEMA)
+
+
+def _only_records(found: DataFrame, seen: Observation) -> DataFrame:
+    """Count what the tasks have read, and leave their tallies out."""
+    tallies = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
+    is_record = F.col("records").isNull()
+    return found.observe(seen, *tallies).where(is_record).drop("records", "tombstones")
+
+
+def ranges_of(wanted: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:
+    """Give the ranges of a topic that hold offsets, one a task."""
+    return [
+        PartitionRange(partition, start, end)
+        for starts, ends in list(parts) or [(wanted.starts, wanted.ends)]
+        for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if start < end
+    ]
 
 
 def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list[Layer]:

@@ -102,6 +102,10 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # All of the default but Kafka: its older source makes objects of each record and header.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        # What our tasks give looks to Spark like the few numbers that they are given, so that it
+        # would send it to every task of a join: only sizes that were measured may decide that.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": _REDACTED,

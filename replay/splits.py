@@ -19,8 +19,9 @@ DOUBT = 0.25
 LEAST_RECORDS = 100_000
 """Of a task: a scan of so many takes 0.1 s, and a further task of Spark's Kafka source 0.05 s."""
 
-MOST_RECORDS = 5_000_000
-"""Of a task: it is what is done again when a worker is lost."""
+MOST_RECORDS = 20_000_000
+"""Of a task: a minute or two, which is what is done again when a worker is lost. With more tasks
+than partitions a key has last records in several of them, which Spark then has to sort."""
 
 _LAST_PARTS = 256
 

@@ -24,11 +24,10 @@ from replay.clock import Clock
 from replay.cut import Cut, recheck
 from replay.decode import decode
 from replay.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
+from replay.placing import RECORD
 from replay.schemas import TopicSchemas
 from replay.state import ReplayedState, TableMetrics, pins_of
 
-RECORD = ("key", "value", "partition", "offset", "position")
-"""The columns of a stored record."""
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
 
 

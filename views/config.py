@@ -8,7 +8,7 @@ from enum import Enum
 from changelog.config import Project
 from changelog.contract.topic import frontier_topic
 from replay.asof import AsOf
-from replay.config import OnBadRecord, ReplaySettings
+from replay.config import Client, OnBadRecord, ReplaySettings
 from replay.session import SessionSettings
 
 
@@ -87,7 +87,11 @@ class RebuildSettings:
 
     def replay(self) -> ReplaySettings:
         """Give the settings of the replay."""
-        return ReplaySettings(on_bad_record=self.on_bad_record)
+        return ReplaySettings(
+            client=Client(self.project.spark_client),
+            task_memory_mb=self.project.task_memory_mb,
+            on_bad_record=self.on_bad_record,
+        )
 
     def session(self) -> SessionSettings:
         """Give the settings of the one Spark session of a run."""

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from changelog.contract.position import Position
 
-_M = 0x5BD1E995
+MULTIPLIER, SEED = 0x5BD1E995, 0x9747B28C
+"""The constants of murmur2 as Kafka's clients use it."""
+
 _MASK = 0xFFFFFFFF
 
 
 def murmur2(raw: bytes) -> int:
     """Hash bytes as `org.apache.kafka.common.utils.Utils.murmur2` does; unsigned 32 bits."""
     length = len(raw)
-    value = 0x9747B28C ^ length
+    value = SEED ^ length
     whole = length & ~3
     for place in range(0, whole, 4):
-        word = int.from_bytes(raw[place : place + 4], "little") * _M & _MASK
-        word = (word ^ (word >> 24)) * _M & _MASK
-        value = (value * _M & _MASK) ^ word
+        word = int.from_bytes(raw[place : place + 4], "little") * MULTIPLIER & _MASK
+        word = (word ^ (word >> 24)) * MULTIPLIER & _MASK
+        value = (value * MULTIPLIER & _MASK) ^ word
     if tail := raw[whole:]:
-        value = (value ^ int.from_bytes(tail, "little")) * _M & _MASK
-    value = (value ^ (value >> 13)) * _M & _MASK
+        value = (value ^ int.from_bytes(tail, "little")) * MULTIPLIER & _MASK
+    value = (value ^ (value >> 13)) * MULTIPLIER & _MASK
     return value ^ (value >> 15)
 
 

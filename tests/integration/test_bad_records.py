@@ -6,6 +6,8 @@ trusts what a record says of itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -13,7 +15,7 @@ from changelog.contract.codec import frame
 from changelog.contract.errors import CorruptRecordError
 from changelog.contract.text import encode_long
 from replay import read as reading
-from replay.config import OnBadRecord, ReplaySettings
+from replay.config import Client, OnBadRecord, ReplaySettings
 from replay.failures import translated
 from tests.support.builders import INTEGER, INTEGERS, TEXT, make_relation
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
@@ -50,7 +52,8 @@ def bench(spark, kafka, registry, prefix, tmp_path):
     return CertifiedLog(spark, kafka, registry, prefix, tmp_path, RELATION, settings=QUARANTINE)
 
 
-def test_bad_records_are_set_apart_with_their_rows_and_the_verifier_agrees(bench):
+@pytest.mark.parametrize("client", first(1, [Client.LIBRDKAFKA, Client.JAVA]))
+def test_bad_records_are_set_apart_with_their_rows_and_the_verifier_agrees(bench, client):
     log, good = bench.log, bench.value_frame
     log.put((b"1", b"good", b"{1,NULL}"))
     bad: dict[int, str] = {}
@@ -70,7 +73,7 @@ def test_bad_records_are_set_apart_with_their_rows_and_the_verifier_agrees(bench
     log.put((b"38", b"newer", None))  # what is superseded decides about nothing
     count = len(BODIES) + 6
 
-    rows, apart, report = bench.outcome(bench.replay())
+    rows, apart, report = bench.outcome(bench.replay(replace(QUARANTINE, client=client)))
     assert rows == {1, 38}
     assert len(apart) == count
     assert {row.topic for row in apart.values()} == {log.topic}
@@ -101,10 +104,10 @@ def test_by_default_a_bad_record_ends_the_replay_by_its_place(bench, name):
 @pytest.mark.matrix
 def test_a_record_without_a_position_that_did_not_win_would_leave_an_old_row(bench, monkeypatch):
     """The twin: a reader that lets such a record come first shows what it may have replaced."""
-    monkeypatch.setattr(reading, "_LAST", b"\x00" * 20)
+    monkeypatch.setattr(reading, "LAST", b"\x00" * 20)
     bench.log.put((b"33", b"before", None))
     bench.put(33, bench.value_frame + body(33), headers=[("op", b"u")])
-    replay = bench.replay()
+    replay = bench.replay(replace(QUARANTINE, client=Client.JAVA))
     rows, apart, report = bench.outcome(replay)
     assert (rows, apart) == ({33}, {})
     assert report.mismatches == 1

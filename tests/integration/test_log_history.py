@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.errors import VerdictError
+from changelog.contract.errors import CorruptRecordError, VerdictError
 from replay import fold
 from replay.cut import freeze
+from replay.failures import translated
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.certified_log import CertifiedLog
 
@@ -48,12 +49,20 @@ def test_a_topic_that_grew_from_three_to_six_partitions_folds_by_position(bench)
     assert {row.name for row in state.where("id < 20").collect()} == {"new"}
 
 
+def test_a_key_that_lies_in_two_partitions_of_a_topic_that_never_grew_fails_the_read(bench):
+    grow(bench)
+    record = bench.log.freeze(grown={})
+    state = bench.replay(record=record).states[bench.table].frame
+    with pytest.raises(CorruptRecordError, match="its key belongs to partition"), translated():
+        state.collect()
+
+
 @pytest.mark.matrix
 def test_twin_a_fold_that_trusts_a_key_to_have_one_partition_is_refuted(bench, monkeypatch):
     grow(bench)
 
-    def in_each_partition(records):
-        whole = F.struct("value", "partition", "offset")
+    def in_each_partition(records, columns):
+        whole = F.struct(*columns)
         last = records.groupBy("key", "partition").agg(F.max_by(whole, "position").alias("last"))
         return last.select("key", "last.*")
 

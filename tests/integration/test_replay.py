@@ -33,11 +33,12 @@ from changelog.contract.text import (
 )
 from changelog.contract.types import array_type, column_type
 from replay.clock import clock_ms
-from replay.config import ReplaySettings
+from replay.config import Client, ReplaySettings
 from replay.cut import freeze
 from replay.failures import translated
 from replay.offsets import inspect, read_frontier
-from replay.read import Reader, TopicRange, positioned
+from replay.placing import TopicRange
+from replay.read import Reader, positioned
 from replay.replay import Replay, open_replay
 from replay.state import TableMetrics
 from replay.verdict import Kind
@@ -335,6 +336,40 @@ def test_headers_may_come_in_any_order_among_others(bench):
     key, value = log.codec.encode_key((b"1",)), log.codec.encode_value((b"1", b"second"))
     log.put_raw(key, value, headers=[("x", b"1"), ("op", b"u"), ("position", later)])
     assert bench.rows(log.freeze()) == {1: "second"}
+
+
+CLIENTS = {
+    "librdkafka": ReplaySettings(),
+    "librdkafka with a file": ReplaySettings(task_memory_mb=0),
+    "java": ReplaySettings(client=Client.JAVA),
+}
+
+
+@pytest.mark.parametrize("settings", CLIENTS.values(), ids=CLIENTS)
+def test_each_client_gives_the_same(bench, settings):
+    log = bench.log()
+    for number in range(1_200):
+        log.put((b"%d" % (number % 300), b"%d" % number))
+    for number in range(0, 300, 7):
+        log.delete_key(b"%d" % number)
+    with log.sent_again():
+        for number in range(50):
+            log.put((b"%d" % number, b"sent again"))
+    record = log.freeze()
+    log.put((b"0", b"after the frontier"))
+    log.flush()
+
+    replay = bench.open(record, settings=settings)
+    with translated():
+        rows = {row.id: row.name for row in replay.states[THINGS].frame.collect()}
+    assert rows == {number: str(900 + number) for number in range(300) if number % 7}
+    seen = TableMetrics(records_read=1_293, tombstones=43, rows=257)
+    assert replay.metrics() == {THINGS: seen}
+
+    log.put_raw(log.codec.encode_key((b"1",)), b"", headers=[("op", b"u")])
+    strange = bench.open(log.freeze(), settings=settings).states[THINGS].frame
+    with pytest.raises(CorruptRecordError, match=r"offset .*position.* is missing"), translated():
+        strange.collect()
 
 
 def test_an_empty_topic_has_the_right_columns(bench):

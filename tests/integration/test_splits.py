@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
 
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
 from replay.density import strata_of
+from replay.last import Rules
+from replay.placing import TopicRange
 from replay.probe import refine_density, sample_density
-from replay.read import Reader, TopicRange
+from replay.scan import by_tasks, ranges_of
 from replay.splits import layers
+from replay.task import Job
 from tests.support.builders import make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, LogWriter
@@ -18,6 +20,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 TASKS = 8
+EVERYTHING = Position(9, Lsn(0), 0)
 SPARSE, DENSE = 45_000, 5_000
 
 
@@ -46,12 +49,19 @@ def wanted(kafka, registry, prefix):
 
 
 def records_of_tasks(spark, kafka, wanted, parts):
-    frame = Reader(spark, kafka).read(wanted, parts).select(F.spark_partition_id().alias("task"))
-    return Counter(row.task for row in frame.collect())
+    """Give how many records each task reads."""
+    job = Job(
+        kafka=kafka,
+        topic=wanted.topic,
+        ranges=ranges_of(wanted, parts),
+        rules=Rules.of(wanted, since=None, before=EVERYTHING, most_bytes=1 << 20),
+    )
+    tallies = by_tasks(spark, job).where("records IS NOT NULL").collect()
+    return [row.records for row in tallies]
 
 
 def longest_beside_median(counts):
-    found = sorted(counts.values())
+    found = sorted(counts)
     return found[-1] / found[len(found) // 2]
 
 
@@ -61,7 +71,7 @@ def test_each_task_gets_about_as_many_records(spark, kafka, wanted):
     found = records_of_tasks(spark, kafka, wanted, layers(refined, TASKS))
 
     assert len(found) == TASKS
-    assert sum(found.values()) == len(
+    assert sum(found) == len(
         [m for m in present(kafka, wanted.topic) if (m.offset() or 0) < wanted.ends[0]]
     )
     assert longest_beside_median(found) <= 2

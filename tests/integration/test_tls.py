@@ -139,12 +139,36 @@ def plan_of(frame):
     return frame._jdf.queryExecution().toString()
 
 
+def plans_of_both_clients(spark, kafka, topic, ends):
+    """Read a topic of 2,002 records and 2,000 keys with each client; gives what Spark says."""
+    from pyspark.sql import Observation
+
+    from changelog.contract.lsn import Lsn
+    from changelog.contract.position import Position
+    from replay.config import ReplaySettings
+    from replay.placing import TopicRange
+    from replay.read import Reader
+    from replay.scan import Scan
+
+    wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=1)
+    raw = Reader(spark, kafka).raw(wanted)
+    assert raw.count() == 2002
+    key_id = int.from_bytes(raw.collect()[0].key[1:5], "big")
+    last = Scan(spark=spark, kafka=kafka, settings=ReplaySettings()).last_records(
+        replace(wanted, key_schema_id=key_id),
+        since=None,
+        before=Position(9, Lsn(0), 0),
+        has_grown=False,
+        seen=Observation(),
+    )
+    assert last.count() == 2000
+    return plan_of(raw), plan_of(last)
+
+
 @pytest.mark.spark
 def test_the_whole_line_goes_through_tls_and_passwords_and_tells_no_secret(
     capture, servers, spark, capsys, monkeypatch
 ):
-    from replay.read import Reader, TopicRange
-
     capture.sql(
         "CREATE TABLE pears (id integer PRIMARY KEY, name text)",
         "INSERT INTO pears SELECT n, 'pear ' || n FROM generate_series(1, 2000) n",
@@ -181,12 +205,11 @@ def test_the_whole_line_goes_through_tls_and_passwords_and_tells_no_secret(
 
     topic = f"{capture.prefix}.pears"
     ends = capture.frontier().ends[topic]
-    wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=1)
-    plans = []
-    for kafka in (servers.kafka(), servers.kafka_by_certificate()):
-        raw = Reader(spark, kafka).raw(wanted)
-        assert raw.count() == 2002
-        plans.append(plan_of(raw))
+    plans = [
+        plan
+        for kafka in (servers.kafka(), servers.kafka_by_certificate())
+        for plan in plans_of_both_clients(spark, kafka, topic, ends)
+    ]
 
     conf = str(spark.sparkContext.getConf().getAll())
     for text in (capture.said(), ran.out, ran.err, conf, *plans, *seen.values()):

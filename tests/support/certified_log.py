@@ -31,8 +31,8 @@ class CertifiedLog:
     def put(self, number: int, value: bytes | None, **more) -> None:
         self.log.put_raw(self.log.codec.encode_key((b"%d" % number,)), value, **more)
 
-    def replay(self, settings=None):
-        record = self.log.freeze()
+    def replay(self, settings=None, *, record=None):
+        record = record or self.log.freeze()
         kafka = self.log.kafka
         chosen = settings or self.settings
         return open_replay(self.spark, kafka, self.registry, record, [self.table], settings=chosen)

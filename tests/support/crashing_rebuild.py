@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 
 from pyspark import TaskContext
-from pyspark.sql import functions as F  # noqa: N812
 
-from replay import fold
+from replay import scan, task
 from replay.advancer import Advancer
+from replay.last import LastRecords
 from views import cli, rebuild, refresh
 from views.progress import Stages
 from views.served import Served, served_of
@@ -83,27 +83,28 @@ def forget_what_serves():
 def arrival_decides():
     """Let the record that arrived last decide about a key, whatever its position."""
 
-    def by_offset(records, columns=("value", "partition", "offset")):
-        whole = F.struct(*columns)
-        last = records.groupBy("key").agg(F.max_by(whole, "offset").alias("last"))
-        return last.select("key", "last.*")
+    def by_arrival(job, numbers):
+        class ByArrival(LastRecords):
+            def add(self, batch):
+                for record in batch:
+                    self._last.pop(record.key(), None)
+                    super().add([record])
 
-    fold.last_of_each_key = by_offset
+        task.LastRecords = ByArrival  # where the task runs
+        return task.run(job, numbers)
+
+    scan.run = by_arrival
 
 
 def lose_what_is_lost():
     """Give nothing for what a task has to do again."""
-    sound = fold.last_of_each_key
 
-    def first_attempt(batches):
-        task = TaskContext.get()
-        return batches if task is None or task.attemptNumber() == 0 else iter(())
+    def first_attempt(job, numbers):
+        running = TaskContext.get()
+        is_first = running is None or running.attemptNumber() == 0
+        return task.run(job, numbers) if is_first else iter(())
 
-    def once(records, *columns):
-        last = sound(records, *columns)
-        return last.mapInArrow(first_attempt, last.schema)
-
-    fold.last_of_each_key = once
+    scan.run = first_attempt
 
 
 DEFECTS = {

@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.contract.codec import RowCodec
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.frontier import Frontier, FrontierRecord, Growth
 from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -64,6 +64,7 @@ class LogWriter:
         self._admin = AdminClient(kafka.client_config())
         self._registry = registry
         self._refused: list[object] = []
+        self._grown: dict[str, Growth] = {}
         self.reconnect()
         self._lsn = 100
         self.create(self.topic, partitions, settings)
@@ -124,6 +125,7 @@ class LogWriter:
             30,
             f"{partitions} partitions",
         )
+        self._grown = {self.topic: Growth(time.time_ns() // 1_000_000, Lsn(self._lsn + 1))}
         self.reconnect()
 
     def evolve(self, relation: Relation) -> None:
@@ -199,6 +201,7 @@ class LogWriter:
             topic_ids={self.topic: state.topic_id},
             ends={self.topic: state.ends},
             leader_epochs={self.topic: state.leader_epochs},
+            grown=self._grown,
         )
         frontier = replace(frontier, **changes)
         self._producer.produce(self.frontier_topic, key=frontier.slot, value=frontier.to_json())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.errors import ConfigurationError
-from replay.client_options import java_options
+from replay.client_options import java_options, travelling
 
 
 def test_nothing_gives_nothing():
@@ -55,6 +55,25 @@ def test_certificates_travel_as_text(tmp_path):
         "ssl.key.password": "p",
         "ssl.endpoint.identification.algorithm": "",
     }
+
+
+def test_certificates_travel_as_text_to_librdkafka_too(tmp_path):
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"-----{name}-----")
+    options = {
+        "ssl.ca.location": str(tmp_path / "ca"),
+        "ssl.certificate.location": str(tmp_path / "cert"),
+        "ssl.key.location": str(tmp_path / "key"),
+        "sasl.password": "p",
+    }
+    assert travelling(options) == {
+        "ssl.ca.pem": "-----ca-----",
+        "ssl.certificate.pem": "-----cert-----",
+        "ssl.key.pem": "-----key-----",
+        "sasl.password": "p",
+    }
+    with pytest.raises(ConfigurationError, match=r"/nowhere/ca\.pem"):
+        travelling({"ssl.ca.location": "/nowhere/ca.pem"})
 
 
 @pytest.mark.parametrize(

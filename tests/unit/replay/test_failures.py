@@ -13,6 +13,7 @@ from changelog.contract.errors import (
     VerdictError,
 )
 from replay.failures import translate, translated
+from replay.marks import Fault, MarkedError
 
 CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
 
@@ -26,6 +27,10 @@ CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
             "offset 2",
         ),
         ("x <changelog:escape>NaN\nhere</changelog>", LogError, "NaN\nhere"),
+        (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "vanished from the log"),
+        (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "offset 9"),
+        (f"{MarkedError(Fault.SILENT, 'for 60 s')}", UnavailableLogError, "for 60 s"),
+        (f"{MarkedError(Fault.REFUSED, 'no right')}", LogError, "no right"),
         ("[KAFKA_DATA_LOSS.X] gone", VerdictError, "vanished"),
         ("org.apache.kafka.common.errors.TimeoutException: x", UnavailableLogError, "brokers"),
     ],

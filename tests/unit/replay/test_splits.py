@@ -88,4 +88,4 @@ def test_partitions_that_suffice_are_not_split():
     assert tasks_of(1_000_000, partitions=4, cores=2) == 4
     assert tasks_of(1_000_000, partitions=1, cores=8) == 8
     assert tasks_of(1_000, partitions=1, cores=8) == 1
-    assert tasks_of(25_000_000, partitions=2, cores=2) == 5
+    assert tasks_of(100_000_000, partitions=2, cores=2) == 5
