@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from operator import methodcaller
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -26,6 +27,7 @@ BATCH = 500
 STALL_S = 60.0
 """How long a range waits for the next sign of progress."""
 _POLL_S = 0.02
+_ERROR_OF = methodcaller("error")
 _TUNING = {
     "check_crcs": True,
     "enable_auto_offset_store": False,
@@ -84,7 +86,7 @@ def _batches(
     deadline = time.monotonic() + stall_s
     while not is_over:
         batch = consumer.consume(min(BATCH, wanted.end - following), _POLL_S)
-        if any(each.error() for each in batch):
+        if any(map(_ERROR_OF, batch)):
             events = [each for each in batch if each.error() is not None]
             batch = [each for each in batch if each.error() is None]
             ends = [end for each in events if (end := _end_told(each, topic, wanted)) is not None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
 from changelog.contract.headers import POSITION
@@ -17,7 +18,7 @@ from changelog.contract.position import POSITION_BYTES, Position
 from replay.buckets import Buckets
 from replay.placing import LAST, NO_POSITION, TopicRange, key_prefix, no_key
 
-ENTRY_BYTES = 400
+ENTRY_BYTES = 300
 """What Python needs for a key beside the bytes of its record, about."""
 
 
@@ -33,7 +34,7 @@ class Record(Protocol):
     def offset(self) -> int | None:
         """Give the offset, which a record that was read has."""
 
-    def headers(self) -> Any:
+    def headers(self) -> Any:  # noqa: ANN401 - a list or a dict, says the client's stub
         """Give the headers, pairs in a list; None when there are none."""
 
 
@@ -45,22 +46,41 @@ class StrangeRecordError(Exception):
         self.offset, self.why = offset, why
 
 
-class Last(NamedTuple):
-    """The last record of a key.
+class Columns(NamedTuple):
+    """Last records of some keys, by column.
 
     Attributes:
-        key: None for a record that has none.
-        position: in bytes.
-        offset: in its partition.
-        value: None for a tombstone.
-        fault: what is wrong with it.
+        keys: None for a record that has none.
+        positions: in bytes.
+        offsets: in their partition.
+        values: None for a tombstone.
+        faults: what is wrong with each, None where nothing is.
     """
 
-    key: bytes | None
-    position: bytes
-    offset: int
-    value: bytes | None
-    fault: str | None = None
+    keys: Sequence[bytes | None]
+    positions: Sequence[bytes]
+    offsets: Sequence[int]
+    values: Sequence[bytes | None]
+    faults: Sequence[str | None]
+
+    def within(self, most_bytes: int) -> Iterator[Columns]:
+        """Give the same in parts, none of which holds more unless it is one record."""
+        size = sum(map(len, filter(None, self.keys))) + sum(map(len, filter(None, self.values)))
+        if size <= most_bytes or len(self.keys) == 1:
+            yield self
+            return
+        half = len(self.keys) // 2
+        yield from self._some(slice(half)).within(most_bytes)
+        yield from self._some(slice(half, None)).within(most_bytes)
+
+    def _some(self, rows: slice) -> Columns:
+        return Columns(
+            self.keys[rows],
+            self.positions[rows],
+            self.offsets[rows],
+            self.values[rows],
+            self.faults[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +103,6 @@ class Rules:
     keeps_faults: bool
     most_bytes: int
 
-    def no_key_of(self, key: bytes | None) -> str | None:
-        """Say what is wrong with a key, None when nothing is."""
-        return None if key is not None and key.startswith(self.prefix) else self.no_key
-
     @classmethod
     def of(
         cls, wanted: TopicRange, *, since: Position | None, before: Position, most_bytes: int
@@ -107,6 +123,8 @@ class Rules:
 _Held = tuple[bytes, int, bytes | None] | tuple[bytes, int, bytes | None, str]
 # Records without a key are each the last of themselves: their offset stands for a key.
 _Name = bytes | tuple[int]
+_WHY = 3
+_NO_HEADERS = (("", None),)
 
 
 class LastRecords:
@@ -132,33 +150,37 @@ class LastRecords:
             StrangeRecordError: one has no place, and faults are not kept.
         """
         last, get = self._last, self._last.get
-        prefix, before, room = self._rules.prefix, self._rules.before, self._room
-        tombstones = 0
+        before, prefix = self._rules.before, self._rules.prefix
+        tombstones, room = 0, self._room
         for record in batch:
-            key, value, headers = record.key(), record.value(), record.headers()
+            value = record.value()
             if value is None:
                 tombstones += 1
-            # Capture writes the position first.
-            if headers and headers[0][0] == POSITION:
-                position = headers[0][1]
+                size = 0
             else:
-                position = dict(headers or ()).get(POSITION)
+                size = len(value)
+            name, position = (record.headers() or _NO_HEADERS)[0]
+            if name != POSITION:  # which capture writes first
+                position = dict(record.headers() or ()).get(POSITION)
             if position is None or len(position) != POSITION_BYTES:
-                room -= self._add_strange(record, self._rules.no_key_of(key) or NO_POSITION)
+                why = NO_POSITION
+            elif position >= before:
                 continue
-            if position >= before:
-                continue
-            held = None if key is None else get(key)
-            if held is not None:
-                if held[0] <= position:
-                    last[key] = (position, record.offset(), value)  # type: ignore[index, assignment]
-                    old = held[2]
-                    room += (0 if old is None else len(old)) - (0 if value is None else len(value))
-            elif key is None or not key.startswith(prefix):
-                room -= self._add_strange(record, self._rules.no_key)
             else:
-                last[key] = (position, record.offset(), value)  # type: ignore[assignment]
-                room -= ENTRY_BYTES + len(key) + (0 if value is None else len(value))
+                key = record.key()
+                held = get(key)  # type: ignore[arg-type]
+                if held is not None:
+                    if held[0] <= position:
+                        last[key] = (position, record.offset(), value)  # type: ignore[index, assignment]
+                        old = held[2]
+                        room -= size if old is None else size - len(old)
+                    continue
+                if key is not None and key.startswith(prefix):
+                    last[key] = (position, record.offset(), value)  # type: ignore[assignment]
+                    room -= ENTRY_BYTES + len(key) + size
+                    continue
+                why = self._rules.no_key
+            room -= self._add_strange(record, why)
         self.records += len(batch)
         self.tombstones += tombstones
         self._room = room
@@ -168,6 +190,8 @@ class LastRecords:
     def _add_strange(self, record: Record, why: str) -> int:
         """Keep a record without a place, or refuse it; gives the memory that it takes."""
         key, value, offset = record.key(), record.value(), record.offset() or 0
+        if key is None or not key.startswith(self._rules.prefix):
+            why = self._rules.no_key
         if not self._rules.keeps_faults:
             raise StrangeRecordError(offset, why)
         self._last[(offset,) if key is None else key] = (LAST, offset, value, why)
@@ -180,13 +204,28 @@ class LastRecords:
         self._last.clear()
         self._room = self._rules.most_bytes
 
-    def drain(self) -> Iterator[Last]:
-        """Give the last record of each key, and forget it; in no order."""
+    def drain(self, rows: int) -> Iterator[Columns]:
+        """Give the last record of each key in no order, so many at a time; nothing is added then.
+
+        Those before `since` are left out.
+        """
+        since = self._rules.since
         for found in self._folded():
-            while found:
-                name, held = found.popitem()
-                if held[0] >= self._rules.since:
-                    yield Last(name if isinstance(name, bytes) else None, *held)
+            items = iter(found.items())
+            while some := list(islice(items, rows)):
+                if since:
+                    some = [each for each in some if each[1][0] >= since]
+                if some:
+                    yield self._columns(some)
+
+    def _columns(self, items: list[tuple[_Name, _Held]]) -> Columns:
+        names, held = zip(*items, strict=True)
+        positions, offsets, values, *_ = zip(*held, strict=not self._rules.keeps_faults)
+        if not self._rules.keeps_faults:
+            return Columns(names, positions, offsets, values, [None] * len(names))
+        keys = [name if isinstance(name, bytes) else None for name in names]
+        faults = [each[3] if len(each) > _WHY else None for each in held]
+        return Columns(keys, positions, offsets, values, faults)
 
     def _folded(self) -> Iterator[dict[_Name, _Held]]:
         if self._buckets is None:

@@ -10,7 +10,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from changelog.batch.partition import partitions_of
 from changelog.contract.connection import KafkaConnection
 from replay.fetch import PartitionRange, batches
-from replay.last import Last, LastRecords, Rules, StrangeRecordError
+from replay.last import Columns, LastRecords, Rules, StrangeRecordError
 from replay.marks import Fault, MarkedError
 
 _ROWS, _BYTES = 5_000, 8 << 20
@@ -81,11 +81,11 @@ def _folded(job: Job, wanted: PartitionRange) -> Iterator[pa.RecordBatch]:
                 last.add(batch)
         except StrangeRecordError as error:
             raise _corrupt(job, wanted, error.offset, error.why) from error
-        found = last.drain()
-        while rows := list(_some(found)):
+        for found in last.drain(_ROWS):
             if job.homes is not None:
-                _check_homes(job, wanted, rows, job.homes)
-            yield _batch(wanted.partition, rows)
+                _check_homes(job, wanted, found, job.homes)
+            for part in found.within(_BYTES):
+                yield _batch(wanted.partition, part)
         yield _tally(last)
 
 
@@ -101,24 +101,18 @@ def _no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _some(found: Iterator[Last]) -> Iterator[Last]:
-    room = _BYTES
-    for each in islice(found, _ROWS):
-        yield each
-        room -= len(each.key or b"") + len(each.value or b"")
-        if room < 0:
-            return
-
-
-def _check_homes(job: Job, wanted: PartitionRange, rows: Sequence[Last], homes: int) -> None:
+def _check_homes(job: Job, wanted: PartitionRange, found: Columns, homes: int) -> None:
     """Check that no other range can hold one of these keys."""
-    placed = [each for each in rows if each.key is not None and each.fault is None]
-    found = partitions_of([each.key for each in placed if each.key is not None], homes)
-    strays = np.flatnonzero(found != wanted.partition)
+    keys, offsets = found.keys, found.offsets
+    if job.rules.keeps_faults:
+        sound = [n for n, fault in enumerate(found.faults) if fault is None]
+        keys, offsets = [keys[n] for n in sound], [offsets[n] for n in sound]
+    places = partitions_of(cast("Sequence[bytes]", keys), homes)
+    strays = np.flatnonzero(places != wanted.partition)
     if strays.size:
         first = int(strays[0])
-        why = f"its key belongs to partition {found[first]}, so it may be there too"
-        raise _corrupt(job, wanted, placed[first].offset, why)
+        why = f"its key belongs to partition {places[first]}, so it may be there too"
+        raise _corrupt(job, wanted, offsets[first], why)
 
 
 def _corrupt(job: Job, wanted: PartitionRange, offset: int, why: str) -> MarkedError:
@@ -126,17 +120,17 @@ def _corrupt(job: Job, wanted: PartitionRange, offset: int, why: str) -> MarkedE
     return MarkedError(Fault.CORRUPT, f"{place}: {why}")
 
 
-def _batch(partition: int, rows: Sequence[Last]) -> pa.RecordBatch:
-    keys, positions, offsets, values, faults = zip(*rows, strict=True)
-    nothing = pa.nulls(len(rows), pa.int64())
+def _batch(partition: int, found: Columns) -> pa.RecordBatch:
+    count = len(found.keys)
+    nothing = pa.nulls(count, pa.int64())
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
-            pa.array(offsets, pa.int64()),
-            pa.array(positions, pa.binary()),
-            pa.array(faults, pa.string()),
+            pa.array(found.keys, pa.binary()),
+            pa.array(found.values, pa.binary()),
+            pa.repeat(pa.scalar(partition, pa.int32()), count),
+            pa.array(found.offsets, pa.int64()),
+            pa.array(found.positions, pa.binary()),
+            pa.array(found.faults, pa.string()),
             nothing,
             nothing,
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
-from replay.last import Last, LastRecords, Rules, StrangeRecordError
+from replay.last import Columns, LastRecords, Rules, StrangeRecordError
 from replay.placing import LAST, NO_POSITION, TopicRange, no_key
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
 from tests.support import model
@@ -46,6 +46,21 @@ class Message:
         return self.of_headers
 
 
+class Found(NamedTuple):
+    """A row of what comes out."""
+
+    key: bytes | None
+    position: bytes
+    offset: int
+    value: bytes | None
+    fault: str | None
+
+
+def drained(last: LastRecords, rows: int = 3) -> list[Found]:
+    """Give what comes out, as rows."""
+    return [Found(*row) for found in last.drain(rows) for row in zip(*found, strict=True)]
+
+
 def message(entry: Entry) -> Message:
     headers = encode_headers(entry.position, Op.UPDATE, 0)
     return Message(entry.offset, PREFIX + entry.key, entry.value, headers)
@@ -59,19 +74,19 @@ def folded(
     since: Position | None = None,
     before: Position = EVERYTHING,
     most_bytes: int = PLENTY,
-) -> list[Last]:
+) -> list[Found]:
     rules = Rules.of(WANTED, since=since, before=before, most_bytes=most_bytes)
     last = kind(rules)
     for first in range(0, len(entries), batch):
         last.add([message(each) for each in entries[first : first + batch]])
-    found = list(last.drain())
+    found = drained(last)
     last.close()
     assert last.records == len(entries)
     assert last.tombstones == sum(each.value is None for each in entries)
     return found
 
 
-def rows_of(found: list[Last]) -> dict[bytes, bytes]:
+def rows_of(found: list[Found]) -> dict[bytes, bytes]:
     keys = [each.key for each in found]
     assert len(keys) == len(set(keys)), "a key came out twice"
     return {
@@ -172,11 +187,25 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
         kept = LastRecords(Rules.of(keeping, since=None, before=LATE, most_bytes=most_bytes))
         for record in records:
             kept.add([record])
-        found = {each.offset: each for each in kept.drain()}
+        found = {each.offset: each for each in drained(kept)}
         kept.close()
-        assert found.pop(5) == Last(key, LAST, 5, b"strange", why)
+        assert found.pop(5) == Found(key, LAST, 5, b"strange", why)
         is_of_that_key = key == PREFIX + b"k"
         assert [each.value for each in found.values()] == ([] if is_of_that_key else [b"later"])
+
+
+@given(st.lists(st.none() | st.binary(max_size=30), min_size=1, max_size=20), st.integers(0, 99))
+def test_columns_come_in_parts_that_are_not_too_large(values, most_bytes):
+    numbers = range(len(values))
+    whole = Columns(
+        [b"k"] * len(values), [b"p"] * len(values), numbers, values, [None] * len(values)
+    )
+    parts = list(whole.within(most_bytes))
+    assert [offset for part in parts for offset in part.offsets] == list(numbers)
+    assert [value for part in parts for value in part.values] == values
+    for part in parts:
+        size = len(part.keys) + sum(len(value or b"") for value in part.values)
+        assert size <= most_bytes or len(part.keys) == 1
 
 
 def test_keys_that_are_documents_begin_with_a_brace():
