@@ -39,6 +39,7 @@ from benchmarks.spark_jobs import FinalRows, Jobs, digest
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.frontier import Frontier
+from changelog.garbage import collect_rarely
 from changelog.stack.endpoints import Endpoints
 from changelog.stack.places import cache_dir
 from changelog.stack.stack import Stack
@@ -185,6 +186,7 @@ def main(
     ] = None,
 ) -> None:
     """Measure rebuilds beside their limit, the naive job and decoding."""
+    collect_rarely()  # as the command does
     first, *more = (_size(float(millions), PER_KEY) for millions in sizes.split(","))
     with tempfile.TemporaryDirectory(prefix="bench-replay-") as folder:
         # Under root the servers run as another user.

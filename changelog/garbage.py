@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 _MANY = 100_000
@@ -15,4 +16,5 @@ def collect_rarely() -> None:
     them. To be called by whoever owns the process, when its modules are imported.
     """
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries in C++ look at the end for what was left behind
     gc.set_threshold(_MANY)

@@ -29,6 +29,7 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
+from changelog.garbage import collect_rarely
 from replay.asof import parse_as_of
 from replay.config import OnBadRecord
 from views.catalog import Catalog
@@ -428,4 +429,5 @@ def _show(table: Table) -> None:
 
 def main() -> None:
     """Run the command line."""
+    collect_rarely()
     run_app(app, "rebuild-view")

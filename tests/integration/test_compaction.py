@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import VerdictError
+from changelog.contract.errors import CorruptRecordError, VerdictError
 from changelog.contract.frontier import FrontierRecord, Growth
 from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
@@ -25,7 +25,7 @@ from changelog.contract.partition import partition_of
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
 from replay.clock import clock_ms
-from replay.config import ReplaySettings
+from replay.config import Client, ReplaySettings
 from replay.cut import freeze
 from replay.failures import translated
 from replay.offsets import inspect
@@ -354,8 +354,10 @@ def test_a_topic_that_grows_under_a_scan_is_refused(line):
 def test_a_row_in_an_old_partition_outlives_its_tombstone_and_is_refused(line, cleaned):
     *_, grown = cleaned
     record = grown.log.freeze(lsn=Lsn(3_000))
-    believing = line.open(record)
+    believing = line.open(record, replace(SHARP, client=Client.JAVA))
     assert "deleted long ago" in rows(believing).values()
+    with pytest.raises(CorruptRecordError, match="its key belongs to partition"):
+        rows(line.open(record))
     growth = {grown.log.topic: Growth(grown.ms, Lsn(500))}
     record = grown.log.freeze(lsn=Lsn(3_000), grown=growth)
     with pytest.raises(VerdictError, match=r"since it got more partitions .*changelog resnapshot"):

@@ -32,6 +32,7 @@ from views.verify.scratch import first_row
 from views.verify.types import quoted
 
 BATCH_RECORDS = 20_000
+_POLLED = 500  # so many stay in the processor's cache until they are looked at
 _REQUEST_SECONDS = 30.0
 _STALL_SECONDS = 60.0
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
@@ -262,7 +263,7 @@ def messages(
         consumer.assign([TopicPartition(topic, part, starts[part]) for part in sorted(open_)])
         deadline = time.monotonic() + _STALL_SECONDS
         while open_:
-            polled = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            polled = consumer.consume(_POLLED, _POLL_SECONDS)
             if not polled and time.monotonic() > deadline:
                 raise UnavailableLogError(
                     f'nothing came from topic "{topic}" for {_STALL_SECONDS:.0f} s',
