@@ -53,8 +53,10 @@ MANY_PER_KEY = 20
 SMALL = Size(records=5_000, live=1_000)
 LOOK_S = 0.05
 TIGHT = 10
-LEAST_HEAP_MB = 500
-"""Spark asks for 450 MiB, of which it sets 300 apart."""
+LEAST_HEAP_MB = 450
+"""What Spark asks for, of which it sets 300 MiB apart."""
+LEAST_TOPIC = 4
+"""Less than so many times the heap is no test of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +272,12 @@ def _measure_verified(bench: Bench, log: Log) -> None:
 
 
 def _measure_tight(bench: Bench, log: Log) -> None:
-    """Rebuild once with a heap of a tenth of what the topic holds, if Spark starts with that."""
+    """Rebuild once with a heap of a tenth of what the topic holds, or Spark's least."""
     jobs = Jobs(bench.spark(log), bench.kafka, log.frontier, log.size.topic)
     topic_mb = jobs.record_bytes() / 2**20
-    heap_mb = int(topic_mb / TIGHT)
+    heap_mb = max(LEAST_HEAP_MB, int(topic_mb / TIGHT))
     bench.figures(log).add("topic_mb", topic_mb)
-    if heap_mb >= LEAST_HEAP_MB:
+    if topic_mb >= LEAST_TOPIC * heap_mb:
         bench.figures(log).add("tight_heap_mb", heap_mb)
         bench.cold(bench.with_heap(log, heap_mb), "tight")
 
