@@ -25,6 +25,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import orders
+from benchmarks.figures import say
 from benchmarks.line import POSTGRES, Line
 from benchmarks.machine import Noise, cpu_s
 from changelog.config import load_project
@@ -73,7 +74,7 @@ class Runs:
             raise outcome.error
         (result,) = outcome.results
         cost = Cost(time.monotonic() - began, _own_cpu_s(servers) - spent)
-        _say(f"{view} {source.value}: {cost.wall_s:.2f} s, CPU {cost.cpu_s:.2f} s, {_told(result)}")
+        say(f"{view} {source.value}: {cost.wall_s:.2f} s, CPU {cost.cpu_s:.2f} s, {_told(result)}")
         if counts:
             self._costs[view, source].append(cost)
 
@@ -108,10 +109,6 @@ def _of_others() -> set[int]:
 def _own_cpu_s(others: set[int]) -> float:
     """Give the CPU seconds of this process and of Spark."""
     return cpu_s(os.getpid()) - sum(cpu_s(pid) for pid in others if psutil.pid_exists(pid))
-
-
-def _say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 def main(

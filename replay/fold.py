@@ -64,11 +64,6 @@ def last_of_each_key(
     return last.select("key", "last.*")
 
 
-def fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Give the records that make up the state at `before`: `key, value, partition, offset`."""
-    return survivors(last_of_each_key(alive(records, since=since, before=before)))
-
-
 def survivors(last: DataFrame) -> DataFrame:
     """Leave out the tombstones of records that are the last of their keys; faults stay."""
     is_there = F.col("value").isNotNull()

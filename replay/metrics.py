@@ -47,6 +47,13 @@ def counted(records: DataFrame, seen: Observation) -> DataFrame:
     )
 
 
+def counted_by_tasks(found: DataFrame, seen: Observation) -> DataFrame:
+    """Count the same by the tallies of the tasks that read, and leave these out."""
+    tallies = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
+    is_record = F.col("records").isNull()
+    return found.observe(seen, *tallies).where(is_record).drop("records", "tombstones")
+
+
 def _now(observation: Observation) -> dict[str, int] | None:
     """Give the numbers if they are there; Spark's own `get` would wait for an action for ever."""
     made = getattr(observation, "_jo", None)

@@ -17,7 +17,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.frontier import FrontierRecord
 from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
 from replay.clock import Clock, clock_ms
@@ -29,13 +29,13 @@ from replay.metrics import StateObservations
 from replay.placing import TopicRange
 from replay.scan import Scan
 from replay.schemas import SchemaReader, TopicSchemas
-from replay.state import ReplayedState, TableMetrics, pins_of
+from replay.state import ReplayedState, States, TableMetrics
 from replay.verdict import Verdict
 from replay.watch import LOOK_S, Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class Replay(States):
     """The states of some tables at one frontier.
 
     Attributes:
@@ -43,8 +43,6 @@ class Replay:
         states: the state of each table.
     """
 
-    cut: Cut
-    states: Mapping[TableName, ReplayedState]
     _spark: SparkSession = field(repr=False)
     _observations: Mapping[TableName, StateObservations] = field(repr=False)
     _exact_for_ms: Callable[[], int] = field(repr=False)
@@ -54,16 +52,6 @@ class Replay:
     def verdict(self) -> Verdict:
         """Give the verdict before the read."""
         return self.cut.verdict
-
-    @property
-    def frontier(self) -> Frontier:
-        """Give the frontier that every state is true at."""
-        return self.cut.record.frontier
-
-    @property
-    def pins(self) -> dict[str, SchemaPin]:
-        """Give by topic the versions of the schemas that the states are read by."""
-        return pins_of(self.cut.topics, self.states)
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Give what the first action on each state saw; None for one that no action has read."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.position import Position
@@ -22,7 +21,7 @@ from replay.client_options import travelling
 from replay.config import Client, ReplaySettings
 from replay.fetch import PartitionRange
 from replay.last import Rules
-from replay.metrics import counted
+from replay.metrics import counted, counted_by_tasks
 from replay.placing import FAULT, RECORD, Layer, TopicRange
 from replay.probe import refine_density, sample_density
 from replay.read import Reader
@@ -88,7 +87,7 @@ class Scan:
             ),
             homes=None if may_repeat else len(wanted.ends),
         )
-        found = _only_records(by_tasks(self.spark, job), seen)
+        found = counted_by_tasks(by_tasks(self.spark, job), seen)
         if not wanted.keeps_faults:
             found = found.drop(FAULT)
         return fold.last_of_each_key(found, RECORD[1:]) if may_repeat else found
@@ -102,13 +101,6 @@ def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
 
     count = len(job.ranges)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(task, SPARK_SCHEMA)
-
-
-def _only_records(found: DataFrame, seen: Observation) -> DataFrame:
-    """Count what the tasks have read, and leave their tallies out."""
-    tallies = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("records", "tombstones"))
-    is_record = F.col("records").isNull()
-    return found.observe(seen, *tallies).where(is_record).drop("records", "tombstones")
 
 
 def ranges_of(wanted: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
+from replay.cut import Cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +36,29 @@ class ReplayedState:
     frontier: Frontier
     pin: SchemaPin | None = None
     bad: DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """The states of some tables at one frontier, wherever they come from.
+
+    Attributes:
+        cut: what was read for them, or is going to be.
+        states: the state of each table.
+    """
+
+    cut: Cut
+    states: Mapping[TableName, ReplayedState]
+
+    @property
+    def frontier(self) -> Frontier:
+        """Give the frontier that every state is true at."""
+        return self.cut.record.frontier
+
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return pins_of(self.cut.topics, self.states)
 
 
 def pins_of(

@@ -15,10 +15,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.frontier import Frontier
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
-from changelog.contract.schema import SchemaPin
 from replay.checkpoint import Checkpoint
 from replay.clock import Clock
 from replay.cut import Cut, recheck
@@ -26,13 +24,13 @@ from replay.decode import decode
 from replay.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
 from replay.placing import RECORD
 from replay.schemas import TopicSchemas
-from replay.state import ReplayedState, TableMetrics, pins_of
+from replay.state import States, TableMetrics
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(States):
     """The states of some tables at one frontier, from checkpoints; like a `Replay` of the log.
 
     Attributes:
@@ -43,8 +41,6 @@ class Stored:
         superseded: places of layers that no checkpoint needs any more.
     """
 
-    cut: Cut
-    states: Mapping[TableName, ReplayedState]
     checkpoints: Mapping[TableName, Checkpoint]
     from_start: Mapping[str, str]
     superseded: tuple[str, ...]
@@ -53,16 +49,6 @@ class Stored:
     _proof: Cut | None = field(repr=False)
     _kafka: KafkaConnection = field(repr=False)
     _clock: Clock = field(repr=False)
-
-    @property
-    def frontier(self) -> Frontier:
-        """Give the frontier that every state is true at."""
-        return self.cut.record.frontier
-
-    @property
-    def pins(self) -> dict[str, SchemaPin]:
-        """Give by topic the versions of the schemas that the states are read by."""
-        return pins_of(self.cut.topics, self.states)
 
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
         """Give what was read of the log for each table."""

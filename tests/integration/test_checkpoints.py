@@ -59,15 +59,17 @@ class Bench:
     def plan(self, record: FrontierRecord, settings: ReplaySettings | None = None):
         return plan_advance(self.kafka, self.store, record, [THINGS], settings=settings)
 
-    def advance(self, record: FrontierRecord, settings: ReplaySettings | None = None) -> Stored:
-        advancer = Advancer(
+    def advancer(self) -> Advancer:
+        return Advancer(
             spark=self.spark,
             kafka=self.kafka,
             registry=self.registry,
             store=self.store,
             stage=unseen,
         )
-        return advancer.advance(self.plan(record, settings))
+
+    def advance(self, record: FrontierRecord, settings: ReplaySettings | None = None) -> Stored:
+        return self.advancer().advance(self.plan(record, settings))
 
     def from_start(self, record: FrontierRecord) -> dict:
         replay = open_replay(self.spark, self.kafka, self.registry, record, [THINGS])
@@ -201,13 +203,7 @@ def test_two_runs_that_advance_one_topic_do_not_both_count(bench) -> None:
     bench.advance(log.freeze())
     log.put((b"2", b"y"))
     record = log.freeze()
-    advancer = Advancer(
-        spark=bench.spark,
-        kafka=bench.kafka,
-        registry=bench.registry,
-        store=bench.store,
-        stage=unseen,
-    )
+    advancer = bench.advancer()
     slow = bench.plan(record)
     bench.advance(record)
     with pytest.raises(CheckpointConflictError):

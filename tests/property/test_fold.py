@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
-from replay.fold import fold as spark_fold
+from replay.fold import alive, last_of_each_key, survivors
 from tests.support import model
 from tests.support.model import Entry
 
@@ -122,6 +122,10 @@ def frame_of(spark: SparkSession, entries: list[Entry], partitions: int, seed: i
     ]
     random.Random(seed).shuffle(rows)  # noqa: S311
     return spark.createDataFrame(rows, SCHEMA).repartition(partitions)
+
+
+def spark_fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
+    return survivors(last_of_each_key(alive(records, since=since, before=before)))
 
 
 def rows_of(frame: DataFrame) -> dict[bytes, bytes]:
