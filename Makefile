@@ -69,6 +69,7 @@ clean: ## Remove caches and build results; keeps .venv and the data of .stack
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find changelog replay views tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock requirements-bootstrap.lock pyproject.toml scripts/setup
+$(READY): requirements.lock requirements-bootstrap.lock requirements-compiler.lock pyproject.toml scripts/setup \
+		$(wildcard changelog/native/src/*)
 	@scripts/setup
 	@touch $@
