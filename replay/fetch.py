@@ -1,4 +1,4 @@
-"""A range of a partition -> its records, in batches.
+"""A range of a partition -> its records, added to a fold.
 
 The range is over when a record at or behind its end has come, or the broker's word that the
 partition ends there: a cleaned log has gaps everywhere, at its end too. The isolation level is
@@ -9,25 +9,23 @@ and `read_committed` would wait for whatever transaction another program left op
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
-from operator import methodcaller
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, UnavailableLogError
+from changelog.native.kafka import SAID_BYTES, Settings, client_error, load
+from changelog.native.library import ffi, lib
+from replay.last import LastRecords
 from replay.marks import Fault, MarkedError
-from replay.offsets import TIMEOUT_S, consumer_of, explained
+from replay.offsets import TIMEOUT_S, consumer_config, explained
 
-BATCH = 500
-"""Records at a time: so many stay in the processor's cache until they are folded. Batches of
-10,000 took half as long again (decision 0025)."""
 STALL_S = 60.0
 """How long a range waits for the next sign of progress."""
-_POLL_S = 0.02
-_ERROR_OF = methodcaller("error")
+_POLL_MS = 100
 _TUNING = {
     "check_crcs": True,
     "enable_auto_offset_store": False,
@@ -60,70 +58,120 @@ class PartitionRange(NamedTuple):
     end: int
 
 
-def batches(
-    kafka: KafkaConnection, topic: str, wanted: PartitionRange, *, stall_s: float = STALL_S
-) -> Iterator[list[Message]]:
-    """Give the records of a range in the order of their offsets; no batch is empty.
+class News(NamedTuple):
+    """What a moment of reading has brought.
+
+    Attributes:
+        added: records that went into the fold.
+        is_over: a record at or behind the end has come.
+        ends_at: where the broker says that the partition ends; None when it says nothing.
+        error: the client's code; 0 for none.
+        said: what it means.
+        is_fatal: the client cannot go on.
+    """
+
+    added: int
+    is_over: bool = False
+    ends_at: int | None = None
+    error: int = 0
+    said: str = ""
+    is_fatal: bool = False
+
+
+def read_into(
+    last: LastRecords,
+    kafka: KafkaConnection,
+    topic: str,
+    wanted: PartitionRange,
+    *,
+    stall_s: float = STALL_S,
+) -> None:
+    """Add the records of a range to a fold, in the order of their offsets.
 
     Raises:
         MarkedError: the range is not on the log, or the brokers do not answer.
+        StrangeRecordError: a record has no place, and faults are not kept.
     """
     if wanted.start >= wanted.end:
         return
     try:
-        with closing(consumer_of(kafka, **_TUNING)) as consumer:
-            consumer.list_topics(topic, timeout=TIMEOUT_S)  # the leader, before it is looked for
-            consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
-            yield from _batches(consumer, topic, wanted, stall_s)
+        with closing(_Reader(kafka)) as reader:
+            reader.assign(topic, wanted)
+            read_to_end(lambda: reader.poll(last, wanted.end), topic, wanted, stall_s)
     except KafkaException as error:
         raise _marked(explained(kafka, error)) from error
 
 
-def _batches(
-    consumer: Consumer, topic: str, wanted: PartitionRange, stall_s: float
-) -> Iterator[list[Message]]:
-    following, is_over, is_short = wanted.start, False, False
+class _Reader:
+    """librdkafka's consumer in the compiled library."""
+
+    def __init__(self, kafka: KafkaConnection) -> None:
+        load()
+        settings = Settings(consumer_config(kafka, **_TUNING))
+        said = ffi.new("char[]", SAID_BYTES)
+        self._handle = lib.reader_open(
+            settings.names, settings.values, settings.count, said, SAID_BYTES
+        )
+        if self._handle == ffi.NULL:
+            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._news = ffi.new("reader_news *")
+
+    def assign(self, topic: str, wanted: PartitionRange) -> None:
+        code = lib.reader_assign(
+            self._handle, topic.encode(), wanted.partition, wanted.start, int(TIMEOUT_S * 1000)
+        )
+        if code:
+            raise client_error(code)
+
+    def poll(self, last: LastRecords, end: int) -> News:
+        news = self._news
+        lib.reader_poll(self._handle, last.handle, end, _POLL_MS, news)
+        last.settle(news.outcome)
+        return News(
+            news.added,
+            bool(news.is_over),
+            news.ends_at if news.ends_at >= 0 else None,
+            news.error,
+            ffi.string(lib.reader_said(self._handle)).decode("utf-8", "replace"),
+            bool(news.is_fatal),
+        )
+
+    def close(self) -> None:
+        lib.reader_close(self._handle)
+
+
+def read_to_end(
+    poll: Callable[[], News], topic: str, wanted: PartitionRange, stall_s: float
+) -> None:
+    """Poll until a range is over.
+
+    Raises:
+        MarkedError: it is not on the log, or the brokers do not answer.
+    """
+    is_short = False
     deadline = time.monotonic() + stall_s
-    while not is_over:
-        batch = consumer.consume(min(BATCH, wanted.end - following), _POLL_S)
-        if any(map(_ERROR_OF, batch)):
-            events = [each for each in batch if each.error() is not None]
-            batch = [each for each in batch if each.error() is None]
-            ends = [end for each in events if (end := _end_told(each, topic, wanted)) is not None]
-            is_over = any(end >= wanted.end for end in ends)
-            is_short = is_short or bool(ends)
-        while batch and _offset(batch[-1]) >= wanted.end:
-            batch.pop()
-            is_over = True
-        if batch:
-            following = _offset(batch[-1]) + 1
-            is_over = is_over or following >= wanted.end
-            is_short = False
+    while True:
+        news = poll()
+        if news.error or news.is_fatal:
+            _check(news, topic, wanted)
+        if news.is_over or (news.ends_at is not None and news.ends_at >= wanted.end):
+            return
+        is_short = not news.added and (is_short or news.ends_at is not None)
+        if news.added:
             deadline = time.monotonic() + stall_s
-            yield batch
-        elif time.monotonic() > deadline and not is_over:
+        elif time.monotonic() > deadline:
             raise _stalled(topic, wanted, stall_s, is_short=is_short)
 
 
-def _offset(record: Message) -> int:
-    found = record.offset()
-    return -1 if found is None else found
-
-
-def _end_told(event: Message, topic: str, wanted: PartitionRange) -> int | None:
-    """Give where the broker says that the partition ends; raises when it cannot be read on."""
-    error = event.error()
-    assert error is not None  # noqa: S101 - the caller asked
-    if error.code() == KafkaError._PARTITION_EOF:
-        return _offset(event)
+def _check(news: News, topic: str, wanted: PartitionRange) -> None:
+    """Raise when a partition cannot be read on; else the client tries again by itself."""
     where = f'topic "{topic}", partition {wanted.partition}'
-    if error.code() in _GONE:
+    if news.error in _GONE:
         raise MarkedError(
             Fault.LOST, f"{where}: offsets {wanted.start} to {wanted.end} are not on the log"
         )
-    if error.code() in _REFUSED or error.fatal():
-        raise MarkedError(Fault.REFUSED, f"{where} cannot be read: {error.str()}")
-    return None  # the client tries again by itself
+    if news.error in _REFUSED or news.is_fatal:
+        raise MarkedError(Fault.REFUSED, f"{where} cannot be read: {news.said}")
 
 
 def _stalled(topic: str, wanted: PartitionRange, stall_s: float, *, is_short: bool) -> MarkedError:

@@ -3,39 +3,24 @@
 The rules are those of `replay.fold`: the highest position wins, of equal ones the highest offset,
 and nobody looks yet whether it is a tombstone. Records come in the order of their offsets, as they
 stand in a partition. Where their keys no longer fit into memory they go to a file in buckets, and
-each bucket is folded by itself at the end.
+each bucket is folded by itself at the end. What is done for each record is `fold.c`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, NamedTuple, Protocol, cast
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
 
-from changelog.contract.headers import POSITION
+import pyarrow as pa
+
 from changelog.contract.position import POSITION_BYTES, Position
-from replay.buckets import Buckets
-from replay.placing import LAST, NO_POSITION, TopicRange, key_prefix, no_key
-
-ENTRY_BYTES = 300
-"""What Python needs for a key beside the bytes of its record, about."""
-
-
-class Record(Protocol):
-    """A record as confluent-kafka gives it."""
-
-    def key(self) -> bytes | None:
-        """Give the key."""
-
-    def value(self) -> bytes | None:
-        """Give the value; None makes it a tombstone."""
-
-    def offset(self) -> int | None:
-        """Give the offset, which a record that was read has."""
-
-    def headers(self) -> Any:  # noqa: ANN401 - a list or a dict, says the client's stub
-        """Give the headers, pairs in a list; None when there are none."""
+from changelog.native.library import ffi, lib
+from replay.placing import NO_POSITION, TopicRange, key_prefix, no_key
 
 
 class StrangeRecordError(Exception):
@@ -50,37 +35,18 @@ class Columns(NamedTuple):
     """Last records of some keys, by column.
 
     Attributes:
-        keys: None for a record that has none.
+        keys: null for a record that has none.
         positions: in bytes.
         offsets: in their partition.
-        values: None for a tombstone.
-        faults: what is wrong with each, None where nothing is.
+        values: null for a tombstone.
+        faults: what is wrong with each, null where nothing is.
     """
 
-    keys: Sequence[bytes | None]
-    positions: Sequence[bytes]
-    offsets: Sequence[int]
-    values: Sequence[bytes | None]
-    faults: Sequence[str | None]
-
-    def within(self, most_bytes: int) -> Iterator[Columns]:
-        """Give the same in parts, none of which holds more unless it is one record."""
-        size = sum(map(len, filter(None, self.keys))) + sum(map(len, filter(None, self.values)))
-        if size <= most_bytes or len(self.keys) == 1:
-            yield self
-            return
-        half = len(self.keys) // 2
-        yield from self._some(slice(half)).within(most_bytes)
-        yield from self._some(slice(half, None)).within(most_bytes)
-
-    def _some(self, rows: slice) -> Columns:
-        return Columns(
-            self.keys[rows],
-            self.positions[rows],
-            self.offsets[rows],
-            self.values[rows],
-            self.faults[rows],
-        )
+    keys: pa.BinaryArray
+    positions: pa.BinaryArray
+    offsets: pa.Int64Array
+    values: pa.BinaryArray
+    faults: pa.StringArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +56,7 @@ class Rules:
     Attributes:
         prefix: what every key begins with.
         no_key: what is wrong with one that does not.
-        since: records before this position are dead.
+        since: records before this position are dead; empty when none are.
         before: the first position that does not count.
         keeps_faults: whether a record without a place is kept with its fault.
         most_bytes: of the memory for the keys of one range and their last records.
@@ -118,129 +84,173 @@ class Rules:
         )
 
 
-# What is held of a key: position, offset, value, and the fault where there is one. A plain tuple:
-# one is made for nearly every record.
-_Held = tuple[bytes, int, bytes | None] | tuple[bytes, int, bytes | None, str]
-# Records without a key are each the last of themselves: their offset stands for a key.
-_Name = bytes | tuple[int]
-_WHY = 3
-_NO_HEADERS = (("", None),)
-
-
 class LastRecords:
     """Folds the records of one range.
 
     Attributes:
-        records: how many were added.
-        tombstones: how many of them had no value.
+        handle: what the compiled functions call this; a reader adds records to it.
     """
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._last: dict[_Name, _Held] = {}
-        self._room = rules.most_bytes
-        self._buckets: Buckets | None = None
-        self.records = 0
-        self.tombstones = 0
+    def __init__(self, rules: Rules, *, partition: int = 0, homes: int | None = None) -> None:
+        """Begin without a record.
 
-    def add(self, batch: Sequence[Record]) -> None:
-        """Add records, in the order of their offsets.
+        Args:
+            rules: see there.
+            partition: of the range.
+            homes: the partitions of the topic, where each key has to lie in the one that its
+                hash names; None where keys may lie in others too.
+        """
+        self._rules = rules
+        self._file: IO[bytes] | None = None
+        prefix, before = ffi.from_buffer(rules.prefix), ffi.from_buffer(rules.before)
+        since = ffi.from_buffer(rules.since) if rules.since else ffi.NULL
+        wanted = ffi.new(
+            "fold_rules *",
+            {
+                "prefix": ffi.cast("uint8_t *", prefix),
+                "prefix_size": len(rules.prefix),
+                "since": ffi.cast("uint8_t *", since),
+                "before": ffi.cast("uint8_t *", before),
+                "keeps_faults": rules.keeps_faults,
+                "partition": partition,
+                "homes": homes or 0,
+                "most_bytes": rules.most_bytes,
+                "seed": secrets.randbits(64),
+            },
+        )
+        made = lib.fold_new(wanted)
+        if made == ffi.NULL:
+            raise MemoryError
+        self.handle = ffi.gc(made, lib.fold_free)
+
+    @property
+    def records(self) -> int:
+        """Give how many were added."""
+        return int(lib.fold_records(self.handle))
+
+    @property
+    def tombstones(self) -> int:
+        """Give how many of them had no value."""
+        return int(lib.fold_tombstones(self.handle))
+
+    @property
+    def keys_held(self) -> int:
+        """Give how many keys are held in memory."""
+        return int(lib.fold_keys(self.handle))
+
+    def settle(self, outcome: int) -> None:
+        """See what a call that added records came to, and make room for more.
 
         Raises:
             StrangeRecordError: one has no place, and faults are not kept.
+            OSError: the file cannot be written.
+            MemoryError: the memory that was granted is not there.
         """
-        last, get = self._last, self._last.get
-        before, prefix = self._rules.before, self._rules.prefix
-        tombstones, room = 0, self._room
-        for record in batch:
-            value = record.value()
-            if value is None:
-                tombstones += 1
-                size = 0
-            else:
-                size = len(value)
-            name, position = (record.headers() or _NO_HEADERS)[0]
-            if name != POSITION:  # which capture writes first
-                position = dict(record.headers() or ()).get(POSITION)
-            if position is None or len(position) != POSITION_BYTES:
-                why = NO_POSITION
-            elif position >= before:
-                continue
-            else:
-                key = record.key()
-                held = get(key)  # type: ignore[arg-type]
-                if held is not None:
-                    if held[0] <= position:
-                        last[key] = (position, record.offset(), value)  # type: ignore[index, assignment]
-                        old = held[2]
-                        room -= size if old is None else size - len(old)
-                    continue
-                if key is not None and key.startswith(prefix):
-                    last[key] = (position, record.offset(), value)  # type: ignore[assignment]
-                    room -= ENTRY_BYTES + len(key) + size
-                    continue
-                why = self._rules.no_key
-            room -= self._add_strange(record, why)
-        self.records += len(batch)
-        self.tombstones += tombstones
-        self._room = room
-        if room < 0:
+        self._check(outcome)
+        if lib.fold_is_full(self.handle):
             self._spill()
 
-    def _add_strange(self, record: Record, why: str) -> int:
-        """Keep a record without a place, or refuse it; gives the memory that it takes."""
-        key, value, offset = record.key(), record.value(), record.offset() or 0
-        if key is None or not key.startswith(self._rules.prefix):
-            why = self._rules.no_key
-        if not self._rules.keeps_faults:
+    def _check(self, outcome: int) -> None:
+        if outcome != lib.FOLD_OK:
+            self._raise(outcome)
+
+    def _raise(self, outcome: int) -> NoReturn:
+        offset = int(lib.fold_strange_offset(self.handle))
+        if outcome == lib.FOLD_STRANGE_KEY:
+            raise StrangeRecordError(offset, self._rules.no_key)
+        if outcome == lib.FOLD_STRANGE_POSITION:
+            raise StrangeRecordError(offset, NO_POSITION)
+        if outcome == lib.FOLD_STRAY:
+            place = int(lib.fold_strange_place(self.handle))
+            why = f"its key belongs to partition {place}, so it may be there too"
             raise StrangeRecordError(offset, why)
-        self._last[(offset,) if key is None else key] = (LAST, offset, value, why)
-        return ENTRY_BYTES + len(key or b"") + len(value or b"")
+        if outcome == lib.FOLD_FILE:
+            raise OSError(ffi.errno, f"{os.strerror(ffi.errno)}: in the task's file of buckets")
+        raise MemoryError
 
     def _spill(self) -> None:
-        if self._buckets is None:
-            self._buckets = Buckets()
-        self._buckets.put(self._last.items())
-        self._last.clear()
-        self._room = self._rules.most_bytes
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=_folder())  # noqa: SIM115 - see `close`
+        self._check(lib.fold_spill(self.handle, self._file.fileno()))
 
-    def drain(self, rows: int) -> Iterator[Columns]:
-        """Give the last record of each key in no order, so many at a time; nothing is added then.
+    def drain(self, rows: int, most_bytes: int) -> Iterator[Columns]:
+        """Give the last record of each key in no order; nothing is added then.
 
         Those before `since` are left out.
+
+        Args:
+            rows: at a time.
+            most_bytes: at a time, of keys and values, unless one row has more.
+
+        Raises:
+            StrangeRecordError: a key does not belong to this partition.
+            OSError: the file cannot be read.
+            MemoryError: the memory that was granted is not there.
         """
-        since = self._rules.since
-        for found in self._folded():
-            items = iter(found.items())
-            while some := list(islice(items, rows)):
-                if since:
-                    some = [each for each in some if each[1][0] >= since]
-                if some:
-                    yield self._columns(some)
+        if self._file is not None:
+            self._spill()
+        sizes = ffi.new("fold_sizes *")
+        while (outcome := lib.fold_next_bucket(self.handle)) != lib.FOLD_OVER:
+            self._check(outcome)
+            while True:
+                self._check(lib.fold_pick(self.handle, rows, most_bytes, sizes))
+                if not sizes.rows:
+                    break
+                yield self._columns(sizes)
 
-    def _columns(self, items: list[tuple[_Name, _Held]]) -> Columns:
-        names, held = zip(*items, strict=True)
-        positions, offsets, values, *_ = zip(*held, strict=not self._rules.keeps_faults)
-        if not self._rules.keeps_faults:
-            return Columns(names, positions, offsets, values, [None] * len(names))
-        keys = [name if isinstance(name, bytes) else None for name in names]
-        faults = [each[3] if len(each) > _WHY else None for each in held]
-        return Columns(keys, positions, offsets, values, faults)
-
-    def _folded(self) -> Iterator[dict[_Name, _Held]]:
-        if self._buckets is None:
-            yield self._last
-            return
-        self._spill()
-        for items in self._buckets.each():
-            found: dict[_Name, _Held] = {}
-            for name, held in items:
-                before = found.get(name)
-                if before is None or before[0] <= held[0]:
-                    found[name] = cast("_Held", held)
-            yield found
+    def _columns(self, sizes: Any) -> Columns:  # noqa: ANN401 - a struct of cffi's
+        count = int(sizes.rows)
+        ends = 4 * (count + 1)
+        bits = (count + 7) // 8
+        buffers = {
+            "keys": pa.allocate_buffer(sizes.key_bytes),
+            "values": pa.allocate_buffer(sizes.value_bytes),
+            "positions": pa.allocate_buffer(count * POSITION_BYTES),
+            "key_ends": pa.allocate_buffer(ends),
+            "value_ends": pa.allocate_buffer(ends),
+            "position_ends": pa.allocate_buffer(ends),
+            "key_is_there": pa.allocate_buffer(bits),
+            "value_is_there": pa.allocate_buffer(bits),
+            "offsets": pa.allocate_buffer(8 * count),
+            "faults": pa.allocate_buffer(count),
+        }
+        columns = ffi.new("fold_columns *")
+        for name, buffer in buffers.items():
+            setattr(columns, name, ffi.cast(_POINTERS[name], buffer.address))
+        lib.fold_fill(self.handle, columns)
+        strings = {
+            name: pa.Array.from_buffers(
+                pa.binary(), count, [buffers.get(f"{name}_is_there"), buffers[f"{name}_ends"], data]
+            )
+            for name, data in (
+                ("key", buffers["keys"]),
+                ("value", buffers["values"]),
+                ("position", buffers["positions"]),
+            )
+        }
+        faults = pa.nulls(count, pa.string())
+        if sizes.faults:
+            says = {lib.FOLD_NO_POSITION: NO_POSITION, lib.FOLD_NO_KEY: self._rules.no_key}
+            faults = pa.array([says.get(each) for each in bytes(buffers["faults"])], pa.string())
+        return Columns(
+            keys=strings["key"],
+            positions=strings["position"],
+            offsets=pa.Array.from_buffers(pa.int64(), count, [None, buffers["offsets"]]),
+            values=strings["value"],
+            faults=faults,
+        )
 
     def close(self) -> None:
-        """Let go of the file, if there is one."""
-        if self._buckets is not None:
-            self._buckets.close()
+        """Let go of the memory, and of the file if there is one."""
+        ffi.release(self.handle)
+        if self._file is not None:
+            self._file.close()
+
+
+_POINTERS = {name: field.type for name, field in ffi.typeof("fold_columns").fields}
+
+
+def _folder() -> str | None:
+    """Give the first of the folders that Spark gives its tasks, None for the system's own."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return first if first and Path(first).is_dir() else None

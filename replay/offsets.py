@@ -363,6 +363,11 @@ def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
         kafka: the brokers.
         options: further settings of librdkafka, with underscores for dots.
     """
+    return Consumer(consumer_config(kafka, **options))
+
+
+def consumer_config(kafka: KafkaConnection, **options: float) -> dict[str, Any]:
+    """Give the settings of such a consumer."""
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
@@ -371,7 +376,7 @@ def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
         auto_offset_reset="error",
         **options,
     )
-    return Consumer({**config, **_QUIET})
+    return {**config, **_QUIET}
 
 
 def _frontier_record(topic: str, message: Message) -> FrontierRecord:

@@ -6,18 +6,14 @@ in its range: neither moved, nor sorted, nor decoded. Imported where the task ru
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import cast
 
-import numpy as np
 import pyarrow as pa
 
-from changelog.batch.partition import partitions_of
 from changelog.contract.connection import KafkaConnection
-from replay.fetch import PartitionRange, batches
+from replay.fetch import PartitionRange, read_into
 from replay.last import Columns, LastRecords, Rules, StrangeRecordError
 from replay.marks import Fault, MarkedError
 
@@ -75,49 +71,16 @@ def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _folded(job: Job, wanted: PartitionRange) -> Iterator[pa.RecordBatch]:
-    with _no_search_for_cycles(), closing(LastRecords(job.rules)) as last:
+    made = LastRecords(job.rules, partition=wanted.partition, homes=job.homes)
+    with closing(made) as last:
         try:
-            for batch in batches(job.kafka, job.topic, wanted):
-                last.add(batch)
+            read_into(last, job.kafka, job.topic, wanted)
+            for found in last.drain(_ROWS, _BYTES):
+                yield _batch(wanted.partition, found)
         except StrangeRecordError as error:
-            raise _corrupt(job, wanted, error.offset, error.why) from error
-        for found in last.drain(_ROWS):
-            if job.homes is not None:
-                _check_homes(job, wanted, found, job.homes)
-            for part in found.within(_BYTES):
-                yield _batch(wanted.partition, part)
+            place = f'topic "{job.topic}", partition {wanted.partition}, offset {error.offset}'
+            raise MarkedError(Fault.CORRUPT, f"{place}: {error.why}") from error
         yield _tally(last)
-
-
-@contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Spare Python the search for cycles among records, which hold none: it took half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _check_homes(job: Job, wanted: PartitionRange, found: Columns, homes: int) -> None:
-    """Check that no other range can hold one of these keys."""
-    keys, offsets = found.keys, found.offsets
-    if job.rules.keeps_faults:
-        sound = [n for n, fault in enumerate(found.faults) if fault is None]
-        keys, offsets = [keys[n] for n in sound], [offsets[n] for n in sound]
-    places = partitions_of(cast("Sequence[bytes]", keys), homes)
-    strays = np.flatnonzero(places != wanted.partition)
-    if strays.size:
-        first = int(strays[0])
-        why = f"its key belongs to partition {places[first]}, so it may be there too"
-        raise _corrupt(job, wanted, offsets[first], why)
-
-
-def _corrupt(job: Job, wanted: PartitionRange, offset: int, why: str) -> MarkedError:
-    place = f'topic "{job.topic}", partition {wanted.partition}, offset {offset}'
-    return MarkedError(Fault.CORRUPT, f"{place}: {why}")
 
 
 def _batch(partition: int, found: Columns) -> pa.RecordBatch:
@@ -125,12 +88,12 @@ def _batch(partition: int, found: Columns) -> pa.RecordBatch:
     nothing = pa.nulls(count, pa.int64())
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(found.keys, pa.binary()),
-            pa.array(found.values, pa.binary()),
+            found.keys,
+            found.values,
             pa.repeat(pa.scalar(partition, pa.int32()), count),
-            pa.array(found.offsets, pa.int64()),
-            pa.array(found.positions, pa.binary()),
-            pa.array(found.faults, pa.string()),
+            found.offsets,
+            found.positions,
+            found.faults,
             nothing,
             nothing,
         ],

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changelog.batch.partition import partitions_of
 from changelog.contract.codec import FRAME_BYTES, frame, unframe
 from changelog.contract.errors import ChangelogError, CorruptRecordError
 from changelog.contract.frontier import Frontier
@@ -405,12 +404,6 @@ def test_tables_share_no_topic_or_are_refused(some: list[TableName], prefix: str
 def test_a_key_lies_in_one_of_the_partitions(key: bytes, partitions: int) -> None:
     assert 0 <= murmur2(key) < 2**32
     assert 0 <= partition_of(key, partitions) < partitions
-
-
-@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 1000))
-def test_many_keys_lie_where_each_of_them_does(keys: list[bytes], partitions: int) -> None:
-    expected = [partition_of(key, partitions) for key in keys]
-    assert partitions_of(keys, partitions).tolist() == expected
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,10 +17,11 @@ from hypothesis import strategies as st
 from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
-from replay.last import Columns, LastRecords, Rules, StrangeRecordError
+from replay.last import LastRecords, Rules, StrangeRecordError
 from replay.placing import LAST, NO_POSITION, TopicRange, no_key
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
 from tests.support import model
+from tests.support.fold_records import add_records
 from tests.support.model import Entry
 
 WANTED = TopicRange(topic="t", starts=(0,), ends=(99,), key_schema_id=7)
@@ -56,9 +61,17 @@ class Found(NamedTuple):
     fault: str | None
 
 
+def parts(last: LastRecords, rows: int, most_bytes: int) -> list[list[Found]]:
+    """Give what comes out, as rows of each part."""
+    return [
+        [Found(*row) for row in zip(*(column.to_pylist() for column in found), strict=True)]
+        for found in last.drain(rows, most_bytes)
+    ]
+
+
 def drained(last: LastRecords, rows: int = 3) -> list[Found]:
     """Give what comes out, as rows."""
-    return [Found(*row) for found in last.drain(rows) for row in zip(*found, strict=True)]
+    return [row for part in parts(last, rows, PLENTY) for row in part]
 
 
 def message(entry: Entry) -> Message:
@@ -74,15 +87,17 @@ def folded(
     since: Position | None = None,
     before: Position = EVERYTHING,
     most_bytes: int = PLENTY,
+    position_of=None,
 ) -> list[Found]:
     rules = Rules.of(WANTED, since=since, before=before, most_bytes=most_bytes)
-    last = kind(rules)
-    for first in range(0, len(entries), batch):
-        last.add([message(each) for each in entries[first : first + batch]])
-    found = drained(last)
-    last.close()
-    assert last.records == len(entries)
-    assert last.tombstones == sum(each.value is None for each in entries)
+    with closing(kind(rules)) as last:
+        for first in range(0, len(entries), batch):
+            some = [message(each) for each in entries[first : first + batch]]
+            add_records(last, some, position_of=position_of)
+        found = drained(last)
+        if kind is LastRecords:
+            assert last.records == len(entries)
+            assert last.tombstones == sum(each.value is None for each in entries)
     return found
 
 
@@ -109,29 +124,20 @@ def test_a_task_folds_as_the_model_does(data, batch, most_bytes):
         assert (each.position, each.value) == (of.position.to_bytes(), of.value)
 
 
-class ByArrival(LastRecords):
-    """The seeded defect: the record that comes last decides, whatever its position."""
-
-    def add(self, batch):
-        for record in batch:
-            self._last.pop(record.key(), None)
-            super().add([record])
-
-
 def test_the_comparison_finds_a_fold_by_arrival():
     first, second = Position(1, Lsn(16), 0), Position(1, Lsn(32), 0)
     log = [Entry(0, b"a", b"1", first), Entry(1, b"a", b"2", second), Entry(2, b"a", b"1", first)]
     assert rows_of(folded(log, 3)) == model.fold(log)
-    assert rows_of(folded(log, 3, kind=ByArrival)) != model.fold(log)
+    # The seeded defect: the record that comes last decides, whatever its position.
+    by_arrival = folded(log, 3, position_of=lambda _: first.to_bytes())
+    assert rows_of(by_arrival) != model.fold(log)
 
 
 class Forgetful(LastRecords):
     """The seeded defect: what does not fit into memory is forgotten."""
 
     def _spill(self):
-        self.close()
-        self._buckets = None
-        super()._spill()
+        self.handle = LastRecords(self._rules).handle
 
 
 def test_the_comparison_finds_a_fold_that_forgets_what_it_spilled():
@@ -146,7 +152,7 @@ def test_values_that_grow_count_too():
 
     class Watched(LastRecords):
         def _spill(self):
-            spilled.append(len(self._last))
+            spilled.append(self.keys_held)
             super()._spill()
 
     log = [
@@ -179,14 +185,14 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
 
     strict = LastRecords(Rules.of(WANTED, since=None, before=LATE, most_bytes=PLENTY))
     with pytest.raises(StrangeRecordError) as refused:
-        strict.add(records)
+        add_records(strict, records)
     assert (refused.value.offset, refused.value.why) == (5, why)
 
     for most_bytes in (0, PLENTY):
         keeping = TopicRange(topic="t", starts=(0,), ends=(99,), key_schema_id=7, keeps_faults=True)
         kept = LastRecords(Rules.of(keeping, since=None, before=LATE, most_bytes=most_bytes))
         for record in records:
-            kept.add([record])
+            add_records(kept, [record])
         found = {each.offset: each for each in drained(kept)}
         kept.close()
         assert found.pop(5) == Found(key, LAST, 5, b"strange", why)
@@ -195,23 +201,50 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
 
 
 @given(st.lists(st.none() | st.binary(max_size=30), min_size=1, max_size=20), st.integers(0, 99))
-def test_columns_come_in_parts_that_are_not_too_large(values, most_bytes):
-    numbers = range(len(values))
-    whole = Columns(
-        [b"k"] * len(values), [b"p"] * len(values), numbers, values, [None] * len(values)
-    )
-    parts = list(whole.within(most_bytes))
-    assert [offset for part in parts for offset in part.offsets] == list(numbers)
-    assert [value for part in parts for value in part.values] == values
-    for part in parts:
-        size = len(part.keys) + sum(len(value or b"") for value in part.values)
-        assert size <= most_bytes or len(part.keys) == 1
+def test_what_comes_out_comes_in_parts_that_are_not_too_large(values, most_bytes):
+    rules = Rules.of(WANTED, since=None, before=EVERYTHING, most_bytes=PLENTY)
+    last = LastRecords(rules)
+    log = [Entry(n, b"%d" % n, value, Position(1, Lsn(n), 0)) for n, value in enumerate(values)]
+    add_records(last, [message(each) for each in log])
+    found = parts(last, 3, most_bytes)
+    assert [row.value for part in found for row in part] == values
+    for part in found:
+        size = sum(len(row.key or b"") + len(row.value or b"") for row in part)
+        assert size <= most_bytes or len(part) == 1
+        assert len(part) <= 3
+
+
+@pytest.mark.parametrize("most_bytes", [0, 200_000, 1 << 30])
+def test_many_keys_and_values_of_every_size(most_bytes):
+    """The table grows, blocks are reused, and large values lie apart from small ones."""
+    chance = random.Random(11)  # noqa: S311 - the same each time
+    sizes = [0, 1, 30, 200, 4_000, 4_100, 9_000]
+    log = [
+        Entry(
+            offset,
+            b"%d" % chance.randrange(3_000) * chance.choice([1, 1, 40]),
+            chance.choice([None, chance.randbytes(chance.choice(sizes))]),
+            Position(1, Lsn(chance.randrange(9_000)), 0),
+        )
+        for offset in range(9_000)
+    ]
+    assert rows_of(folded(log, 700, most_bytes=most_bytes)) == model.fold(log)
+
+
+def test_a_file_that_cannot_be_written_is_loud(monkeypatch):
+    """The disk of a task is full."""
+    rules = Rules.of(WANTED, since=None, before=EVERYTHING, most_bytes=0)
+    entry = Entry(0, b"k", b"v", Position(1, Lsn(1), 0))
+    full = partial(Path("/dev/full").open, "wb", buffering=0)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full())
+    with closing(LastRecords(rules)) as last, pytest.raises(OSError, match="buckets"):
+        add_records(last, [message(entry)])
 
 
 def test_keys_that_are_documents_begin_with_a_brace():
     documents = TopicRange(topic="t", starts=(0,), ends=(9,), key_schema_id=None)
     last = LastRecords(Rules.of(documents, since=None, before=LATE, most_bytes=PLENTY))
     headers = [("position", b"p" * 20)]
-    last.add([Message(0, b'{"id": 1}', b"{}", headers)])
+    add_records(last, [Message(0, b'{"id": 1}', b"{}", headers)])
     with pytest.raises(StrangeRecordError, match="JSON"):
-        last.add([Message(1, PREFIX, b"{}", headers)])
+        add_records(last, [Message(1, PREFIX, b"{}", headers)])

@@ -11,14 +11,18 @@ import argparse
 import os
 import signal
 import sys
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 
+from changelog.contract.headers import POSITION
 from replay import scan, task
 from replay.advancer import Advancer
-from replay.last import LastRecords
+from replay.offsets import consumer_of
+from tests.support import fold_records
+from tests.support.fold_records import add_records
 from views import cli, rebuild, refresh
 from views.progress import Stages
 from views.served import Served, served_of
@@ -83,16 +87,33 @@ def forget_what_serves():
 def arrival_decides():
     """Let the record that arrived last decide about a key, whatever its position."""
 
-    def by_arrival(job, numbers):
-        class ByArrival(LastRecords):
-            def add(self, batch):
-                for record in batch:
-                    self._last.pop(record.key(), None)
-                    super().add([record])
+    def read_into(last, kafka, topic, wanted):
+        from confluent_kafka import TopicPartition  # which cannot travel
 
-        task.LastRecords = ByArrival  # where the task runs
+        newest = b""
+
+        def never_going_back(record):
+            nonlocal newest
+            newest = max(newest, dict(record.headers())[POSITION])
+            return newest
+
+        with closing(consumer_of(kafka)) as consumer:
+            consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
+            following = wanted.start
+            while following < wanted.end:
+                wanted_ones = []
+                for each in consumer.consume(500, 0.1):
+                    offset = each.offset() or 0
+                    following = max(following, offset + (each.error() is None))
+                    if each.error() is None and offset < wanted.end:
+                        wanted_ones.append(each)
+                add_records(last, wanted_ones, position_of=never_going_back)
+
+    def by_arrival(job, numbers):
+        task.read_into = read_into  # where the task runs
         return task.run(job, numbers)
 
+    cloudpickle.register_pickle_by_value(fold_records)  # an executor has no tests
     scan.run = by_arrival
 
 

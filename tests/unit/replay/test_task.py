@@ -14,6 +14,7 @@ from replay.fetch import PartitionRange
 from replay.last import Rules
 from replay.marks import Fault, marked
 from tests.property.test_last import PLENTY, PREFIX, WANTED, Message, message
+from tests.support.fold_records import add_records
 from tests.support.model import Entry
 
 PARTITIONS = 4
@@ -35,11 +36,12 @@ def run(monkeypatch):
     """Run tasks on logs that are given, by their partitions."""
 
     def of(logs, *, homes=PARTITIONS):
-        def batches(_kafka, topic, wanted):
+        def read_into(last, _kafka, topic, wanted):
             assert topic == "t"
-            yield [message(e) if isinstance(e, Entry) else e for e in logs[wanted.partition]]
+            log = logs[wanted.partition]
+            add_records(last, [message(e) if isinstance(e, Entry) else e for e in log])
 
-        monkeypatch.setattr(task, "batches", batches)
+        monkeypatch.setattr(task, "read_into", read_into)
         job = task.Job(
             kafka=KafkaConnection(brokers=""),
             topic="t",
