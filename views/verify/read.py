@@ -11,9 +11,12 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from operator import lt, methodcaller
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -37,6 +40,7 @@ _REQUEST_SECONDS = 30.0
 _STALL_SECONDS = 60.0
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 _POSITION = struct.Struct(">IQQ")
+_POSITIONS = np.dtype([("epoch", ">u4"), ("commit_lsn", ">u8"), ("sequence", ">u8")])
 _FRAME = struct.Struct(">BI")
 NO_EPOCH = 2**32 - 1
 """The epoch of a record that has no place in the order: past all others."""
@@ -198,6 +202,7 @@ def _consumer(kafka: KafkaConnection) -> Consumer:
         isolation_level="read_uncommitted",
         auto_offset_reset="error",
         fetch_wait_max_ms=20,
+        fetch_queue_backoff_ms=2,  # with enough in hand the client would pause for a second
         queued_max_messages_kbytes=65_536,
     )
     return Consumer({**settings, "log_level": 0})  # the one name that has a real underscore
@@ -255,6 +260,12 @@ def messages(
     kafka: KafkaConnection, topic: str, starts: dict[int, int], ends: dict[int, int]
 ) -> Iterator[Message]:
     """Give the messages of some partitions of a topic, each from its start to its end."""
+    return chain.from_iterable(_polled(kafka, topic, starts, ends))
+
+
+def _polled(
+    kafka: KafkaConnection, topic: str, starts: dict[int, int], ends: dict[int, int]
+) -> Iterator[list[Message]]:
     open_ = {part for part, end in ends.items() if end > starts[part]}
     if not open_:
         return
@@ -271,9 +282,21 @@ def messages(
                 )
             if polled:
                 deadline = time.monotonic() + _STALL_SECONDS
-            yield from _wanted(polled, topic, ends, open_)
+            yield polled if _all_inside(polled, ends) else list(_wanted(polled, topic, ends, open_))
     finally:
         consumer.close()
+
+
+_error_of, _part_of, _offset_of = map(methodcaller, ("error", "partition", "offset"))
+_key_of, _value_of, _headers_of = map(methodcaller, ("key", "value", "headers"))
+
+
+def _all_inside(polled: list[Message], ends: dict[int, int]) -> bool:
+    """Tell whether these are records, none of which is the last before an end, or behind it."""
+    if any(map(_error_of, polled)):
+        return False
+    last = {part: end - 1 for part, end in ends.items()}
+    return all(map(lt, map(_offset_of, polled), [last[part] for part in map(_part_of, polled)]))
 
 
 def _wanted(
@@ -313,22 +336,19 @@ def _batches(
     ends: tuple[int, ...],
     make: _Rows,
 ) -> Iterator[pa.Table]:
-    rows: list[tuple[Any, ...]] = []
-    pending = 0
-    for message in messages(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
-        row = make.row(message)
-        rows.append(row)
-        pending += len(row[-1] or b"")
-        if len(rows) >= BATCH_RECORDS or pending > 64 << 20:
-            yield _arrow(rows)
-            rows, pending = [], 0
-    if rows:
-        yield _arrow(rows)
-
-
-def _arrow(rows: list[tuple[Any, ...]]) -> pa.Table:
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), RAW_SCHEMA)]  # noqa: B905
-    return pa.Table.from_arrays(columns, schema=RAW_SCHEMA)
+    tables: list[pa.Table] = []
+    rows = size = 0
+    for polled in _polled(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
+        if not polled:
+            continue
+        tables.append(make.table(polled))
+        rows += len(polled)
+        size += tables[-1].nbytes
+        if rows >= BATCH_RECORDS or size > 64 << 20:
+            yield pa.concat_tables(tables)
+            tables, rows, size = [], 0, 0
+    if tables:
+        yield pa.concat_tables(tables)
 
 
 def place(topic: str, partition: int, offset: int) -> str:
@@ -343,24 +363,50 @@ class _Keys:
     is_json: bool
     schema_id: int | None
 
+    @property
+    def beginning(self) -> bytes:
+        if self.is_json:
+            return b"{"
+        return b"" if self.schema_id is None else _FRAME.pack(0, self.schema_id)
+
     def fault_of(self, key: bytes | None) -> str:
         if key is None:
             return "no key"
-        if self.is_json:
-            return "" if key[:1] == b"{" else "a key that is not a JSON document"
-        if self.schema_id is None or key[:5] == _FRAME.pack(0, self.schema_id):
+        if key.startswith(self.beginning):
             return ""
+        if self.is_json:
+            return "a key that is not a JSON document"
         return f"a key that does not bear the pinned schema id {self.schema_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Gives the row of a record in the table of raw records."""
+    """Gives the rows of records in the table of raw records."""
 
     keys: _Keys
     set_apart: SetApart | None
 
+    def table(self, messages: list[Message]) -> pa.Table:
+        """Give the rows of some records: by column where all are in order, else one by one."""
+        keys = list(map(_key_of, messages))
+        headers = list(map(_headers_of, messages))
+        positions = [each[0][1] for each in headers if each and each[0][0] == "position"]
+        begins_so = methodcaller("startswith", self.keys.beginning)
+        if (
+            None in keys
+            or not all(map(begins_so, keys))
+            or len(positions) != len(keys)
+            or None in positions
+            or set(map(len, positions)) != {_POSITION.size}
+        ):
+            return _arrow(zip(*map(self.row, messages), strict=True))
+        numbers = np.frombuffer(b"".join(positions), _POSITIONS)
+        orders = [numbers[name].astype(numbers[name].dtype.newbyteorder("=")) for name in _ORDER]
+        places = map(_part_of, messages), map(_offset_of, messages)
+        return _arrow([*map(list, places), *orders, keys, list(map(_value_of, messages))])
+
     def row(self, message: Message) -> tuple[Any, ...]:
+        """Give the row of one record, whatever it is."""
         key, part, offset = message.key(), message.partition() or 0, message.offset() or 0
         fault = self.keys.fault_of(key)
         if not fault:
@@ -377,6 +423,16 @@ class _Rows:
         self.set_apart.suspect(part, offset, f"the record has {fault}")
         own = key if key is not None else f"{part}:{offset}".encode()
         return part, offset, *_NO_POSITION, own, message.value()
+
+
+_ORDER = ("epoch", "commit_lsn", "sequence")
+
+
+def _arrow(columns: Iterable[Any]) -> pa.Table:
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=RAW_SCHEMA)
 
 
 def _check_cut(
