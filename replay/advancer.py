@@ -195,7 +195,7 @@ class Advancer:
         name = self.store.new_layer()
         written = Observation()
         records = counted(records.select(*RECORD), written)
-        writer = records.write.format("delta").mode("errorifexists")
+        writer = records.write.format("delta").mode("error")
         writer.option("userMetadata", frontier.to_json()).save(self.store.layer(topic, name))
         return Layer(name, written.get["records"], written.get["tombstones"])
 

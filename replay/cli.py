@@ -1,4 +1,7 @@
-"""The command `changelog topics`, mounted through the entry-point group `changelog.commands`."""
+"""The commands `changelog topics` and `changelog spark-server`.
+
+Mounted through the entry-point group `changelog.commands`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import ConfigurationError, NoFrontierError, VerdictError
 from changelog.contract.frontier import FrontierRecord
 from changelog.contract.topic import frontier_topic
-from changelog.edge import print_json, say_error, tell
+from changelog.edge import print_json, say_error, stop_on_signals, tell
 from changelog.options import (
     BrokerOption,
     DebugOption,
@@ -23,6 +26,7 @@ from changelog.options import (
     SlotOption,
     line_overrides,
 )
+from replay.config import CONNECT_PORT
 
 
 def topics(
@@ -93,6 +97,58 @@ def topics(
             )
         )
         raise typer.Exit(VerdictError.exit_code)
+
+
+def spark_server(
+    project: ProjectOption = Path(),
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", help="Spark's master URL that it runs on; the project's when left out."
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Address to listen at; who reaches it may run any code there."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Port to listen at.")
+    ] = CONNECT_PORT,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Print the words for spark-submit elsewhere; start nothing."),
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a Spark Connect server until a signal ends it, for `rebuild-view --master sc://…`.
+
+    Takes the project's settings of Spark, as a session of a rebuild's own does.
+    """
+    from replay.connect_server import serve, shown, with_server
+    from replay.session import SessionSettings, is_remote
+
+    settings = load_project(project, needs=[])
+    own = "local[*]" if is_remote(settings.spark_master) else settings.spark_master
+    wanted = with_server(
+        SessionSettings(
+            master=master or own,
+            app_name="spark-server",
+            warehouse=settings.warehouse,
+            extra=settings.spark_settings,
+        ),
+        host=host,
+        port=port,
+    )
+    if is_remote(wanted.master):
+        raise ConfigurationError("a Spark Connect server cannot run on another one")
+    if show:
+        typer.echo(shown(wanted))
+        return
+    serve(
+        wanted,
+        ready=lambda: tell(f"Spark Connect server at sc://{host}:{port}"),
+        stop=stop_on_signals(),
+    )
 
 
 def _unknown(kafka: KafkaConnection, missing: list[str]) -> ConfigurationError:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+CONNECT_PORT = 15002
+"""Spark's own choice for Spark Connect."""
+
 
 class OnBadRecord(Enum):
     """What follows when a record that decides about a row cannot be read."""

@@ -19,6 +19,7 @@ from changelog.contract.errors import (
     ChangelogError,
     CorruptRecordError,
     LogError,
+    UnavailableError,
     UnavailableLogError,
     VerdictError,
 )
@@ -26,6 +27,8 @@ from changelog.contract.secret import redacted
 from replay.marks import Fault, marked, marks
 
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
+_GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE")
+"""What Spark's client says when its server went away, or came back and knows it no more."""
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
 
 
@@ -51,6 +54,11 @@ def translate(error: BaseException) -> ChangelogError | None:
         return _lost()
     if "kafka" in said and any(word in said for word in _SILENT):
         return _silent()
+    if any(word in said for word in _GONE):
+        return UnavailableError(
+            "the Spark Connect server went away while it worked",
+            hint="run it again when it is back",
+        )
     return None
 
 
@@ -101,6 +109,7 @@ def translated() -> Iterator[None]:
         LogError: a surviving row holds a value that has no place in its column's type.
         VerdictError: records vanished under the scan.
         UnavailableLogError: the brokers stopped answering.
+        UnavailableError: the server that runs Spark did.
     """
     try:
         yield
@@ -116,5 +125,7 @@ def _said(error: BaseException) -> str:
     current: BaseException | None = error
     while current is not None:
         said.append(str(current))
+        # What a server sends of its own exception's causes.
+        said.append(getattr(current, "getStackTrace", str)() or "")
         current = current.__cause__ or current.__context__
     return redacted("\n".join(said))

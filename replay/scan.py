@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.utils import is_remote
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.position import Position
@@ -25,6 +25,7 @@ from replay.metrics import counted, counted_by_tasks
 from replay.placing import FAULT, RECORD, Layer, TopicRange
 from replay.probe import refine_density, sample_density
 from replay.read import Reader
+from replay.server_look import PARALLELISM
 from replay.splits import layers, tasks_of
 from replay.task import SPARK_SCHEMA, Job, run
 
@@ -134,8 +135,7 @@ def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Give how many tasks run at once; 1 where the session does not tell (Spark Connect)."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkException:
-        return 1
+    """Give how many tasks run at once; a session on a server has noted it."""
+    if is_remote():
+        return int(spark.conf.get(PARALLELISM) or 1)
+    return spark.sparkContext.defaultParallelism

@@ -1,7 +1,8 @@
 """The one place that builds a Spark session.
 
 The session is the same wherever it runs: UTC, ANSI (an overflow is an error), Delta tables, the
-jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits.
+jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits. On
+a Spark Connect server (`replay.connect`) it takes from there what cannot be set from here.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from changelog.contract.errors import ConfigurationError
 from changelog.stack.fetch import spark_jars
 from changelog.stack.jre import java_home
+from replay import connect
+from replay.config import Client
+from replay.server_look import Wanted
 
 LEAST_JAVA = 17
 _AVRO_LIMITS = {
-    "bytes.maxLength": 64 << 20,
-    "string.maxLength": 64 << 20,
-    "collectionItems.maxLength": 4 << 20,
+    "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
+    "org.apache.avro.limits.string.maxLength": str(64 << 20),
+    "org.apache.avro.limits.collectionItems.maxLength": str(4 << 20),
 }
 """What a value of a record may be long. Avro makes room for as much as a record says it holds
 before it looks whether that is there: five bytes could end the process."""
 _JAVA = " ".join(
-    [
-        "-Duser.timezone=UTC",
-        *(f"-Dorg.apache.avro.limits.{name}={most}" for name, most in _AVRO_LIMITS.items()),
-    ]
+    ["-Duser.timezone=UTC", *(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())]
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
@@ -50,6 +52,7 @@ class SessionSettings:
         shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
             Spark's own default elsewhere.
         ui: whether Spark serves its status pages.
+        client: what reads topics; a server that runs already has to have it.
         extra: further settings by Spark's names; they win over ours, but options for Java
             stand beside ours.
     """
@@ -60,6 +63,7 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int | None = None
     ui: bool = False
+    client: Client = Client.LIBRDKAFKA
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,9 +73,12 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
     A session that is already there is given back as it is, with our settings of SQL on top.
 
     Raises:
-        ConfigurationError: Spark does not start with these settings.
+        ConfigurationError: Spark does not start with these settings, or the server lacks some.
+        UnavailableError: the server does not answer.
     """
     settings = settings or SessionSettings()
+    if is_remote(settings.master):
+        return connect.connected(settings.master, _wanted(settings))
     prepare_environment(settings.master)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in spark_settings(settings).items():
@@ -84,6 +91,23 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
             f'Spark does not start with master "{settings.master}": {first}',
             hint="check the master's address and the Spark settings",
         ) from error
+
+
+def _wanted(settings: SessionSettings) -> Wanted:
+    return Wanted(
+        settings=spark_settings(settings),
+        properties=_AVRO_LIMITS,
+        warehouse=settings.warehouse,
+        client=settings.client,
+    )
+
+
+def cancel_jobs() -> None:
+    """End what runs in the session of this process; whoever waits for it gets an exception."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.cancelAllJobs()
+    connect.interrupt()
 
 
 def spark_settings(settings: SessionSettings) -> dict[str, str]:
@@ -117,7 +141,10 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
     }
     if is_remote(settings.master):
         ours = {name: ours[name] for name in ours if name.startswith("spark.sql.")}
-        ours["spark.remote"] = settings.master
+        # Of an error the whole text, in which our tasks have marked what they found.
+        ours["spark.sql.connect.enrichError.enabled"] = "true"
+        ours["spark.sql.connect.serverStacktrace.enabled"] = "true"
+        ours["spark.sql.redaction.options.regex"] = f"{_REDACTED}|url"
     else:
         ours["spark.master"] = settings.master
     if is_local(settings.master):
@@ -127,7 +154,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
     if settings.shuffle_partitions is not None:
         ours["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
-    if settings.warehouse is not None:
+    if settings.warehouse is not None and not is_remote(settings.master):
         ours["spark.sql.warehouse.dir"] = settings.warehouse
     return {**ours, **settings.extra, **_java_options(ours, settings.extra)}
 

@@ -35,6 +35,7 @@ _GROUPS = {
         "tests/integration/test_checkpoints.py",
         "tests/integration/test_cluster.py",
         "tests/integration/test_compaction.py",
+        "tests/integration/test_connect.py",
         "tests/integration/test_declared_logs.py",
         "tests/integration/test_every_type.py",
         "tests/integration/test_forms.py",

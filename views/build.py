@@ -46,13 +46,14 @@ def frame_of(
             frame = sql_frame(spark, spec.source, own)
         else:
             frame = python_frame(spec.source, own)
+        columns = frame.columns
     except PySparkException as error:
         raise analysed(error, spec.name, spec.path.name) from error
     except Exception as error:
         if isinstance(spec.source, SqlSource):
             raise
         raise analysed(error, spec.name, spec.path.name) from error
-    _check_columns(spec, frame.columns)
+    _check_columns(spec, columns)
     return frame
 
 

@@ -104,4 +104,4 @@ class Certifier:
     ) -> None:
         self._evidence.__exit__(kind, error, trace)
         if self._written:
-            Files(self._spark).remove(self._place)
+            Files().remove(self._place)

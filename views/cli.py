@@ -32,6 +32,8 @@ from changelog.edge import (
 from changelog.garbage import collect_rarely
 from replay.asof import parse_as_of
 from replay.config import OnBadRecord
+from replay.connect import release
+from replay.session import cancel_jobs
 from views.catalog import Catalog
 from views.config import RebuildSettings, Source, VerifyMode
 from views.follow import follow
@@ -138,7 +140,8 @@ def rebuild_view(
         typer.Option("--keep", min=1, help="Generations that stay, the published one counted."),
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", help="Spark's master URL, such as local[4].")
+        str | None,
+        typer.Option("--master", help="Spark's master URL, such as local[4] or sc://host:15002."),
     ] = None,
     on_bad_record: Annotated[
         OnBadRecord | None,
@@ -215,6 +218,8 @@ def rebuild_view(
         say_error(error)
         _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
         raise typer.Exit(error.exit_code) from None
+    finally:
+        release()
 
 
 def _source(given: str | None, *, refresh: bool, explains: bool) -> Source | None:
@@ -321,12 +326,8 @@ def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome
 
 
 def _cancel_jobs() -> None:
-    from pyspark import SparkContext
-
     tell("stopping: removing what was built")
-    context = SparkContext._active_spark_context
-    if context is not None:
-        context.cancelAllJobs()
+    cancel_jobs()
 
 
 def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:

@@ -99,5 +99,6 @@ class RebuildSettings:
             master=self.master,
             app_name="rebuild-view",
             warehouse=self.project.warehouse,
+            client=Client(self.project.spark_client),
             extra=self.project.spark_settings,
         )

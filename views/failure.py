@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from changelog.contract.errors import ChangelogError, ViewError
 from changelog.contract.secret import redacted
+from replay.failures import translate
 
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _CAUSE = re.compile(r"^\s*Caused by: [\w.$]+(?:Exception|Error)?:?\s*(.+)$", re.MULTILINE)
@@ -24,8 +25,8 @@ def explained(error: Exception, doing: str) -> ChangelogError:
         error: what was thrown.
         doing: what was being done, such as `rebuild of view "a"`.
     """
-    if isinstance(error, ChangelogError):
-        return error
+    if (known := translate(error)) is not None:
+        return known
     text = "\n".join(_texts(error))
     if _FULL.search(text):
         return RebuildError(

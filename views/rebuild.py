@@ -158,7 +158,7 @@ class Rebuild:
                 self._publish(replay, _changed(works))
         except Exception as error:  # noqa: BLE001 - becomes the outcome of the run
             return self._abandoned(error, plan, replay, works)
-        self._retire(spark, replay, _changed(works))
+        self._retire(replay, _changed(works))
         return Outcome(tuple(self._result(work, plan, replay) for work in works))
 
     def _opened(
@@ -305,7 +305,7 @@ class Rebuild:
             self._result(work, plan, replay).to_history(state, self._run) for work in works
         )
 
-    def _retire(self, spark: SparkSession, replay: Replay | Stored, works: Sequence[_Work]) -> None:
+    def _retire(self, replay: Replay | Stored, works: Sequence[_Work]) -> None:
         with self._stages.stage("retire", "remove old generations"):
             for work in works:
                 try:
@@ -316,7 +316,7 @@ class Rebuild:
                     log.warning('view "%s": %s', work.spec.name, reason)
             if isinstance(replay, Stored):
                 try:
-                    sweep(Files(spark), store_of(self._settings.project), replay)
+                    sweep(Files(), store_of(self._settings.project), replay)
                 except Exception as error:  # noqa: BLE001 - only room on the disk
                     log.warning("%s", explained(error, "removing old layers of checkpoints"))
 

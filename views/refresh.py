@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -27,7 +27,8 @@ from replay.failures import translated
 from replay.stored import FEW_ROWS, Stored
 from views.history import HistoryRow
 from views.kinds.lineage import MARK, Lineage, Untraceable, trace
-from views.kinds.sql import rewritten, views_of
+from views.kinds.query import query
+from views.kinds.sql import rewritten
 from views.sinks.unique import column
 from views.spec import SqlSource, TableReference, ViewSpec
 
@@ -237,8 +238,7 @@ class Refresher:
 
     def _query(self, spec: ViewSpec, frames: Mapping[TableReference, DataFrame]) -> DataFrame:
         assert isinstance(spec.source, SqlSource)  # noqa: S101 - only such a view has a lineage
-        with views_of(self._spark, frames) as names:
-            return self._spark.sql(rewritten(spec.source, names))
+        return query(self._spark, frames, partial(rewritten, spec.source))
 
     def _keys(
         self, lineage: Lineage, frames: Mapping[TableName, DataFrame], position: Position
@@ -250,8 +250,7 @@ class Refresher:
             if place.table in frames:
                 both = {other: rows for other, (rows, _) in old_and_new.items()}
                 both[place] = old_and_new[place][1]
-                with views_of(self._spark, both) as names:
-                    found.append(self._spark.sql(lineage.keys_sql(place, names)))
+                found.append(query(self._spark, both, partial(lineage.keys_sql, place)))
         return reduce(lambda one, other: one.unionByName(other), found).distinct()
 
     def _both(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changelog.contract.errors import ChangelogError
-from replay.session import session
 from views.config import RebuildSettings
 from views.history import PUBLISHED, History, HistoryRow
 from views.lock import locked
@@ -36,11 +35,9 @@ def roll_back(
     """
     history = History(settings.project.warehouse)
     with locked(settings.project.root, [spec.name for spec in specs]):
-        with stages.stage("session", "Spark session"):
-            spark = session(settings.session())
         targets, froms = [], []
         for spec in specs:
-            served = make_served(spec, settings.project, spark)
+            served = make_served(spec, settings.project, None)
             settle(served, history)
             held = list(served.held().values())
             target = rollback_target(held, states_of(history, spec.name))

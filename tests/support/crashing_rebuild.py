@@ -18,7 +18,7 @@ from functools import partial
 from pyspark import TaskContext, cloudpickle
 
 from changelog.contract.headers import POSITION
-from replay import scan, task
+from replay import failures, scan, server_look, task
 from replay.advancer import Advancer
 from replay.offsets import consumer_of
 from tests.support import fold_records
@@ -128,13 +128,43 @@ def lose_what_is_lost():
     scan.run = first_attempt
 
 
+def hear_the_first_line():
+    """Know of an error what its first line says."""
+    failures._said = lambda error: str(error).strip().partition("\n")[0]
+
+
+def take_settings_on_trust():
+    """Believe that a server was started with whatever a session cannot change."""
+    sound = server_look._settings
+
+    def trusting(spark, wanted):
+        sound(spark, wanted)
+        return []
+
+    server_look._settings = trusting
+
+
+def cancel_nothing():
+    """Wait for the jobs of a run that was asked to stop."""
+    cli.cancel_jobs = lambda: None
+
+
+def keep_the_session():
+    """Leave a session on its server to the server."""
+    cli.release = lambda: None
+
+
 DEFECTS = {
     "arrival_decides": arrival_decides,
+    "cancel_nothing": cancel_nothing,
     "forget_to_settle": forget_to_settle,
     "forget_what_serves": forget_what_serves,
+    "hear_the_first_line": hear_the_first_line,
+    "keep_the_session": keep_the_session,
     "lose_what_is_lost": lose_what_is_lost,
     "publish_early": publish_early,
     "seal_before_the_scan": seal_before_the_scan,
+    "take_settings_on_trust": take_settings_on_trust,
 }
 
 

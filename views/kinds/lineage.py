@@ -27,7 +27,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.relation import TableName
-from views.kinds.sql import quoted, rewritten
+from views.kinds.query import quoted
+from views.kinds.sql import rewritten
 from views.spec import SqlSource, TableReference
 
 MARK = "__changed"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from sqlglot.errors import ParseError, TokenError
 from changelog.contract.errors import ViewError
 from changelog.contract.relation import TableName
 from views.kinds.determinism import refuse_unprovable
+from views.kinds.query import query, quoted
 from views.spec import (
     DEFAULT_SINKS,
     SqlSource,
@@ -45,9 +46,9 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
             give another answer each time it runs.
     """
     header = _header(path, text)
-    query = _query(path, text)
-    refuse_unprovable(path, query)
-    references = tuple(sorted(_references(path, query), key=lambda found: found.start))
+    parsed = _query(path, text)
+    refuse_unprovable(path, parsed)
+    references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")
     return ViewSpec(
@@ -56,7 +57,7 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
         tables=tuple(dict.fromkeys(reference.table for reference in references)),
         key=check_declared("key", _split(header.get("key", "")), path),
         sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
-        source=SqlSource(text, references, tuple(_qualifiers(query, references))),
+        source=SqlSource(text, references, tuple(_qualifiers(parsed, references))),
         description=header.get("description", ""),
     )
 
@@ -90,33 +91,9 @@ def rewritten(
 def sql_frame(
     spark: SparkSession, source: SqlSource, states: Mapping[TableName, DataFrame]
 ) -> DataFrame:
-    """Give the rows of a SQL view as a DataFrame, analysed but not run."""
-    with views_of(spark, {found: states[found.table] for found in source.references}) as names:
-        return spark.sql(rewritten(source, names))
-
-
-@contextmanager
-def views_of(
-    spark: SparkSession, frames: Mapping[TableReference, DataFrame]
-) -> Iterator[dict[TableReference, str]]:
-    """Give each frame a temporary view's name while the block runs."""
-    by_frame: dict[int, str] = {}
-    names: dict[TableReference, str] = {}
-    for found, frame in frames.items():
-        if id(frame) not in by_frame:
-            by_frame[id(frame)] = f"changelog_{len(by_frame)}_{found.table.table}"
-            frame.createOrReplaceTempView(quoted(by_frame[id(frame)]))
-        names[found] = by_frame[id(frame)]
-    try:
-        yield names
-    finally:
-        for name in by_frame.values():
-            spark.catalog.dropTempView(name)
-
-
-def quoted(name: str) -> str:
-    """Give a name as Spark's SQL quotes it."""
-    return "`" + name.replace("`", "``") + "`"
+    """Give the rows of a SQL view as a DataFrame that is not run."""
+    frames = {found: states[found.table] for found in source.references}
+    return query(spark, frames, partial(rewritten, source))
 
 
 def _split(text: str) -> list[str]:

@@ -55,7 +55,7 @@ class DeltaSink:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._spark = spark
-        self._files = Files(spark)
+        self._files = Files(storage_options)
         self._tables = DeltaTables(storage_options)
         self._stable = f"{uri_of(warehouse)}/{view}"
         self._opened: Opened | None = None
@@ -81,7 +81,7 @@ class DeltaSink:
         current.begin(rows)
         uri = self._uri(current.generation)
         with _exact_moments(self._spark), _disk_errors(uri):
-            writer = rows.write.format("delta").mode("errorifexists")
+            writer = rows.write.format("delta").mode("error")
             writer.option(*_NO_BOUNDS).save(uri)
 
     def seal(self) -> Address:

@@ -1,14 +1,12 @@
-"""The few file operations on a warehouse, through Hadoop's file systems as Spark uses them.
-
-So a warehouse may be wherever Spark can write, with the credentials that Spark has.
-"""
+"""The few file operations on a warehouse: where deltalake publishes, with its credentials."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import SparkSession
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
 
 
 def uri_of(warehouse: str) -> str:
@@ -21,27 +19,35 @@ def uri_of(warehouse: str) -> str:
 class Files:
     """Files and folders by URI or absolute path."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take what deltalake needs to reach a warehouse that is no folder of this machine."""
+        self._storage_options = storage_options
 
     def names(self, folder: str) -> list[str]:
         """List the names in a folder; none when it is not there."""
         system, path = self._of(folder)
-        if not system.exists(path):
-            return []
-        return sorted(status.getPath().getName() for status in system.listStatus(path))
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in found)
 
     def exists(self, place: str) -> bool:
         """Tell whether a file or folder is there."""
-        system, path = self._of(place)
-        return bool(system.exists(path))
+        folder, _, name = place.rpartition("/")
+        return name in self.names(folder)
 
     def remove(self, folder: str) -> None:
         """Remove a folder and all in it; none there is no error."""
-        system, path = self._of(folder)
-        system.delete(path, True)
+        if self.exists(folder):
+            system, path = self._of(folder)
+            system.delete_dir(path)
 
-    def _of(self, place: str) -> tuple[Any, Any]:
-        context: Any = self._spark.sparkContext
-        path = context._jvm.org.apache.hadoop.fs.Path(place)
-        return path.getFileSystem(context._jsc.hadoopConfiguration()), path
+    def _of(self, place: str) -> tuple[fs.FileSystem, str]:
+        if _is_here(place):
+            return fs.LocalFileSystem(), place.removeprefix("file://")
+        uri = place.replace("s3a://", "s3://", 1)  # Spark's name and everybody else's
+        root, _, name = uri.rpartition("/")
+        handler = DeltaStorageHandler(root, dict(self._storage_options or {}) or None)
+        return fs.PyFileSystem(handler), name
+
+
+def _is_here(place: str) -> bool:
+    return "://" not in place or place.startswith("file://")

@@ -9,6 +9,7 @@ from changelog.contract.errors import (
     CorruptRecordError,
     LogError,
     NoFrontierError,
+    UnavailableError,
     UnavailableLogError,
     VerdictError,
 )
@@ -32,6 +33,8 @@ CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
         (f"{MarkedError(Fault.SILENT, 'for 60 s')}", UnavailableLogError, "for 60 s"),
         (f"{MarkedError(Fault.REFUSED, 'no right')}", LogError, "no right"),
         ("[KAFKA_DATA_LOSS.X] gone", VerdictError, "vanished"),
+        ("[RETRIES_EXCEEDED] The maximum number of retries", UnavailableError, "went away"),
+        ("[INVALID_HANDLE.SESSION_NOT_FOUND] x", UnavailableError, "Spark Connect server"),
         ("org.apache.kafka.common.errors.TimeoutException: x", UnavailableLogError, "brokers"),
     ],
 )
@@ -45,6 +48,14 @@ def test_a_cause_further_down_counts():
     error = PySparkException("the write failed")
     error.__cause__ = PySparkException(CORRUPT)
     assert isinstance(translate(error), CorruptRecordError)
+
+
+def test_what_a_server_sends_of_its_exception_s_causes_counts():
+    class Sent(PySparkException):
+        def getStackTrace(self):  # noqa: N802 - Spark's own name
+            return f"org.apache.spark.SparkException\nCaused by: X: {CORRUPT}"
+
+    assert isinstance(translate(Sent("the job was ended")), CorruptRecordError)
 
 
 def test_what_is_not_about_the_log_passes():

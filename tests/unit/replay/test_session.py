@@ -36,9 +36,9 @@ def test_the_callers_settings_win():
 
 def test_a_connect_server_gets_settings_of_sql_alone():
     made = spark_settings(SessionSettings(master="sc://spark:15002"))
-    assert made["spark.remote"] == "sc://spark:15002"
-    assert "spark.master" not in made
-    assert "spark.jars" not in made
+    assert all(name.startswith("spark.sql.") for name in made)
+    assert "spark.sql.warehouse.dir" not in made
+    assert "jaas" in made["spark.sql.redaction.options.regex"]
 
 
 @pytest.mark.parametrize(

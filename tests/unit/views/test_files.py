@@ -1,0 +1,43 @@
+"""Folders of a warehouse, on this machine and as deltalake sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from views.sinks import files
+from views.sinks.files import Files, uri_of
+
+
+@pytest.fixture(params=["folder", "storage"])
+def place(request, tmp_path, monkeypatch):
+    """Give a folder of two generations, by its path or by the URI of a storage."""
+    for name in ("000001", "000002"):
+        (tmp_path / "view" / name / "_delta_log").mkdir(parents=True)
+        (tmp_path / "view" / name / "_delta_log" / "0.json").write_text("{}")
+        (tmp_path / "view" / name / "part.parquet").write_text("rows")
+    if request.param == "folder":
+        return str(tmp_path / "view")
+    monkeypatch.setattr(files, "_is_here", lambda _: False)
+    return f"file://{tmp_path}/view"
+
+
+def test_what_is_there_is_listed(place):
+    assert Files().names(place) == ["000001", "000002"]
+    assert Files().names(f"{place}/000001") == ["_delta_log", "part.parquet"]
+    assert Files().names(f"{place}/none") == []
+    assert Files().exists(f"{place}/000002")
+    assert not Files().exists(f"{place}/000003")
+    assert not Files().exists(f"{place}/none/000003")
+
+
+def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(place, tmp_path):
+    Files().remove(f"{place}/000001")
+    Files().remove(f"{place}/000009")
+    left = {path.relative_to(tmp_path / "view") for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.parts[0] for path in left} == {"000002"}
+    assert len(left) == 2
+
+
+def test_a_warehouse_has_one_name():
+    assert uri_of("s3://bucket/warehouse/") == "s3://bucket/warehouse"
+    assert uri_of("file:/somewhere") == "/somewhere"
