@@ -11,20 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import duckdb
-import numpy as np
 
-from changelog.batch.headers import position_headers
-from changelog.batch.lines import fields_of_lines
 from changelog.batch.rows import BatchCodec
 from changelog.contract.codec import SchemaIds
 from changelog.contract.connection import KafkaConnection, RegistryConnection
 from changelog.contract.frontier import Frontier
-from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
+from changelog.contract.headers import Op
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import Column, Relation, TableName
 from changelog.contract.schema import key_schema, value_schema
 from changelog.contract.topic import TopicSettings, frontier_topic, topic_name
 from changelog.contract.types import column_type
+from changelog.native.buffers import Records, Texts
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
@@ -55,7 +53,7 @@ _DELETED = 21
 _BATCH = 50_000
 _IN_A_TRANSACTION = 100
 _FIRST_LSN = 4096
-_TS = (TS, encode_ts(1_735_689_600_000_000))
+_TS_US = 1_735_689_600_000_000
 _FOR_EVER_MS = 365 * 24 * 3_600_000  # a log that is kept for later must not be cleaned meanwhile
 
 # What `benchmarks.orders` has PostgreSQL make, as COPY's text; `v` is the row's version.
@@ -122,7 +120,7 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
             slot=size.prefix,
             epoch=1,
             lsn=lsn,
-            ts_us=1_735_689_600_000_000,
+            ts_us=_TS_US,
             cluster_id=frontiers.cluster_id(),
             tables={size.topic: ORDERS.name},
             topic_ids={size.topic: topics[size.topic].topic_id},
@@ -176,22 +174,26 @@ def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn
     """Write all records; gives an LSN behind the last."""
     producer = LogProducer(kafka)
     lsn = _FIRST_LSN
+    records = Records(epoch=1)
     for part in parts_of(size):
         for lines in lines_of(part):
-            columns, _ = fields_of_lines(lines, len(ORDERS.columns))
-            keys = codec.encode_keys(columns)
-            gone: list[bytes | None] = [None] * len(keys)
-            values = gone if part.op is Op.DELETE else codec.encode_values(columns)
-            producer.produce_all(size.topic, keys, values, _headers(part.op, lsn, len(keys)))
-            lsn += len(keys)
+            records.clear()
+            odd = codec.add_lines(Texts(lines), 0, lsn=lsn, sequence=0, ts_us=_TS_US, to=records)
+            if odd is not None:
+                raise SystemExit(f"a line has a form of its own: {lines[odd]!r}")
+            _place(records, part.op, lsn)
+            producer.produce_records(size.topic, records, 0, len(records))
+            lsn += len(lines)
     producer.flush()
     producer.close()
     return Lsn(lsn)
 
 
-def _headers(op: Op, lsn: int, count: int) -> list[Headers]:
-    """Give the headers of records in transactions of a hundred, whose LSNs grow."""
-    number = np.arange(count, dtype=np.int64)
-    commit = lsn + number - number % _IN_A_TRANSACTION
-    positions = position_headers(1, commit, number % _IN_A_TRANSACTION)
-    return [[(POSITION, position), (OP, op.value), _TS] for position in positions]
+def _place(records: Records, op: Op, lsn: int) -> None:
+    """Put records into transactions of a hundred, whose LSNs grow."""
+    for number in range(len(records)):
+        record = records.raw.list[number]
+        record.sequence = number % _IN_A_TRANSACTION
+        record.lsn = lsn + number - record.sequence
+        record.op = op.value[0]
+        record.has_value = op is not Op.DELETE

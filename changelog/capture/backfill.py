@@ -32,7 +32,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from changelog.batch.fields import Places
 from changelog.capture.bar import RowBar
 from changelog.capture.crew import Crew
 from changelog.capture.cut import Cutter
@@ -216,7 +215,7 @@ class Backfill:
         if self._recent.many:
             self._forget()
 
-    def ran(self, xids: Places) -> None:
+    def ran(self, xids: Sequence[int]) -> None:
         """Note that transactions were streamed at once."""
         self._recent.ran(xids)
         if self._recent.many:

@@ -22,12 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from changelog.contract.errors import ProtocolError
 
-Xids = NDArray[np.int64]
+Xids = Sequence[int]
+"""Numbers of transactions, their low 32 bits."""
 
 MOST_KEYS = 100_000
 """Keys noted for one fence; with more, it is given up and another one taken."""
@@ -65,15 +63,19 @@ class XidSnapshot:
         except ValueError as error:
             raise ProtocolError(f"a snapshot reads {text!r}") from error
 
-    def hidden(self, xids: Xids) -> Xids:
+    def hidden(self, xids: Xids) -> list[int]:
         """Give those of some transactions, by their low 32 bits, that the snapshot does not see.
 
         Each is taken as the number nearest to `xmax` that has these bits: what the stream brings
         is never two thousand million transactions old.
         """
-        full = self.xmax + (xids - self.xmax + _HALF) % _ALL - _HALF
-        running = np.isin(full, np.fromiter(self.xip, np.int64, len(self.xip)))
-        found: Xids = xids[(full >= self.xmax) | ((full >= self.xmin) & running)]
+        xmin, xmax, xip = self.xmin, self.xmax, self.xip
+        near = xmax - _HALF
+        found = []
+        for xid in xids:
+            full = near + (xid - near) % _ALL
+            if full >= xmax or (full >= xmin and full in xip):
+                found.append(xid)
         return found
 
 
@@ -86,12 +88,10 @@ class Recent:
 
     def __init__(self) -> None:
         self.noting = False
-        self._older: Xids = np.empty(0, np.int64)
+        self._older: list[int] = []
         self._newer: list[int] = []
-        self._runs: list[Xids] = []
-        self._count = 0
         self._ask_at = MANY_XIDS
-        self._current: Xids = np.empty(0, np.int64)
+        self._current: Xids = ()
         self._notes: list[tuple[Xids, str, Sequence[bytes]]] = []
         self._keys = 0
         self._snapshot: XidSnapshot | None = None
@@ -100,16 +100,14 @@ class Recent:
     def began(self, xid: int) -> None:
         """Note that a transaction is being streamed, change by change."""
         self._newer.append(xid)
-        self._count += 1
         if self.noting:
-            self._current = np.array([xid], np.int64)
+            self._current = (xid,)
             self._ignored = self._is_visible(self._current)
 
     def ran(self, xids: Xids) -> None:
         """Note that whole transactions were streamed at once."""
-        self._runs.append(xids)
-        self._count += len(xids)
-        if self.noting and len(xids):  # the last may be open, and go on change by change
+        self._newer += xids
+        if self.noting and xids:  # the last may be open, and go on change by change
             self._current = xids[-1:]
             self._ignored = self._is_visible(self._current)
 
@@ -126,12 +124,12 @@ class Recent:
             self._keys += len(keys)
 
     def _is_visible(self, xids: Xids) -> bool:
-        return self._snapshot is not None and not len(self._snapshot.hidden(xids))
+        return self._snapshot is not None and not self._snapshot.hidden(xids)
 
     @property
     def many(self) -> bool:
         """Tell whether it is time to ask which transactions are visible: `forget`."""
-        return self._count + len(self._older) > self._ask_at
+        return len(self._newer) + len(self._older) > self._ask_at
 
     @property
     def crowded(self) -> bool:
@@ -164,21 +162,20 @@ class Recent:
             self._gather()
         self._older = snapshot.hidden(self._older)
         self._snapshot = snapshot
-        self._notes = [note for note in self._notes if len(snapshot.hidden(note[0]))]
+        self._notes = [note for note in self._notes if snapshot.hidden(note[0])]
         self._keys = sum(len(keys) for _, _, keys in self._notes)
-        return [int(xid) for xid in self._older]
+        return list(self._older)
 
     def forget(self, snapshot: XidSnapshot) -> None:
         """Drop the numbers of transactions that a snapshot sees."""
         if self.noting:
             # Which of them came before `open` still matters: only those may be thinned out.
             self._older = snapshot.hidden(self._older)
-            newer = snapshot.hidden(self._gathered())
-            self._newer, self._runs, self._count = [], [newer], len(newer)
+            self._newer = snapshot.hidden(self._newer)
         else:
             self._gather()
             self._older = snapshot.hidden(self._older)
-        self._ask_at = MANY_XIDS + 2 * (self._count + len(self._older))
+        self._ask_at = MANY_XIDS + 2 * (len(self._newer) + len(self._older))
 
     def touched(self) -> dict[str, frozenset[bytes]]:
         """Give the keys, by topic, that the last snapshot looked at does not have as they are."""
@@ -187,9 +184,6 @@ class Recent:
             found.setdefault(topic, set()).update(keys)
         return {topic: frozenset(keys) for topic, keys in found.items()}
 
-    def _gathered(self) -> Xids:
-        return np.concatenate([np.array(self._newer, np.int64), *self._runs])
-
     def _gather(self) -> None:
-        self._older = np.concatenate([self._older, self._gathered()])
-        self._newer, self._runs, self._count = [], [], 0
+        self._older += self._newer
+        self._newer = []

@@ -11,13 +11,12 @@ have equal hashes in every table, so masked columns can still be joined.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from changelog.batch.fields import Fields
-from changelog.batch.rows import BatchCodec, fields_of
+from changelog.batch.rows import BatchCodec, Mask, Selection
 from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.document import DocumentCodec
 from changelog.contract.event import (
@@ -31,9 +30,7 @@ from changelog.contract.event import (
 )
 from changelog.contract.event_record import FlatRecords, NestedRecords, flat_schema, nested_schema
 from changelog.contract.form import PLAIN, Envelope, Form, Output
-from changelog.contract.headers import Op
 from changelog.contract.relation import Column, KeyRow, Relation, Row
-from changelog.contract.relation import Field as Value
 from changelog.contract.schema import value_schema
 from changelog.contract.types import ColumnType, Kind
 
@@ -126,23 +123,6 @@ class Shape:
     def _key_masks(self) -> tuple[Masking | None, ...]:
         return tuple(self.masks[place] for place in self.logged.key_indexes)
 
-    def fields(self, columns: Sequence[Fields]) -> list[Fields]:
-        """Give the fields of many rows as they are written."""
-        kept = [columns[place] for place in self.places]
-        if not any(self.masks) or not kept or not len(kept[0]):
-            return kept
-        # In one buffer, row by row, as those who take them rely on.
-        texts = [
-            _masked(fields.texts(), mask) for fields, mask in zip(kept, self.masks, strict=True)
-        ]
-        return fields_of(list(zip(*texts, strict=True)), len(kept))
-
-
-def _masked(values: list[Value], mask: Masking | None) -> list[Value]:
-    if mask is None:
-        return values
-    return [None if value is None else mask(value) for value in values]
-
 
 def whole(relation: Relation) -> Shape:
     """Give the shape of a table that is written as it is."""
@@ -160,16 +140,6 @@ class Rows(Protocol):
 
     def encode_value(self, row: Row) -> bytes:
         """Encode a whole row; raises EncodeError."""
-
-
-class Batches(Protocol):
-    """Encodes many rows of one relation version, given by their columns."""
-
-    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode the primary keys; raises EncodeError."""
-
-    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode whole rows; raises EncodeError."""
 
 
 ShapeOf = Callable[[Relation], Shape]
@@ -192,44 +162,6 @@ class ShapedRows:
     def encode_value(self, row: Row) -> bytes:
         """Encode a row; see `Rows`."""
         return self._inner.encode_value(self._shape.row(row))
-
-
-class ShapedBatches:
-    """Encodes many rows as they come to what their shape makes of them."""
-
-    def __init__(self, shape: Shape, inner: Batches) -> None:
-        """Prepare for one version of a table; `inner` encodes what is written."""
-        self._shape = shape
-        self._inner = inner
-
-    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode the primary keys of rows; see `Batches`."""
-        return self._inner.encode_keys(self._shape.fields(columns))
-
-    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode rows; see `Batches`."""
-        return self._inner.encode_values(self._shape.fields(columns))
-
-
-class RowByRow:
-    """Encodes many rows by the codec of single ones."""
-
-    def __init__(self, codec: Rows) -> None:
-        """Prepare for one version of a table."""
-        self._codec = codec
-        self._key_indexes = codec.relation.key_indexes
-
-    def encode_keys(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode the primary keys of rows; a table without one has empty bytes here."""
-        if not self._key_indexes:
-            return [b""] * len(columns[0])
-        keys = zip(*(columns[index].texts() for index in self._key_indexes), strict=True)
-        return [self._codec.encode_key(key) for key in keys]
-
-    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode rows."""
-        rows = zip(*(each.texts() for each in columns), strict=True)
-        return [self._codec.encode_value(row) for row in rows]
 
 
 def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
@@ -258,21 +190,6 @@ class ShapedEvents:
 
     def _row(self, row: Row | None) -> Row | None:
         return None if row is None else self._shape.row(row)
-
-
-class ReadEvents(RowByRow):
-    """Encodes many rows of a snapshot as changes."""
-
-    def __init__(self, codec: Rows, events: EventEncoder, stamp: Stamp) -> None:
-        """Prepare for one version of a table."""
-        super().__init__(codec)
-        self._events = events
-        self._stamp = stamp
-
-    def encode_values(self, columns: Sequence[Fields]) -> list[bytes]:
-        """Encode rows."""
-        rows = zip(*(each.texts() for each in columns), strict=True)
-        return [self._events.encode(Event((), None, row, Op.READ), self._stamp) for row in rows]
 
 
 def event_encoder(shape: Shape, ids: SchemaIds) -> EventEncoder | None:
@@ -304,12 +221,29 @@ def logged_schema(shape: Shape) -> str:
             return value_schema(shape.logged)
 
 
-def batch_codec(shape: Shape, ids: SchemaIds, stamp: Stamp | None = None) -> Batches:
-    """Give the codec of many rows; with a stamp they are those of a snapshot."""
-    events = event_encoder(shape, ids) if stamp is not None else None
-    if events is not None and stamp is not None:
-        return ReadEvents(row_codec(shape, ids), events, stamp)
-    if shape.form.output is Output.JSON:
-        return RowByRow(row_codec(shape, ids))
-    inner = BatchCodec(shape.logged, ids)
-    return inner if shape.is_whole else ShapedBatches(shape, inner)
+def batch_codec(shape: Shape, ids: SchemaIds) -> BatchCodec | None:
+    """Give the codec of many rows; None for records that are encoded one by one."""
+    if shape.form != PLAIN:
+        return None
+    if shape.is_whole:
+        return BatchCodec(shape.logged, ids)
+    keys = {mask.key for mask in shape.masks if isinstance(mask, Hashing)}
+    assert len(keys) <= 1  # noqa: S101 - one key for all tables
+    selection = Selection(
+        width=len(shape.relation.columns),
+        places=shape.places,
+        masks=tuple(map(_mask, shape.masks)),
+        hash_key=keys.pop() if keys else b"",
+        constant=REDACTED,
+    )
+    return BatchCodec(shape.logged, ids, selection)
+
+
+def _mask(masking: Masking | None) -> Mask:
+    match masking:
+        case None:
+            return Mask.NONE
+        case Hashing():
+            return Mask.HASH
+        case Redacting():
+            return Mask.CONSTANT

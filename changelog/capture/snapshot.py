@@ -7,25 +7,21 @@ those of one segment; the producer stays for the life of the worker.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from changelog.batch.fields import Fields, Mask
-from changelog.batch.headers import position_headers
-from changelog.batch.lines import fields_of_lines
-from changelog.batch.rows import fields_of
-from changelog.capture.shape import Shape, batch_codec
-from changelog.contract.codec import SchemaIds
+from changelog.capture.shape import Shape, batch_codec, event_encoder, row_codec
+from changelog.contract.codec import SchemaIds, key_of
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.event import Stamp
-from changelog.contract.headers import OP, POSITION, TS, Headers, Op, encode_ts
+from changelog.contract.errors import ProtocolError
+from changelog.contract.event import Event, Stamp
+from changelog.contract.headers import Op
 from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_without_key
 from changelog.contract.position import Position
 from changelog.contract.relation import Relation
+from changelog.native.buffers import Record, Records, Texts
 from changelog.sink.producer import LogProducer
 from changelog.source.connect import Connection, connect
 from changelog.source.copytext import parse_row
@@ -199,16 +195,17 @@ class _ChunkWriter:
     def __init__(self, producer: LogProducer, segment: Segment, job: CopyJob) -> None:
         self._producer = producer
         seen_us = time.time_ns() // 1000
-        stamp = Stamp(lsn=segment.high, ts_us=segment.ts_us, xid=None, seen_us=seen_us)
-        self._codec = batch_codec(job.shape, job.ids, stamp)
-        self._width = len(job.relation.columns)
+        self._stamp = Stamp(lsn=segment.high, ts_us=segment.ts_us, xid=None, seen_us=seen_us)
+        self._batches = batch_codec(job.shape, job.ids)
+        self._rows = row_codec(job.shape, job.ids)
+        self._events = event_encoder(job.shape, job.ids)
+        self._relation = job.relation
         self._topic = job.topic
         self._touched = segment.touched.get(job.topic, frozenset())
-        self._epoch, self._lsn = segment.epoch, segment.high
+        self._lsn, self._ts_us = segment.high, segment.ts_us
+        self._records = Records(segment.epoch)
         self._sequence = job.number * CHUNK_SEQUENCES
-        self._is_keyed = bool(job.relation.key)
         self._partitions = job.partitions
-        self._fixed = [(OP, Op.READ.value), (TS, encode_ts(segment.ts_us))]
         self._size_before, self._records_before = producer.bytes, producer.records
         self.rows = 0
 
@@ -222,40 +219,51 @@ class _ChunkWriter:
         """Give the number of records written."""
         return self._producer.records - self._records_before
 
-    def write(self, lines: list[bytes]) -> None:
-        columns, plain = fields_of_lines(lines, self._width)
-        keys, values = self._encoded(columns)
-        if not plain.all():
-            odd = [parse_row(lines[at]) for at in np.flatnonzero(~plain)]
-            odd_keys, odd_values = self._encoded(fields_of(odd, self._width))
-            keys = _merged(keys, odd_keys, plain)
-            values = _merged(values, odd_values, plain)
-        sequence = np.arange(self._sequence, self._sequence + len(lines))
-        headers: list[Headers] = [
-            [(POSITION, position), *self._fixed]
-            for position in position_headers(self._epoch, self._lsn, sequence)
-        ]
+    def write(self, lines: Texts) -> None:
+        records, place = self._records, None
+        records.clear()
+        self._encode(lines)
+        if not self._relation.key:
+            first = Position(records.epoch, self._lsn, self._sequence)
+            place = partition_without_key(first, self._partitions)
+        elif self._touched:
+            for number, key in enumerate(records.keys(0, len(records))):
+                if key in self._touched:
+                    records.leave_out(number)
         self._sequence += len(lines)
         self.rows += len(lines)
-        if self._touched:
-            kept = [at for at, key in enumerate(keys) if key not in self._touched]
-            keys, values = [keys[at] for at in kept], [values[at] for at in kept]
-            headers = [headers[at] for at in kept]
-        if self._is_keyed:
-            self._producer.produce_all(self._topic, keys, values, headers)
+        self._producer.produce_records(self._topic, records, 0, len(records), place)
+
+    def _encode(self, lines: Texts) -> None:
+        place = 0
+        while place < len(lines):
+            odd: int | None = place
+            if self._batches is not None:
+                odd = self._batches.add_lines(
+                    lines,
+                    place,
+                    lsn=self._lsn,
+                    sequence=self._sequence,
+                    ts_us=self._ts_us,
+                    to=self._records,
+                )
+            if odd is None:
+                return
+            self._add(lines[odd], self._sequence + odd)
+            place = odd + 1
+
+    def _add(self, line: bytes, sequence: int) -> None:
+        """Encode a row by itself."""
+        row = parse_row(line)
+        relation = self._relation
+        if len(row) != len(relation.columns):
+            raise ProtocolError(f"a line of COPY has other than {len(relation.columns)} fields")
+        key = None
+        if relation.key:
+            key = self._rows.encode_key(key_of(relation.key_indexes, row))
+        if self._events is None:
+            value = self._rows.encode_value(row)
         else:
-            first = Position(self._epoch, self._lsn, int(sequence[0]))
-            place = partition_without_key(first, self._partitions)
-            self._producer.produce_without_key(self._topic, values, headers, place)
-
-    def _encoded(self, columns: list[Fields]) -> tuple[list[bytes], list[bytes]]:
-        if not len(columns[0]):
-            return [], []
-        return self._codec.encode_keys(columns), self._codec.encode_values(columns)
-
-
-def _merged(plain: list[bytes], odd: list[bytes], is_plain: Mask) -> list[bytes]:
-    """Put two lists back into the order of their rows."""
-    ones: Iterator[bytes] = iter(plain)
-    others = iter(odd)
-    return [next(ones if each else others) for each in is_plain.tolist()]
+            value = self._events.encode(Event((), None, row, Op.READ), self._stamp)
+        record = Record(key, value, self._lsn, sequence, self._ts_us, Op.READ.value)
+        self._records.add(record)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from itertools import groupby
 
 from changelog.capture.backfill import Backfill
-from changelog.capture.bulk import BulkWriter, NotInBulkError, is_bulk, is_plain
+from changelog.capture.bulk import BulkWriter, NotInBulkError
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.messages import MessageWriter
@@ -24,6 +23,7 @@ from changelog.contract.change import Truncate
 from changelog.contract.errors import RecordRefusedError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
+from changelog.native.buffers import Texts
 from changelog.progress import Progress
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted, Event
@@ -118,11 +118,11 @@ class StreamLoop:
             self._nudge()  # an idle server would keep the last bytes to itself for seconds
         while not stop():
             payloads = self._stream.poll(POLL_S)
-            behind = last_commit(payloads)
-            self._write(payloads[:behind])
+            behind = payloads.behind_commit()
+            self._write(payloads, 0, behind)
             if behind < len(payloads):
                 self._advance(idle=False)  # a frontier has no place inside the rest
-                self._write(payloads[behind:])
+                self._write(payloads, behind, len(payloads))
             self._producer.poll()
             self._advance(idle=not payloads)
             if self._producer.open_s > OPEN_S:
@@ -135,14 +135,13 @@ class StreamLoop:
                 self._nudge_when_silent(heard=bool(payloads))
         self._cut()
 
-    def _write(self, payloads: list[bytes]) -> None:
-        if not is_bulk(payloads):
-            self._write_each(payloads)
-            return
-        for plain, group in groupby(payloads, is_plain):
-            run = list(group)
-            if not (plain and is_bulk(run) and self._write_bulk(run)):
-                self._write_each(run)
+    def _write(self, payloads: Texts, first: int, end: int) -> None:
+        while first < end:
+            behind, is_plain = payloads.alike(first)
+            behind = min(behind, end)
+            if not (is_plain and self._write_bulk(payloads, first, behind)):
+                self._write_each(payloads[first:behind])
+            first = behind
 
     def _write_each(self, payloads: list[bytes]) -> None:
         for payload in payloads:
@@ -161,10 +160,10 @@ class StreamLoop:
                 except TABLE_ERRORS as error:
                     self._backfill.failed(self._names[oid], error, self._began.commit_lsn)
 
-    def _write_bulk(self, payloads: list[bytes]) -> bool:
+    def _write_bulk(self, payloads: Texts, first: int, end: int) -> bool:
         """Write a run at once; False when it has to be taken message by message."""
         try:
-            taken = self._bulk.take(payloads)
+            taken = self._bulk.take(payloads, first, end)
         except NotInBulkError:
             return False
         last = taken.last
@@ -274,11 +273,3 @@ def pause_after(spent_s: float, interval_s: float) -> float:
     rebuild sees nothing that is newer than the last frontier.
     """
     return min(max(interval_s, spent_s / HELD_SHARE), MOST_INTERVALS * interval_s)
-
-
-def last_commit(payloads: list[bytes]) -> int:
-    """Give the place behind the last message that ends a transaction, or 0."""
-    for place in range(len(payloads), 0, -1):
-        if payloads[place - 1][:1] == b"C":
-            return place
-    return 0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from changelog.batch.rows import BatchCodec
 from changelog.capture.shape import (
-    Batches,
     Rows,
     Shape,
     ShapeOf,
@@ -41,7 +41,7 @@ OlderValues = Callable[[Relation, Sequence[str]], Mapping[str, Field | Unknown]]
 class _Codecs:
     relation: Relation  # as the rows come
     rows: Rows
-    batches: Batches
+    batches: BatchCodec | None
     events: EventEncoder | None
 
 
@@ -216,8 +216,8 @@ class CapturedTables:
         """
         return self._codecs_of(relation, at).rows
 
-    def batch_codec(self, relation: Relation, at: Position) -> Batches:
-        """Give the codec of many rows of a relation version; else as `codec`."""
+    def batch_codec(self, relation: Relation, at: Position) -> BatchCodec | None:
+        """Give the codec of many rows of a relation version, if there is one; else as `codec`."""
         return self._codecs_of(relation, at).batches
 
     def events(self, relation: Relation, at: Position) -> EventEncoder | None:

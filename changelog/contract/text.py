@@ -280,6 +280,13 @@ _SIMPLE: dict[Kind, Encoder] = {
 }
 
 
+def branch_bytes(*, nullable: bool, null_second: bool) -> tuple[bytes, bytes]:
+    """Give the branches of a column's union that are its type and, if it has one, its escape."""
+    if not nullable:
+        return b"\x00", b"\x02"
+    return (b"\x00", b"\x04") if null_second else (b"\x02", b"\x04")
+
+
 def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> Encoder:
     """Give the function that turns a column's text into its Avro bytes, union branch included.
 
@@ -291,9 +298,7 @@ def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> E
         nullable: whether null is a branch.
         null_second: whether it is the second one, as in a column with a default.
     """
-    first, second = (b"\x02", b"\x04") if nullable else (b"\x00", b"\x02")
-    if null_second:
-        first, second = b"\x00", b"\x04"
+    first, second = branch_bytes(nullable=nullable, null_second=null_second)
     if kind.kind is Kind.DECIMAL:
         decimal = _decimal(kind.scale)
 

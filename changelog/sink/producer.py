@@ -15,20 +15,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.headers import Headers
+from changelog.native.buffers import Records
 from changelog.sink.client import WAIT_S, log_error, make_client, nothing
+from changelog.sink.handle import PARTITION_UA, ProducerHandle
 
 log = logging.getLogger("changelog.producer")
 
-PARTITION_UA = -1
 QUEUE_KBYTES = 64 * 1024
 QUEUE_MESSAGES = 200_000
 RECORD_BYTES = 32 * 1024 * 1024
@@ -90,7 +90,7 @@ class LogProducer:
                 "transaction.timeout.ms": TRANSACTION_S * 1000,
             }
         self._producer = make_client(
-            Producer,
+            ProducerHandle,
             {
                 "compression.type": "lz4",
                 # See docs/decisions: below, the broker is asked too often; above, a change waits.
@@ -108,20 +108,19 @@ class LogProducer:
                 "message.timeout.ms": 0,
                 **own,
                 "delivery.report.only.error": True,
-                "on_delivery": self._delivered,
-                "error_cb": self._told,
             },
         )
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            topic = message.topic() or ""
-            self._fail(error, f'topic "{topic}" does not take a record', topic)
-
-    def _told(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._fail(error, "the producer lost its session")
-        log.debug("kafka: %s", error.str())
+    def _notice(self) -> None:
+        """Take what was reported by the calls before."""
+        told = self._producer.told()
+        if told is not None:
+            log.debug("kafka: %s", told.str())
+        failure = self._producer.failure()
+        if failure is not None:
+            error, topic = failure
+            refused = f'topic "{topic}" does not take a record'
+            self._fail(error, refused if topic else "the producer lost its session", topic)
 
     def _fail(self, error: KafkaError, what: str, topic: str = "") -> None:
         if self._failure is not None:
@@ -152,65 +151,53 @@ class LogProducer:
         """
         self._raise_failure()
         self._begin()
-        # librdkafka's own mark for "let the partitioner choose".
         place = PARTITION_UA if partition is None else partition
         started = 0.0
-        while True:
-            try:
-                self._producer.produce(topic, value, key, place, headers=headers)
-            except BufferError:
-                started = started or time.monotonic()
-                self._make_room(started)
-            except KafkaException as error:
-                self._fail(error.args[0], f'topic "{topic}" does not take a record', topic)
-                self._raise_failure()
-            else:
-                self.records += 1
-                self.sent[topic] += 1
-                self.bytes += (len(key) if key else 0) + (len(value) if value else 0)
-                return
+        while code := self._producer.send(topic, key, value, headers, place):
+            started = started or time.monotonic()
+            self._not_taken(code, topic, started)
+        self.records += 1
+        self.sent[topic] += 1
+        self.bytes += (len(key) if key else 0) + (len(value) if value else 0)
 
-    def produce_all(
-        self,
-        topic: str,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        headers: Sequence[Headers],
+    def produce_records(
+        self, topic: str, records: Records, first: int, end: int, partition: int | None = None
     ) -> None:
-        """Queue many records in their order, as `produce` does with each.
+        """Queue some records in their order, as `produce` does with each.
+
+        Args:
+            topic: of all of them.
+            records: the records; those that are left out are not written.
+            first: number of the first.
+            end: number behind the last.
+            partition: where they go; None is where their keys say.
 
         Raises:
             LogError: an earlier record, or one of these, is refused.
         """
         self._raise_failure()
         self._begin()
-        add = self._producer.produce
-        for key, value, head in zip(keys, values, headers, strict=True):
-            try:
-                add(topic, value, key, PARTITION_UA, headers=head)
-            except (BufferError, KafkaException):
-                self.produce(topic, key, value, head)
-                self.records -= 1
-                self.sent[topic] -= 1
-                self.bytes -= (len(key) if key else 0) + (len(value) if value else 0)
-        self.records += len(keys)
-        self.sent[topic] += len(keys)
-        self.bytes += sum(map(len, keys)) + sum(len(value) for value in values if value)
+        place = PARTITION_UA if partition is None else partition
+        started, code = 0.0, 0
+        while first < end:
+            count, size = self._producer.sent_records, self._producer.sent_bytes
+            first, code = self._producer.send_records(topic, records, first, end, place)
+            self.records += self._producer.sent_records - count
+            self.sent[topic] += self._producer.sent_records - count
+            self.bytes += self._producer.sent_bytes - size
+            if code:
+                started = started or time.monotonic()
+                self._not_taken(code, topic, started)
 
-    def produce_without_key(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        headers: Sequence[Headers],
-        partition: int,
-    ) -> None:
-        """Queue many records without a key for one partition, as `produce` does with each.
-
-        Raises:
-            LogError: an earlier record, or one of these, is refused.
-        """
-        for value, head in zip(values, headers, strict=True):
-            self.produce(topic, None, value, head, partition)
+    def _not_taken(self, code: int, topic: str, started: float) -> None:
+        """Make room for a record that was not taken, or raise why it never will be."""
+        if code == KafkaError._QUEUE_FULL:
+            self._make_room(started)
+            return
+        self._producer.poll(0)  # an error of the session is told there
+        self._raise_failure()
+        self._fail(KafkaError(code), f'topic "{topic}" does not take a record', topic)
+        self._raise_failure()
 
     def _make_room(self, started: float) -> None:
         # Not longer: only errors are reported, so no event ends the wait when there is room.
@@ -249,11 +236,12 @@ class LogProducer:
 
     def _flushing(self) -> bool:
         """Wait a moment for the queue; tell whether something is left in it."""
-        try:
-            return self._producer.flush(WAIT_S) > 0
-        except KafkaException as error:  # the same fatal error that is told by callback
-            self._fail(error.args[0], "the producer lost its session")
+        code = self._producer.flush(WAIT_S)
+        if code and code != KafkaError._TIMED_OUT:
+            self._notice()  # the same fatal error was told there
+            self._fail(KafkaError(code), "the producer lost its session")
             return False
+        return bool(code) and self.queued > 0
 
     def take_over(self) -> None:
         """Let no other producer of the same transactional id write any more.
@@ -286,30 +274,25 @@ class LogProducer:
 
     def _begin(self) -> None:
         if self.is_transactional and self._opened_at is None:
-            try:
-                self._producer.begin_transaction()
-            except KafkaException as error:
-                raise log_error(error, "cannot write to the log") from error
+            error = self._producer.begin_transaction()
+            if error is not None:
+                raise log_error(error, "cannot write to the log")
             self._opened_at = time.monotonic()
 
-    def _transact(self, call: Callable[[float], None], what: str, deadline_s: float | None) -> None:
+    def _transact(
+        self, call: Callable[[float], KafkaError | None], what: str, deadline_s: float | None
+    ) -> None:
         """Call until it is done: librdkafka goes on where a call was timed out."""
         started = time.monotonic()
-        while True:
-            try:
-                call(WAIT_S)
-            except KafkaException as error:
-                cause = error.args[0]
-                late = deadline_s is not None and time.monotonic() - started > deadline_s
-                if cause.txn_requires_abort() or cause.fatal():
-                    # Aborted, or fenced by another: who begins anew reads what stands.
-                    raise UnavailableLogError(f"{what}: {cause.str()}") from error
-                if late or not cause.retriable():
-                    raise log_error(error, what) from error
-                self.on_wait()
-                self._say_waiting(started)
-            else:
-                return
+        while (cause := call(WAIT_S)) is not None:
+            late = deadline_s is not None and time.monotonic() - started > deadline_s
+            if cause.txn_requires_abort() or cause.fatal():
+                # Aborted, or fenced by another: who begins anew reads what stands.
+                raise UnavailableLogError(f"{what}: {cause.str()}")
+            if late or not cause.retriable():
+                raise log_error(cause, what)
+            self.on_wait()
+            self._say_waiting(started)
 
     @property
     def queued(self) -> int:
@@ -324,6 +307,8 @@ class LogProducer:
             log.warning("waiting for the brokers: %d records not acknowledged", self.queued)
 
     def _raise_failure(self) -> None:
+        if self._failure is None:
+            self._notice()
         if self._failure is not None:
             raise self._failure
 
@@ -333,7 +318,6 @@ class LogProducer:
         What a broker that stands still holds in its socket may arrive yet.
         """
         self._producer.purge()
-        with suppress(KafkaException):  # a producer that is lost says so once more
-            if self._opened_at is not None:  # else the broker does it after a while
-                self._producer.abort_transaction(CLOSE_S)
-            self._producer.flush(CLOSE_S)
+        if self._opened_at is not None:  # else the broker does it after a while
+            self._producer.abort_transaction(CLOSE_S)
+        self._producer.flush(CLOSE_S)

@@ -11,7 +11,8 @@ from changelog.contract.errors import UncapturableTableError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import Field, KeyRow, Relation
 from changelog.source.connect import Connection, source_errors
-from changelog.source.copytext import CopyTarget, parse_row
+from changelog.source.copytext import parse_row
+from changelog.source.libpq import copy_lines
 from changelog.source.system import current_lsn
 
 _CHANGED_CODES = {
@@ -35,21 +36,21 @@ def fetch_columns(
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
     """
-    lines: list[bytes] = []
-    target = CopyTarget(lines.extend, batch_rows=1)
+    found: list[bytes] = []
     what = f'table "{relation.name}": a value that the stream left out cannot be fetched'
-    with source_errors(connection, what), connection.cursor() as cursor:
+    with source_errors(connection, what):
+        query = _copy(connection, relation, key, columns).as_string(connection)
         try:
-            cursor.copy_expert(_copy(connection, relation, key, columns), target)
+            for lines in copy_lines(connection, query, most_rows=1, most_bytes=1):
+                found += lines
         except psycopg2.Error as error:
             if error.pgcode not in _CHANGED_CODES:
                 raise
             raise UncapturableTableError(
-                f"{what}: {error.diag.message_primary}",
+                f"{what}: {error}",
                 hint="the table was altered after the row was written",
             ) from error
-    target.finish()
-    return (parse_row(lines[0]) if lines else None), current_lsn(connection)
+    return (parse_row(found[0]) if found else None), current_lsn(connection)
 
 
 def _copy(

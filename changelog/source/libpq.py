@@ -11,19 +11,26 @@ psycopg2's manual shows for `connection.pgconn_ptr`.
 from __future__ import annotations
 
 import select
+from collections.abc import Iterator
 
 import cffi
 import psycopg2
-from psycopg2 import errorcodes, extensions
+from psycopg2 import errorcodes, errors, extensions
 
-from changelog.contract.errors import SlotError, SourceError, UnavailableSourceError
+from changelog.contract.errors import (
+    ProtocolError,
+    SlotError,
+    SourceError,
+    UnavailableSourceError,
+)
+from changelog.native.buffers import NO_MEMORY, Texts
+from changelog.native.library import ffi, lib
 
 READ_BYTES = 8 << 20
 """Rows can be large: a batch of messages ends behind the one that fills this."""
 
-_COPY_DONE = -1
-_FATAL_ERROR = 7  # PGRES_FATAL_ERROR
-_SQLSTATE, _PRIMARY = ord("C"), ord("M")
+_COMMAND_OK, _COPY_OUT, _FATAL_ERROR = 1, 3, 7  # of ExecStatusType
+_SQLSTATE, _PRIMARY = b"CM"
 _SLOT_CODES = {
     errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE,
     errorcodes.OBJECT_IN_USE,
@@ -42,6 +49,7 @@ _FFI.cdef(
     int PQsocket(const PGconn *conn);
     void PQfreemem(void *memory);
     char *PQerrorMessage(const PGconn *conn);
+    PGresult *PQexec(PGconn *conn, const char *query);
     PGresult *PQgetResult(PGconn *conn);
     int PQresultStatus(const PGresult *result);
     char *PQresultErrorField(const PGresult *result, int field);
@@ -51,6 +59,17 @@ _FFI.cdef(
 # The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
 # linked with; another copy of libpq would not know the layout of its PGconn.
 _LIBPQ = _FFI.dlopen(psycopg2._psycopg.__file__)
+_FUNCTIONS = ffi.new(
+    "libpq *",
+    [
+        ffi.cast(kind, _FFI.addressof(_LIBPQ, name))
+        for name, kind in (
+            ("PQgetCopyData", "int (*)(void *, char **, int)"),
+            ("PQconsumeInput", "int (*)(void *)"),
+            ("PQfreemem", "void (*)(void *)"),
+        )
+    ],
+)
 
 
 def _text(raw: object) -> str:
@@ -64,46 +83,48 @@ class CopyBoth:
     def __init__(self, connection: extensions.connection) -> None:
         self._connection = connection
         self._pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
-        self._buffer = _FFI.new("char **")
+        self._told = ffi.new("keepalives *")
         self._end: SourceError | None = None
         self._poll = select.poll()
         self._poll.register(_LIBPQ.PQsocket(self._pgconn), select.POLLIN)
 
-    def read(self, limit: int) -> list[bytes]:
-        """Give the messages that have arrived, without waiting; at most `limit` or `READ_BYTES`.
+    @property
+    def server_wal_end(self) -> int:
+        """Give the latest position that a keepalive has told; 0 before the first."""
+        return int(self._told.wal_end)
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell, once, whether the server has asked for a reply."""
+        asked, self._told.reply = bool(self._told.reply), 0
+        return asked
+
+    def read(self, limit: int, into: Texts) -> int:
+        """Add the payloads that have arrived, without waiting, up to `limit` or `READ_BYTES`.
+
+        Returns:
+            How many messages have come, keepalives too.
 
         Raises:
             SourceError: the server ended the stream; SlotError, UnavailableSourceError by reason.
+            ProtocolError: a message is neither data nor keepalive.
         """
         if self._end is not None:
             raise self._end
-        get, free, unpack = _LIBPQ.PQgetCopyData, _LIBPQ.PQfreemem, _FFI.unpack
-        pgconn, buffer = self._pgconn, self._buffer
-        messages: list[bytes] = []
-        append = messages.append
-        consumed = False
-        room = READ_BYTES
-        while len(messages) < limit and room > 0:
-            size = get(pgconn, buffer, 1)
-            if size > 0:
-                found = buffer[0]
-                append(unpack(found, size))
-                free(found)
-                room -= size
-                consumed = False
-            elif size < 0:
-                self._end = self._ended(size)
-                break
-            elif consumed:
-                break
-            elif _LIBPQ.PQconsumeInput(pgconn):
-                consumed = True
-            else:
-                self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
-                break
-        if self._end is not None and not messages:
+        heard = self._told.heard
+        done = lib.read_stream(_FUNCTIONS, self._pgconn, limit, READ_BYTES, into.raw, self._told)
+        count = int(self._told.heard - heard)
+        if done == lib.READ_ODD:
+            raise ProtocolError("the replication stream sends what is neither data nor keepalive")
+        if done == lib.READ_NO_MEMORY:
+            raise MemoryError(NO_MEMORY)
+        if done == lib.READ_LOST:
+            self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
+        elif done != lib.READ_ALL:
+            self._end = self._ended(is_done=done == lib.READ_ENDED)
+        if self._end is not None and not count:
             raise self._end  # else the messages before the end are handed over first
-        return messages
+        return count
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something arrives, or the timeout is over."""
@@ -122,8 +143,8 @@ class CopyBoth:
     def _said(self) -> str:
         return _text(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
 
-    def _ended(self, size: int) -> SourceError:
-        if size != _COPY_DONE:
+    def _ended(self, *, is_done: bool) -> SourceError:
+        if not is_done:
             return UnavailableSourceError(f"the replication connection: {self._said()}")
         result = _LIBPQ.PQgetResult(self._pgconn)
         if not result:
@@ -146,3 +167,60 @@ def stream_error(code: str, said: str) -> SourceError:
     if not code or code.startswith(("57P", "08")):
         return UnavailableSourceError(what)
     return SourceError(what)
+
+
+def copy_lines(
+    connection: extensions.connection, query: str, *, most_rows: int, most_bytes: int
+) -> Iterator[Texts]:
+    """Run a COPY … TO STDOUT; gives its lines without their line feeds, some at a time.
+
+    The lines are gone when the next ones are asked for. A caller that does not come to the end
+    leaves the connection in the middle of the COPY, and has to close it.
+
+    Raises:
+        psycopg2.Error: PostgreSQL refuses, with its code; or the connection is lost.
+        ProtocolError: it sends something else than lines.
+    """
+    pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
+    _raise_error(pgconn, _LIBPQ.PQexec(pgconn, query.encode()), _COPY_OUT)
+    lines = Texts()
+    done = lib.READ_ALL
+    while done == lib.READ_ALL:
+        lines.clear()
+        done = lib.read_copy(_FUNCTIONS, pgconn, most_rows, most_bytes, lines.raw)
+        if done == lib.READ_ODD:
+            raise ProtocolError("PostgreSQL sends a row of COPY that is not a line")
+        if done == lib.READ_NO_MEMORY:
+            raise MemoryError(NO_MEMORY)
+        if len(lines):
+            yield lines
+    while result := _LIBPQ.PQgetResult(pgconn):
+        _raise_error(pgconn, result, _COMMAND_OK)
+    if done == lib.READ_FAILED:
+        raise psycopg2.OperationalError(_text(_LIBPQ.PQerrorMessage(pgconn)))
+
+
+def _raise_error(pgconn: object, result: object, wanted: int) -> None:
+    """Let a result go; raises what it says when it is another one than is wanted."""
+    try:
+        if result and _LIBPQ.PQresultStatus(result) == wanted:
+            return
+        code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE)) if result else ""
+        said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
+    finally:
+        if result:
+            _LIBPQ.PQclear(result)
+    said = said or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
+    kind = _error_of(code)
+    error = kind(said)
+    # The only way to give psycopg2's errors a code, which is what pickle uses too.
+    error.__setstate__({"pgcode": code or None, "pgerror": said})  # type: ignore[no-untyped-call]
+    raise error
+
+
+def _error_of(code: str) -> type[psycopg2.Error]:
+    try:
+        found: type[psycopg2.Error] = errors.lookup(code)
+    except KeyError:
+        return psycopg2.OperationalError
+    return found

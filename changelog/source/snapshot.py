@@ -9,7 +9,7 @@ between two of them is in the stream, unless the whole table was rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg2
@@ -18,11 +18,18 @@ from psycopg2 import errorcodes, extensions, sql
 from changelog.contract.backfill import Store
 from changelog.contract.errors import SourceError
 from changelog.contract.relation import Relation, TableName
+from changelog.native.buffers import Texts
 from changelog.source.connect import Connection, source_error, source_errors
-from changelog.source.copytext import BATCH_BYTES, CopyTarget, OnLines
+from changelog.source.libpq import copy_lines
 
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
+
+BATCH_BYTES = 8 << 20
+"""Rows can be large: a batch of lines ends here too."""
+
+OnLines = Callable[[Texts], None]
+"""Takes the next rows, each a line without its line feed; what it raises ends the COPY."""
 
 LOCK_WAIT_MS = 2000
 """How long a lock on tables is waited for: who holds it may be waiting for ours."""
@@ -293,14 +300,13 @@ def read_chunk(
     Raises:
         SourceError: PostgreSQL cannot read the rows, or the connection is lost.
     """
-    target = CopyTarget(on_lines, batch_rows, batch_bytes)
-    with (
-        source_errors(connection, f'cannot read the table "{chunk.store}"'),
-        connection.cursor() as cursor,
-    ):
-        cursor.copy_expert(_copy(relation, chunk, where), target)
-    target.finish()
-    return target.rows
+    rows = 0
+    with source_errors(connection, f'cannot read the table "{chunk.store}"'):
+        query = _copy(relation, chunk, where).as_string(connection)
+        for lines in copy_lines(connection, query, most_rows=batch_rows, most_bytes=batch_bytes):
+            rows += len(lines)
+            on_lines(lines)
+    return rows
 
 
 def _copy(relation: Relation, chunk: Chunk, condition: str) -> sql.Composed:

@@ -12,24 +12,22 @@ from psycopg2 import sql
 from psycopg2.extensions import quote_ident
 from psycopg2.extras import LogicalReplicationConnection
 
-from changelog.contract.errors import ProtocolError, UnavailableSourceError
+from changelog.contract.errors import UnavailableSourceError
 from changelog.contract.headers import POSTGRES_EPOCH_US
 from changelog.contract.lsn import Lsn
+from changelog.native.buffers import Texts
 from changelog.source.connect import connect_replication
 from changelog.source.libpq import CopyBoth
 from changelog.source.pgoutput import PLUGIN_OPTIONS
 from changelog.source.silence import SILENCE_S
 from changelog.source.slot import slot_error
 
-_DATA, _KEEPALIVE = ord("w"), ord("k")
 _BUSY = 100  # messages at once that tell of more to come
 _NAPS, _NAP_S = 4, 0.002
 _PACE_S = 0.005
 
 _ASK_AFTER = 1 / 3  # of `SILENCE_S`: old servers say nothing while they decode for nobody
 _DEAF_S = 2.0  # a caller that comes back later was busy elsewhere
-_DATA_HEADER = 25  # letter, start and end of the WAL, clock
-_KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
 _STATUS_LAYOUT = struct.Struct(">cQQQqB")
 
 
@@ -108,6 +106,7 @@ class ReplicationStream:
             self._connection.close()
             raise slot_error(error, f'cannot read the slot "{slot}"') from error
         self._copy = CopyBoth(self._connection)
+        self._payloads = Texts()
         self._last_status = 0.0
         self._paced_until = 0.0
         self._silence = Silence(time.monotonic())
@@ -129,11 +128,11 @@ class ReplicationStream:
         text = command.as_string(self._connection)
         cursor.start_replication_expert(text)  # type: ignore[no-untyped-call]
 
-    def poll(self, timeout_s: float, limit: int = 4000) -> list[bytes]:
+    def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
         """Give what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
 
-        Waits up to `timeout_s` for something to arrive, then gives an empty list. A keepalive
-        also ends the wait, since `server_wal_end` may have moved.
+        Waits up to `timeout_s` for something to arrive, then gives none. A keepalive also ends
+        the wait, since `server_wal_end` may have moved. What is given is gone with the next call.
 
         Raises:
             UnavailableSourceError: the connection is lost, or the server silent for `SILENCE_S`.
@@ -142,16 +141,20 @@ class ReplicationStream:
         """
         self.send_status()
         self._pace()
-        raw = self._copy.read(limit)
-        if not raw:
+        payloads = self._payloads
+        payloads.clear()
+        heard = self._copy.read(limit, payloads)
+        if not heard:
             due = self._last_status + self._status_interval - time.monotonic()
             self._copy.wait(min(timeout_s, due))
-            raw = self._copy.read(limit)
-        self._notice(heard=bool(raw))
-        if len(raw) >= _BUSY:
-            self._gather(raw, limit)
-        payloads = self._payloads(raw)
-        self._paced_until = time.monotonic() + _PACE_S if payloads else 0.0
+            heard = self._copy.read(limit, payloads)
+        self._notice(heard=bool(heard))
+        if len(payloads) >= _BUSY:
+            self._gather(payloads, limit)
+        self.server_wal_end = Lsn(self._copy.server_wal_end)
+        if self._copy.is_asked:
+            self.send_status(force=True)
+        self._paced_until = time.monotonic() + _PACE_S if len(payloads) else 0.0
         return payloads
 
     def _notice(self, *, heard: bool) -> None:
@@ -171,29 +174,14 @@ class ReplicationStream:
         if left > 0:
             time.sleep(left)
 
-    def _gather(self, raw: list[bytes], limit: int) -> None:
+    def _gather(self, payloads: Texts, limit: int) -> None:
         """Let a busy server fill the socket: one large batch costs less than many small ones."""
         for _ in range(_NAPS):
-            if len(raw) >= limit // 2:
+            if len(payloads) >= limit // 2:
                 break
             time.sleep(_NAP_S)
-            more = self._copy.read(limit - len(raw))
-            raw += more
-            if not more:
+            if not self._copy.read(limit, payloads):
                 break
-
-    def _payloads(self, raw: list[bytes]) -> list[bytes]:
-        payloads = []
-        for message in raw:
-            if message[0] == _DATA and len(message) > _DATA_HEADER:
-                payloads.append(message[_DATA_HEADER:])
-            elif message[0] == _KEEPALIVE and len(message) == _KEEPALIVE_LAYOUT.size:
-                _, wal_end, _, reply = _KEEPALIVE_LAYOUT.unpack(message)
-                self.server_wal_end = max(self.server_wal_end, Lsn(wal_end))
-                self.send_status(force=bool(reply))
-            else:
-                raise ProtocolError(f"the replication stream sends {message[:1]!r}")
-        return payloads
 
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell PostgreSQL that WAL before `lsn` may go; an earlier position changes nothing.

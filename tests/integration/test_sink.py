@@ -219,6 +219,8 @@ class TestProducer:
             refuse_one(producer, topic)
         assert not isinstance(caught.value, UnavailableLogError)
         assert "max.message.bytes" in caught.value.hint
+        assert "too large" in str(caught.value)
+        assert "\ufffd" not in str(caught.value)  # nothing of the record is shown
         with pytest.raises(LogError):
             put(producer, topic, b"later", 9)
 
@@ -322,7 +324,7 @@ class TestTransactions:
 
 
 class Forgetful(LogProducer):
-    def _delivered(self, error, message):
+    def _notice(self):
         pass
 
 

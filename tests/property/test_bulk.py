@@ -14,6 +14,7 @@ from changelog.capture.bulk import BulkWriter, NotInBulkError, Taken
 from changelog.capture.tables import CapturedTables
 from changelog.capture.writer import RecordWriter
 from changelog.contract.errors import ProtocolError
+from changelog.contract.headers import Op, encode_headers
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import (
@@ -24,6 +25,7 @@ from changelog.contract.relation import (
     ReplicaIdentity,
     TableName,
 )
+from changelog.native.buffers import Records, Texts
 from changelog.sink.producer import LogProducer
 from changelog.source.assemble import Assembler, Began, Changed
 from changelog.source.pgoutput import (
@@ -71,9 +73,10 @@ class RecordedLog:
     ) -> None:
         self.records[topic].append((key, value, headers))
 
-    def produce_all(self, topic: str, keys: Any, values: Any, headers: Any) -> None:
-        for key, value, head in zip(keys, values, headers, strict=True):
-            self.produce(topic, key, value, head)
+    def produce_records(self, topic: str, records: Records, first: int, end: int) -> None:
+        for key, value, lsn, sequence, ts_us, op in records[first:end]:
+            position = Position(records.epoch, Lsn(lsn), sequence)
+            self.produce(topic, key, value, encode_headers(position, Op(op), ts_us))
 
 
 class Line:
@@ -116,7 +119,8 @@ class Line:
                     self.writer.write(event.change, began.commit_lsn, event.sequence, began.ts_us)
 
     def take_all(self, payloads: list[bytes]) -> Taken:
-        taken = self.bulk.take(payloads)
+        texts = Texts([b"before", *payloads, b"behind"])
+        taken = self.bulk.take(texts, 1, 1 + len(payloads))
         self._began = Began(taken.last.commit_lsn, taken.last.ts_us, taken.last.xid)
         return taken
 
@@ -236,7 +240,7 @@ def test_messages_out_of_order_are_not_taken(order: str) -> None:
         "I": encode(InsertMessage(1, (b"1", None, None))),
     }
     with pytest.raises(NotInBulkError):
-        line.bulk.take([messages[letter] for letter in order])
+        line.take_all([messages[letter] for letter in order])
 
 
 def test_records_before_since_are_left_to_the_single_messages() -> None:
@@ -248,6 +252,6 @@ def test_records_before_since_are_left_to_the_single_messages() -> None:
         encode(Commit(Lsn(400), Lsn(405), 7_000_000_000_000_000)),
     ]
     with pytest.raises(NotInBulkError):
-        line.bulk.take(payloads)
+        line.take_all(payloads)
     line.take_each(payloads)
     assert not line.log.records

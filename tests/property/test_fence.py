@@ -8,7 +8,6 @@ of commit records, and lags. A row's new version may lie in another chunk than i
 from dataclasses import dataclass, field
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
@@ -92,8 +91,8 @@ class Model:
         keys = [str(key).encode() for key, _, _ in found.changes]
         if self.bulk:
             if self.recent.noting:
-                self.recent.touch_all(np.array([xid]), TOPIC, keys)
-            self.recent.ran(np.array([xid]))
+                self.recent.touch_all([xid], TOPIC, keys)
+            self.recent.ran([xid])
         else:
             self.recent.began(xid)
             for key in keys if self.recent.noting else ():
@@ -206,8 +205,8 @@ def test_what_a_snapshot_does_not_see_is_found_by_32_bits(xmax, before, near):
     xip = frozenset(xmax - 1 - each for each in before if each < xmax)
     snapshot = XidSnapshot(min(xip, default=xmax), xmax, xip)
     full = [xmax + each for each in near if xmax + each >= 0]
-    hidden = snapshot.hidden(np.array([xid % (1 << 32) for xid in full], np.int64))
-    assert hidden.tolist() == [xid % (1 << 32) for xid in full if xid >= xmax or xid in xip]
+    hidden = snapshot.hidden([xid % (1 << 32) for xid in full])
+    assert hidden == [xid % (1 << 32) for xid in full if xid >= xmax or xid in xip]
 
 
 @given(st.integers(0, 99), st.integers(0, 9), st.sets(st.integers(0, 99)))
@@ -218,7 +217,7 @@ def test_a_snapshot_is_read_as_the_server_writes_it(xmin, more, xip):
 
 def test_transactions_that_stay_invisible_do_not_make_us_ask_again_and_again():
     recent = Recent()
-    recent.ran(np.arange(MANY_XIDS + 1))
+    recent.ran(range(MANY_XIDS + 1))
     asked = [recent.many]
     recent.forget(XidSnapshot(0, 1 << 20, frozenset(range(MANY_XIDS + 1))))
     asked.append(recent.many)

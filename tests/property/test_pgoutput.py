@@ -1,17 +1,15 @@
 """Laws of the pgoutput decoder and of the assembler over it."""
 
 from contextlib import suppress
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.batch.lines import fields_of_lines
 from changelog.contract.errors import ProtocolError
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import UNCHANGED, ReplicaIdentity
-from changelog.source.copytext import CopyTarget, parse_row
+from changelog.source.copytext import parse_row
 from changelog.source.pgoutput import (
     Begin,
     Commit,
@@ -118,34 +116,6 @@ tables = st.integers(1, 4).flatmap(
 )
 
 
-@given(tables, st.lists(st.integers(0, 300), max_size=6), st.integers(1, 5))
-def test_copy_text_is_read_back_however_it_is_cut(rows, cuts, batch_rows):
-    text = b"".join(b"\t".join(map(_copied, row)) + b"\n" for row in rows)
-    seen: list[bytes] = []
-    target = CopyTarget(seen.extend, batch_rows)
-    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    for start, end in pairwise(places):
-        target.write(text[start:end])
-    target.finish()
-    assert [parse_row(line) for line in seen] == rows
-    assert target.rows == len(rows)
-
-
-@given(tables.filter(bool))
-def test_lines_at_once_are_read_as_lines_one_by_one(rows):
-    lines = [b"\t".join(map(_copied, row)) for row in rows]
-    columns, plain = fields_of_lines(lines, len(rows[0]))
-    found = list(zip(*(column.texts() for column in columns), strict=True))
-    assert found == [row for row, usual in zip(rows, plain, strict=True) if usual]
-    for line, usual in zip(lines, plain, strict=True):
-        assert usual == (b"\\" not in line.replace(b"\\N", b"") or not _escaped(line))
-
-
-def _escaped(line):
-    return any(b"\\" in field and field != b"\\N" for field in line.split(b"\t"))
-
-
-@pytest.mark.parametrize("lines", [[b"1"], [b"1\t2\t3"], [b"1\t2\t3", b"4"]])
-def test_a_line_with_another_number_of_fields_is_refused(lines):
-    with pytest.raises(ProtocolError):
-        fields_of_lines(lines, 2)
+@given(tables)
+def test_copy_text_is_read_back(rows):
+    assert [parse_row(b"\t".join(map(_copied, row))) for row in rows] == rows

@@ -19,7 +19,6 @@ from rich.console import Console
 from changelog.capture import (
     alone,
     backfill,
-    bulk,
     cut,
     fence,
     growth,
@@ -68,13 +67,16 @@ def forget_since():
 
 def deliver_each():
     """No defect: deliver each record at once, so that a kill surely leaves some on the log."""
-    original = LogProducer.produce
 
-    def produce(self, *arguments, **named):
-        original(self, *arguments, **named)
-        self.flush()
+    def flushing(original):
+        def produce(self, *arguments, **named):
+            original(self, *arguments, **named)
+            self.flush()
 
-    LogProducer.produce = produce
+        return produce
+
+    LogProducer.produce = flushing(LogProducer.produce)
+    LogProducer.produce_records = flushing(LogProducer.produce_records)
 
 
 def forget_to_flush():
@@ -99,7 +101,7 @@ def acknowledge_early():
     from changelog.capture import streaming
 
     original = streaming.StreamLoop._take
-    bulk.LEAST_MESSAGES = sys.maxsize  # each transaction by itself
+    streaming.StreamLoop._write_bulk = lambda *_: False  # each transaction by itself
 
     def take(self, event):
         if isinstance(event, streaming.Committed):

@@ -110,4 +110,234 @@ void reader_poll(reader *r, fold *into, int64_t end, int timeout_ms, reader_news
 /* What the last error was, in words. */
 const char *reader_said(const reader *r);
 
+/* ---- texts.c: what is read, and the records made of it ---- */
+
+/* Texts back to back, as they arrived: text n ends where ends[n] says, and the next begins there. */
+typedef struct texts {
+    uint8_t *bytes;
+    int64_t *ends;
+    int64_t count;
+    int64_t room;   /* of bytes */
+    int64_t places; /* of ends */
+} texts;
+
+int texts_add(texts *to, const uint8_t *bytes, int64_t size);
+void texts_clear(texts *of);
+void texts_free(texts *of);
+
+/* A record of a topic. Its key lies from `key` to `value`, its value from there to `end`. */
+typedef struct record {
+    int64_t key;
+    int64_t value;
+    int64_t end;
+    uint64_t lsn;
+    uint64_t sequence;
+    int64_t ts_us;
+    uint8_t op; /* the letter of the header */
+    uint8_t has_key;
+    uint8_t has_value;
+    uint8_t left_out; /* not to be produced */
+} record;
+
+/* Records of one topic, in their order. */
+typedef struct records {
+    uint8_t *bytes;
+    int64_t size;
+    int64_t room;
+    record *list;
+    int64_t count;
+    int64_t places;
+    uint32_t epoch;
+    int64_t rows[4];  /* how many rows were encoded: created, updated, deleted, read */
+    int64_t sizes[4]; /* bytes of their keys and values */
+    void *fields;     /* scratch of the encoder */
+    int64_t field_places;
+    uint8_t *plain; /* of a line: fields without their escapes */
+    int64_t plain_room;
+    uint8_t *item; /* of an array: an element without its quotes */
+    int64_t item_room;
+} records;
+
+int records_add(records *to, const uint8_t *key, int64_t key_size, const uint8_t *value,
+                int64_t value_size, uint64_t lsn, uint64_t sequence, int64_t ts_us, uint8_t op);
+void records_clear(records *of);
+void records_free(records *of);
+
+/* ---- avro.c, rows.c: rows to records ---- */
+
+enum {
+    KIND_BOOLEAN,
+    KIND_INTEGER, /* int and long */
+    KIND_FLOAT,
+    KIND_DOUBLE,
+    KIND_DECIMAL,
+    KIND_STRING, /* uuid too */
+    KIND_BYTES,
+    KIND_DATE,
+    KIND_MOMENT, /* timestamp, with and without time zone */
+    KIND_ARRAY,
+    KIND_UNKNOWN /* never encoded here */
+};
+enum { MASK_NONE, MASK_HASH, MASK_CONSTANT };
+
+/* How one column is written. */
+typedef struct column {
+    int32_t place; /* in the row as it comes */
+    int32_t kind;
+    int32_t element; /* kind of an array's elements */
+    int32_t scale;
+    int32_t mask;
+    uint8_t nullable;
+    uint8_t has_branch; /* whether `first` stands before a value */
+    uint8_t first;      /* branch of the type */
+    uint8_t second;     /* branch of the escape */
+    uint8_t null_branch;
+    uint8_t delimiter;
+} column;
+
+/* How the rows of one version of a table are written. */
+typedef struct table {
+    int32_t width; /* columns of a row as it comes */
+    int32_t keys;
+    int32_t values;
+    const column *key;
+    const column *value;
+    uint8_t key_frame[5];
+    uint8_t value_frame[5];
+    const uint8_t *hash_key;
+    int64_t hash_key_size;
+    const uint8_t *constant;
+    int64_t constant_size;
+} table;
+
+/* What the encoders give beside the number of a row: done, no memory, a line of another width. */
+enum { ALL_DONE = -1, NO_MEMORY = -2 };
+
+/* A row of the stream: which message it is and where it stands. */
+typedef struct row {
+    int64_t message;
+    int64_t next; /* row of the same relation, or -1 */
+    uint64_t lsn;
+    uint64_t sequence;
+    int64_t ts_us;
+    uint32_t oid;
+    uint8_t letter;
+} row;
+
+/* A relation of which there are rows in a run. */
+typedef struct seen {
+    uint32_t oid;
+    int64_t first;
+    int64_t last;
+} seen;
+
+/* A run of row messages with whole transactions among them. */
+typedef struct run {
+    row *rows;
+    int64_t count;
+    int64_t places;
+    seen *relations;
+    int64_t relation_count;
+    int64_t relation_places;
+    uint32_t *xids; /* of the transactions that began */
+    int64_t begun;
+    int64_t xid_places;
+    /* the transaction that began last: before the run, and behind it */
+    uint64_t lsn;
+    int64_t ts_us;
+    uint32_t xid;
+    uint8_t is_open;
+    uint64_t next_sequence;
+    int64_t commits;
+    uint64_t end_lsn; /* of the last that ended */
+} run;
+
+int run_scan(run *into, const texts *from, int64_t first, int64_t end, uint64_t step);
+void run_free(run *of);
+
+/* Encode the rows of one relation from one of them on. Gives ALL_DONE, NO_MEMORY, or a row that
+ * does not go this way: the caller adds its records and goes on behind it. */
+int64_t encode_rows(const table *of, const texts *from, const run *in, int64_t first, records *to);
+
+/* The same for lines of COPY's text format without their line feeds; their sequence numbers are
+ * `sequence` + their own number. */
+int64_t encode_lines(const table *of, const texts *from, int64_t first, uint64_t lsn,
+                     uint64_t sequence, int64_t ts_us, records *to);
+
+/* ---- read.c: messages of the stream, and lines of COPY ---- */
+
+/* Where a stretch of messages ends that are all rows, begins and commits, or all others. */
+int64_t messages_alike(const texts *of, int64_t first, uint8_t *is_plain);
+
+/* The place behind the last message that ends a transaction, or 0. */
+int64_t messages_behind_commit(const texts *of);
+
+/* The functions of libpq that psycopg2 brings. */
+typedef struct libpq {
+    int (*get_copy_data)(void *connection, char **buffer, int async);
+    int (*consume_input)(void *connection);
+    void (*free_memory)(void *memory);
+} libpq;
+
+/* What keepalives have said. */
+typedef struct keepalives {
+    uint64_t wal_end; /* the latest */
+    uint8_t reply;    /* whether an answer is wanted */
+    int64_t heard;    /* messages of any sort */
+} keepalives;
+
+enum { READ_ALL, READ_ENDED, READ_FAILED, READ_LOST, READ_ODD, READ_NO_MEMORY };
+
+/* Read the payloads that have arrived on a replication connection, without waiting: until there
+ * are `limit`, or `most` bytes of them. */
+int32_t read_stream(const libpq *with, void *connection, int64_t limit, int64_t most, texts *to,
+                    keepalives *told);
+
+/* Read lines of a COPY, waiting for them; without their line feeds. */
+int32_t read_copy(const libpq *with, void *connection, int64_t limit, int64_t most, texts *to);
+
+/* ---- produce.c: records to a broker ---- */
+
+/* An error of librdkafka's. */
+typedef struct failure {
+    int32_t code; /* 0: none */
+    uint8_t is_fatal;
+    uint8_t is_retriable;
+    uint8_t requires_abort;
+    char said[512];
+    char topic[256];
+} failure;
+
+typedef struct producer producer;
+
+/* Make a producer; NULL, and why in `said`, when it does not know a setting. */
+producer *producer_new(const char *const *names, const char *const *values, size_t count, char *said,
+                       size_t room);
+void producer_free(producer *of);
+
+/* The first failure of a record or of the session, and what was last told of a connection. */
+const failure *producer_failure(const producer *of);
+const failure *producer_told(const producer *of);
+int64_t producer_tellings(const producer *of);
+
+/* Queue a record; gives an error's code or 0. The partition -1 is the key's. */
+int32_t producer_send(producer *of, const char *topic, const uint8_t *key, size_t key_size,
+                      const uint8_t *value, size_t value_size, int32_t partition,
+                      const char **names, const uint8_t **contents, const size_t *sizes,
+                      int32_t count);
+
+/* Queue records from one of them up to an end with the headers position, op, ts. Gives the number
+ * of the first that was not taken, or the end, and an error's code or 0; adds to `tally` how many
+ * were queued, and the bytes of their keys and values. */
+int64_t producer_send_records(producer *of, const char *topic, const records *from, int64_t first,
+                              int64_t end, int32_t partition, int32_t *code, int64_t *tally);
+
+void producer_poll(producer *of, int32_t timeout_ms);
+int32_t producer_flush(producer *of, int32_t timeout_ms);
+int32_t producer_purge(producer *of);
+int32_t producer_queued(producer *of);
+
+enum { TRANSACTIONS_INIT, TRANSACTION_BEGIN, TRANSACTION_COMMIT, TRANSACTION_ABORT };
+void producer_transact(producer *of, int32_t what, int32_t timeout_ms, failure *found);
+
 #endif

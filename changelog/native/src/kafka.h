@@ -14,6 +14,7 @@ typedef struct rd_kafka_conf rd_kafka_conf;
 typedef struct rd_kafka_topic rd_kafka_topic;
 typedef struct rd_kafka_queue rd_kafka_queue;
 typedef struct rd_kafka_headers rd_kafka_headers;
+typedef struct rd_kafka_error rd_kafka_error;
 
 typedef struct rd_kafka_message {
     int err;
@@ -44,7 +45,21 @@ typedef struct rd_kafka_partition_list {
     rd_kafka_topic_partition *elems;
 } rd_kafka_partition_list;
 
-enum { RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
+enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
+enum { RD_KAFKA_FATAL = -150, RD_KAFKA_INVALID_ARG = -186, RD_KAFKA_NO_MEMORY = -179 };
+
+/* What stands before each argument of producev. */
+enum {
+    VALUE_END = 0,
+    VALUE_TOPIC = 1,
+    VALUE_RKT = 2,
+    VALUE_PARTITION = 3,
+    VALUE_VALUE = 4,
+    VALUE_KEY = 5,
+    VALUE_FLAGS = 7,
+    VALUE_HEADERS = 10,
+};
+enum { RD_KAFKA_COPY = 2, RD_KAFKA_PURGE_ALL = 3 };
 
 /* name, result, parameters */
 #define KAFKA_FUNCTIONS(F)                                                                         \
@@ -76,7 +91,31 @@ enum { RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
     F(topic_destroy, void, (rd_kafka_topic *))                                                     \
     F(metadata, int, (rd_kafka *, int, rd_kafka_topic *, const void **, int))                      \
     F(metadata_destroy, void, (const void *))                                                      \
-    F(consumer_close, int, (rd_kafka *))
+    F(consumer_close, int, (rd_kafka *))                                                           \
+    F(conf_set_log_cb, void,                                                                       \
+      (rd_kafka_conf *, void (*)(const rd_kafka *, int, const char *, const char *)))              \
+    F(conf_set_dr_msg_cb, void,                                                                    \
+      (rd_kafka_conf *, void (*)(rd_kafka *, const rd_kafka_message *, void *)))                   \
+    F(producev, int, (rd_kafka *, ...))                                                            \
+    F(headers_new, rd_kafka_headers *, (size_t))                                                   \
+    F(headers_destroy, void, (rd_kafka_headers *))                                                 \
+    F(header_add, int,                                                                             \
+      (rd_kafka_headers *, const char *, ptrdiff_t, const void *, ptrdiff_t))                      \
+    F(poll, int, (rd_kafka *, int))                                                                \
+    F(flush, int, (rd_kafka *, int))                                                               \
+    F(purge, int, (rd_kafka *, int))                                                               \
+    F(outq_len, int, (rd_kafka *))                                                                 \
+    F(topic_name, const char *, (const rd_kafka_topic *))                                          \
+    F(init_transactions, rd_kafka_error *, (rd_kafka *, int))                                      \
+    F(begin_transaction, rd_kafka_error *, (rd_kafka *))                                           \
+    F(commit_transaction, rd_kafka_error *, (rd_kafka *, int))                                     \
+    F(abort_transaction, rd_kafka_error *, (rd_kafka *, int))                                      \
+    F(error_code, int, (const rd_kafka_error *))                                                   \
+    F(error_string, const char *, (const rd_kafka_error *))                                        \
+    F(error_is_fatal, int, (const rd_kafka_error *))                                               \
+    F(error_is_retriable, int, (const rd_kafka_error *))                                           \
+    F(error_txn_requires_abort, int, (const rd_kafka_error *))                                     \
+    F(error_destroy, void, (rd_kafka_error *))
 
 typedef struct kafka_functions {
 #define F(name, result, parameters) result(*name) parameters;

@@ -8,7 +8,6 @@ import pickle
 
 import pytest
 
-from changelog.batch.rows import fields_of
 from changelog.capture.rules import Rules
 from changelog.capture.shape import REDACTED, batch_codec, row_codec, whole
 from changelog.config import CaptureSettings
@@ -16,6 +15,7 @@ from changelog.contract.codec import RowCodec, SchemaIds
 from changelog.contract.errors import ConfigurationError
 from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.types import ColumnType, Kind
+from tests.support.batches import known, line_of, lines_encoded
 
 KEY = "a key of the tests, long enough"
 INT, TEXT = ColumnType("integer", Kind.INT), ColumnType("text", Kind.STRING)
@@ -64,6 +64,13 @@ def test_null_and_unfetched_values_stay_what_they_are():
     assert list(shape.row(row)) == [hashed(b"5"), None, None, UNCHANGED]
 
 
+def encoded(shape, rows):
+    codec = batch_codec(shape, IDS)
+    assert codec is not None
+    found = known(lines_encoded(codec, list(map(line_of, rows))))
+    return [(record.key, record.value) for record in found]
+
+
 @pytest.mark.parametrize(
     "more", [{}, NARROW, {"drop_columns": ("people.note", "people.e*")}], ids=str
 )
@@ -73,14 +80,12 @@ def test_many_rows_at_a_time_give_the_bytes_of_one_by_one(more):
         (b"s%d" % n, b"%d" % n, None if n % 3 else b"m%d" % n, b"%d" % (n * 7), b"")
         for n in range(50)
     ]
-    one, many = row_codec(shape, IDS), batch_codec(shape, IDS)
-    columns = fields_of(rows, 5)
-    assert many.encode_values(columns) == [one.encode_value(row) for row in rows]
-    assert many.encode_keys(columns) == [one.encode_key((row[1],)) for row in rows]
+    one = row_codec(shape, IDS)
+    expected = [(one.encode_key((row[1],)), one.encode_value(row)) for row in rows]
+    assert encoded(shape, rows) == expected
     # The snapshot reads no more columns than are written.
     needed = shape.only_needed()
-    kept = fields_of([[row[place] for place in shape.places] for row in rows], len(shape.places))
-    assert batch_codec(needed, IDS).encode_values(kept) == many.encode_values(columns)
+    assert encoded(needed, [[row[place] for place in shape.places] for row in rows]) == expected
     assert pickle.loads(pickle.dumps(needed)) == needed  # noqa: S301 - to a worker, and back
 
 

@@ -6,7 +6,14 @@ import pytest
 from confluent_kafka import KafkaError
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError, UnavailableLogError
+from changelog.contract.errors import (
+    ConfigurationError,
+    LogError,
+    RecordRefusedError,
+    UnavailableLogError,
+)
+from changelog.native import library
+from changelog.native.buffers import Record, Records
 from changelog.sink.producer import RECORD_BYTES, LogProducer
 
 NOWHERE = KafkaConnection(brokers="127.0.0.1:1")
@@ -62,6 +69,48 @@ def test_a_full_queue_counts_bytes_too(make):
     assert producer.bytes <= 1024 * 1024
 
 
+def many(count, value=b"v"):
+    records = Records(epoch=1)
+    for number in range(count):
+        records.add(Record(b"%d" % number, value, 5, number, 6, b"c"))
+    return records
+
+
+def test_many_records_at_once_wait_for_room_and_are_counted(make):
+    producer = make(**{"queue.buffering.max.messages": 100})
+    calls = []
+
+    def on_wait():
+        calls.append(producer.queued)
+        if len(calls) == 5:
+            raise InterruptedWaitError
+
+    producer.on_wait = on_wait
+    records = many(1000)
+    records.leave_out(3)
+    with pytest.raises(InterruptedWaitError):
+        producer.produce_records("t", records, 0, len(records))
+    assert calls == [100] * 5
+    assert (producer.records, producer.sent) == (100, {"t": 100})
+    assert producer.bytes == 9 + 2 * 90 + 3 + 100  # the digits of 0 to 100 but for 3, and values
+
+
+def test_of_many_records_one_that_can_never_be_queued_is_refused(make):
+    producer, records = make(), many(3)
+    records.add(Record(b"k", bytes(RECORD_BYTES + 1), 5, 6, 7, b"u"))
+    with pytest.raises(RecordRefusedError) as caught:
+        producer.produce_records("orders", records, 0, len(records))
+    assert caught.value.topic == "orders"
+    assert (producer.queued, producer.records) == (3, 3)
+
+
+def test_a_setting_that_librdkafka_does_not_know_is_named(make):
+    with pytest.raises(ConfigurationError, match=r'"linger\.mss"'):
+        make(**{"linger.mss": 3})
+    with pytest.raises(ConfigurationError, match="Invalid value"):
+        make(**{"linger.ms": "long"})
+
+
 def test_a_flush_past_its_deadline_says_how_much_is_missing(make):
     producer = make()
     producer.produce("t", b"k", None, [])
@@ -87,8 +136,9 @@ def test_after_a_failure_every_call_raises_it(make):
 
 def test_a_fatal_error_asks_for_a_new_producer(make):
     producer = make()
-    fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "gap in the sequence", True)
-    producer._told(fatal)
+    told = library.lib.producer_failure(producer._producer._raw)
+    told.code, told.is_fatal = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True
+    told.said = b"gap in the sequence"
     with pytest.raises(UnavailableLogError, match="gap in the sequence"):
         producer.poll()
 

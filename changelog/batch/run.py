@@ -1,0 +1,88 @@
+"""A run of the stream's messages: its transactions, and for each row its place in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from changelog.native.buffers import Texts
+from changelog.native.library import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that has begun; times in microseconds since 1970."""
+
+    commit_lsn: int
+    ts_us: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A relation of which a run has rows: the numbers of the first and of the last."""
+
+    oid: int
+    first: int
+    last: int
+
+
+class Run:
+    """Rows, begins and commits between two other messages; its memory is used again.
+
+    Attributes:
+        raw: the library's `run`.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a transaction."""
+        self.raw: Any = ffi.gc(ffi.new("run *"), lib.run_free)
+
+    def scan(
+        self,
+        messages: Texts,
+        first: int,
+        end: int,
+        *,
+        before: Transaction | None,
+        sequence: int,
+        step: int,
+    ) -> bool:
+        """Find the rows of some messages; tells whether these are a run in the right order.
+
+        Args:
+            messages: of the stream.
+            first: number of the first.
+            end: number behind the last.
+            before: the transaction that is open before them.
+            sequence: number of its next row.
+            step: what these numbers grow by.
+        """
+        raw = self.raw
+        raw.is_open, raw.next_sequence = before is not None, sequence
+        raw.end_lsn = raw.lsn = raw.ts_us = raw.xid = 0
+        if before is not None:
+            raw.lsn, raw.ts_us, raw.xid = before.commit_lsn, before.ts_us, before.xid
+        return bool(lib.run_scan(raw, messages.raw, first, end, step))
+
+    def relations(self) -> Iterator[Seen]:
+        """Give the relations of which there are rows."""
+        for place in range(self.raw.relation_count):
+            found = self.raw.relations[place]
+            yield Seen(found.oid, found.first, found.last)
+
+    @property
+    def last(self) -> Transaction:
+        """Give the transaction that began last, in the run or before it."""
+        return Transaction(self.raw.lsn, self.raw.ts_us, self.raw.xid)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether that one has not ended yet."""
+        return bool(self.raw.is_open)
+
+    @property
+    def xids(self) -> list[int]:
+        """Give the numbers of the transactions that began in the run."""
+        return list(ffi.unpack(self.raw.xids, self.raw.begun)) if self.raw.begun else []
