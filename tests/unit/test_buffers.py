@@ -1,0 +1,147 @@
+"""Memory of the compiled library: texts, records, and what is read into them."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changelog.native.buffers import Record, Records, Texts
+from changelog.native.library import ffi, lib
+
+DATA = struct.Struct(">cQQq")
+KEEPALIVE = struct.Struct(">cQqB")
+COPY_DONE, FAILED = -1, -2
+PLAIN = b"IUDBC"
+
+
+class Server:
+    """What libpq would give: messages, then an end, or nothing for now."""
+
+    def __init__(self, messages, end=0, *, is_lost=False):
+        self._left = [ffi.new("char[]", message) for message in messages]
+        self._sizes = [len(message) for message in messages]
+        self._end = end
+        self._is_lost = is_lost
+        self.freed = 0
+        self._functions = (
+            ffi.callback("int(void *, char **, int)", self._get),
+            ffi.callback("int(void *)", lambda _: not self._is_lost),
+            ffi.callback("void(void *)", self._free),
+        )
+        self.libpq = ffi.new("libpq *", self._functions)
+
+    def _get(self, _connection, buffer, _async):
+        if self.freed == len(self._left):
+            return self._end
+        buffer[0] = self._left[self.freed]
+        return self._sizes[self.freed]
+
+    def _free(self, memory):
+        assert memory == self._left[self.freed]
+        self.freed += 1
+
+    def stream(self, limit=1000, most=1000):
+        texts, told = Texts(), ffi.new("keepalives *")
+        done = lib.read_stream(self.libpq, ffi.NULL, limit, most, texts.raw, told)
+        return done, list(texts), told
+
+    def copy(self, limit=1000, most=1000):
+        texts = Texts()
+        return lib.read_copy(self.libpq, ffi.NULL, limit, most, texts.raw), list(texts)
+
+
+def data(payload):
+    return DATA.pack(b"w", 1, 2, 3) + payload
+
+
+def keepalive(wal_end, reply=0):
+    return KEEPALIVE.pack(b"k", wal_end, 5, reply)
+
+
+def test_payloads_come_without_their_headers_and_keepalives_are_noted():
+    server = Server([data(b"B1"), keepalive(7, 1), data(b"I"), keepalive(2**64 - 1), keepalive(3)])
+    done, payloads, told = server.stream()
+    assert (done, payloads) == (lib.READ_ALL, [b"B1", b"I"])
+    assert (told.wal_end, told.reply, told.heard) == (2**64 - 1, 1, 5)
+    assert server.freed == 5
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "count"), [(2, 1000, 2), (1000, 1, 1), (1000, 5, 2), (0, 1000, 0)]
+)
+def test_no_more_is_read_than_was_asked_for(limit, most, count):
+    _, payloads, _ = Server([data(b"abcd")] * 3).stream(limit, most)
+    assert payloads == [b"abcd"] * count
+    _, lines = Server([b"abcd\n"] * 3).copy(limit, most)
+    assert lines == [b"abcd"] * count
+
+
+def test_how_it_ended_is_told_with_what_came_before():
+    assert Server([data(b"B")], COPY_DONE).stream()[:2] == (lib.READ_ENDED, [b"B"])
+    assert Server([data(b"B")], FAILED).stream()[:2] == (lib.READ_FAILED, [b"B"])
+    assert Server([data(b"B")], is_lost=True).stream()[:2] == (lib.READ_LOST, [b"B"])
+    assert Server([b"a\tb\n", b"\n"], COPY_DONE).copy() == (lib.READ_ENDED, [b"a\tb", b""])
+    assert Server([b"a\tb\n"], FAILED).copy() == (lib.READ_FAILED, [b"a\tb"])
+
+
+@pytest.mark.parametrize(
+    "message", [b"w", data(b""), b"k", keepalive(1)[:-1], keepalive(1) + b"\0", b"x" * 40, b"\0"]
+)
+def test_a_message_of_another_form_is_told(message):
+    server = Server([data(b"B"), message])
+    assert server.stream()[:2] == (lib.READ_ODD, [b"B"])
+    assert server.freed == 2
+
+
+@pytest.mark.parametrize("line", [b"a", b"a\nb\n", b"\n\n", b"a\nb"])
+def test_what_is_not_one_line_is_told(line):
+    assert Server([b"1\n", line]).copy() == (lib.READ_ODD, [b"1"])
+
+
+@given(st.lists(st.sampled_from([*map(bytes, zip(PLAIN)), b"R", b"M", b"", b"Cx"])))
+def test_messages_are_told_apart_by_their_letters(messages):
+    texts = Texts(messages)
+    commits = [place for place, each in enumerate(messages, 1) if each[:1] == b"C"]
+    assert texts.behind_commit() == max(commits, default=0)
+    place, found = 0, []
+    while place < len(messages):
+        end, is_plain = texts.alike(place)
+        assert {each[:1] in map(bytes, zip(PLAIN)) for each in messages[place:end]} == {is_plain}
+        found.append(is_plain)
+        place = end
+    assert all(one != other for one, other in pairwise(found))
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_texts_come_back_as_they_were(some):
+    texts = Texts(some)
+    assert list(texts) == some
+    assert texts[: len(some) // 2] == some[: len(some) // 2]
+    texts.clear()
+    texts.add(b"other")
+    assert list(texts) == [b"other"]
+    with pytest.raises(IndexError):
+        texts[1]
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=9), st.none() | st.binary(max_size=9))))
+def test_records_come_back_as_they_were(pairs):
+    records = Records(epoch=3)
+    given = [Record(k, v, 2**64 - 1, n, -n, b"c") for n, (k, v) in enumerate(pairs)]
+    for record in given:
+        records.add(record)
+    assert list(records) == given
+    assert records.keys(0, len(records)) == [key or b"" for key, _ in pairs]
+
+
+def test_a_large_batch_leaves_no_large_memory_behind():
+    texts, records = Texts([bytes(50 << 20)]), Records(1)
+    records.add(Record(b"k", bytes(50 << 20), 1, 1, 1, b"c"))
+    assert min(texts.raw.room, records.raw.room) >= 50 << 20
+    texts.clear()
+    records.clear()
+    assert texts.raw.room == records.raw.room == 0
