@@ -24,7 +24,7 @@ from changelog.source.slot import slot_error
 
 _BUSY = 100  # messages at once that tell of more to come
 _NAPS, _NAP_S = 4, 0.002
-_PACE_S = 0.005
+_PACE_S = 0.003
 
 _ASK_AFTER = 1 / 3  # of `SILENCE_S`: old servers say nothing while they decode for nobody
 _DEAF_S = 2.0  # a caller that comes back later was busy elsewhere
