@@ -157,6 +157,11 @@ def _measure_latency(line: Line, figures: Drains, rows: int, seconds: int) -> No
     time.sleep(IDLE_S)
     figures.add("idle_cores", (cpu_s(pid) - before) / IDLE_S)
     say(f"idle: {(cpu_s(pid) - before) / IDLE_S:.4f} cores")
+    line.stop()
+    least = latency.limit(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
+    figures.add("latency_limit_p50_ms", least.p50_ms)
+    figures.add("latency_limit_p99_ms", least.p99_ms)
+    say(f"latency of the WAL sender: p50 {least.p50_ms:.1f} ms, p99 {least.p99_ms:.1f} ms")
 
 
 if __name__ == "__main__":

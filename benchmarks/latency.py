@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import select
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
+import psycopg2
 from confluent_kafka import Consumer, TopicPartition
+from psycopg2.extras import LogicalReplicationConnection
 
 from benchmarks.line import Line
 from benchmarks.machine import cpu_s
-from benchmarks.orders import update_steadily
+from benchmarks.orders import execute, update_steadily
 from changelog.stack.postgres import bin_dir
 
+LOOK_S = 0.05
 _MARK = b"clk="
+_SLOT = "latency_limit"
 
 
 @dataclass
@@ -34,33 +41,73 @@ def measured(
     A row carries the time before its commit, so the time of the commit itself counts as well.
     With `committed`, as is librdkafka's default, a consumer waits for Kafka's transactions to end.
     """
-    pid = line.process.pid if line.process else 0
     isolation = "read_committed" if committed else "read_uncommitted"
     settings = {"bootstrap.servers": line.brokers, "group.id": "latency"}
-    consumer = Consumer({**settings, "isolation.level": isolation})
-    with closing(consumer):
+    with closing(Consumer({**settings, "isolation.level": isolation})) as consumer:
         place = TopicPartition(line.topic, 0)
         place.offset = consumer.get_watermark_offsets(place, timeout=10, cached=False)[1]
         consumer.assign([place])
-        duration = warm_s + seconds + 2
-        writer = update_steadily(
-            line.dsn, bin_dir(16), line.work, rate=rate, seconds=duration, last=last
-        )
-        with writer:
-            began = time.time() + warm_s
-            ended = began + seconds
-            seen: list[float] = []
-            spent: list[float] = []
-            while (now := time.time()) < ended + 1:
-                if len(spent) < (now >= began) + (now >= ended):
-                    spent.append(cpu_s(pid))
-                message = consumer.poll(0.05)
-                value = message.value() if message is not None and not message.error() else None
-                found = value.rfind(_MARK) if isinstance(value, bytes) else -1
-                if isinstance(value, bytes) and found >= 0:
-                    at = float(value[found + len(_MARK) : value.index(b";", found)])
-                    if began <= at < ended:
-                        seen.append(time.time() - at)
+
+        def poll() -> bytes | None:
+            message = consumer.poll(LOOK_S)
+            value = message.value() if message is not None and not message.error() else None
+            return value if isinstance(value, bytes) else None
+
+        return _measured(line, poll, rate=rate, warm_s=warm_s, seconds=seconds, last=last)
+
+
+def limit(line: Line, *, rate: int, warm_s: int, seconds: int, last: int) -> Latency:
+    """Measure the same to a reader of the WAL sender that does nothing: no capture is quicker."""
+    with closing(
+        psycopg2.connect(line.dsn, connection_factory=LogicalReplicationConnection)
+    ) as connection:
+        cursor = connection.cursor()
+        cursor.create_replication_slot(_SLOT, output_plugin="pgoutput")
+        try:
+            options = {"proto_version": "1", "publication_names": line.slot}
+            cursor.start_replication(slot_name=_SLOT, options=options)
+
+            def poll() -> bytes | None:
+                message = cursor.read_message()
+                if message is None:
+                    select.select([cursor], [], [], LOOK_S)
+                    message = cursor.read_message()
+                return None if message is None else message.payload
+
+            return _measured(line, poll, rate=rate, warm_s=warm_s, seconds=seconds, last=last)
+        finally:
+            connection.close()
+            execute(line.dsn, f"SELECT pg_drop_replication_slot('{_SLOT}')")
+
+
+def _measured(
+    line: Line,
+    poll: Callable[[], bytes | None],
+    *,
+    rate: int,
+    warm_s: int,
+    seconds: int,
+    last: int,
+) -> Latency:
+    pid = line.process.pid if line.process else os.getpid()
+    duration = warm_s + seconds + 2
+    writer = update_steadily(
+        line.dsn, bin_dir(16), line.work, rate=rate, seconds=duration, last=last
+    )
+    with writer:
+        began = time.time() + warm_s
+        ended = began + seconds
+        seen: list[float] = []
+        spent: list[float] = []
+        while (now := time.time()) < ended + 1:
+            if len(spent) < (now >= began) + (now >= ended):
+                spent.append(cpu_s(pid))
+            value = poll()
+            found = value.rfind(_MARK) if value is not None else -1
+            if value is not None and found >= 0:
+                at = float(value[found + len(_MARK) : value.index(b";", found)])
+                if began <= at < ended:
+                    seen.append(time.time() - at)
     seen.sort()
     return Latency(
         rows=len(seen),
