@@ -82,7 +82,6 @@ int fold_next_bucket(fold *f);
 int fold_pick(fold *f, size_t most_rows, size_t most_bytes, fold_sizes *sizes);
 void fold_fill(const fold *f, const fold_columns *to);
 int64_t fold_keys(const fold *f);
-int64_t fold_held_bytes(const fold *f);
 int64_t fold_records(const fold *f);
 int64_t fold_tombstones(const fold *f);
 int64_t fold_strange_offset(const fold *f);

@@ -383,7 +383,6 @@ int fold_is_full(const fold *f)
 }
 
 int64_t fold_keys(const fold *f) { return f->count; }
-int64_t fold_held_bytes(const fold *f) { return f->held_bytes; }
 int64_t fold_records(const fold *f) { return f->records; }
 int64_t fold_tombstones(const fold *f) { return f->tombstones; }
 int64_t fold_strange_offset(const fold *f) { return f->strange_offset; }

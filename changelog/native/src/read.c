@@ -2,13 +2,9 @@
 #include <string.h>
 
 #include "api.h"
+#include "texts.h"
 
 enum { DATA_HEADER = 25, KEEPALIVE_BYTES = 18, COPY_DONE = -1 };
-
-static int64_t start_of(const texts *of, int64_t place)
-{
-    return place > 0 ? of->ends[place - 1] : 0;
-}
 
 static uint8_t letter_of(const texts *of, int64_t place)
 {

@@ -8,6 +8,7 @@
 #include "api.h"
 #include "avro.h"
 #include "grow.h"
+#include "texts.h"
 
 enum { ROW_BYTES = 6, BEGIN_BYTES = 21, COMMIT_BYTES = 26, CREATED = 0, UPDATED, DELETED, READ };
 static const int64_t POSTGRES_EPOCH_US = 946684800000000;
@@ -18,11 +19,6 @@ static uint64_t number(const uint8_t *at, int count)
     for (int i = 0; i < count; i++)
         value = value << 8 | at[i];
     return value;
-}
-
-static int64_t start_of(const texts *of, int64_t place)
-{
-    return place > 0 ? of->ends[place - 1] : 0;
 }
 
 /* --- a run of messages ------------------------------------------------------------------------ */

@@ -3,10 +3,11 @@
 
 #include "api.h"
 #include "grow.h"
+#include "texts.h"
 
 int texts_add(texts *to, const uint8_t *bytes, int64_t size)
 {
-    int64_t start = to->count > 0 ? to->ends[to->count - 1] : 0;
+    int64_t start = start_of(to, to->count);
     if (!GROWN(to->bytes, to->room, start + size) || !GROWN(to->ends, to->places, to->count + 1))
         return 0;
     if (size > 0)
@@ -18,14 +19,19 @@ int texts_add(texts *to, const uint8_t *bytes, int64_t size)
 /* More than this is given back: one row may be a thousand times as large as the others. */
 static const int64_t KEPT = 32 << 20;
 
+static void give_back(uint8_t **bytes, int64_t *room)
+{
+    if (*room > KEPT) {
+        free(*bytes);
+        *bytes = NULL;
+        *room = 0;
+    }
+}
+
 void texts_clear(texts *of)
 {
     of->count = 0;
-    if (of->room > KEPT) {
-        free(of->bytes);
-        of->bytes = NULL;
-        of->room = 0;
-    }
+    give_back(&of->bytes, &of->room);
 }
 
 void texts_free(texts *of)
@@ -65,11 +71,7 @@ void records_clear(records *of)
     of->size = of->count = 0;
     memset(of->rows, 0, sizeof of->rows);
     memset(of->sizes, 0, sizeof of->sizes);
-    if (of->room > KEPT) {
-        free(of->bytes);
-        of->bytes = NULL;
-        of->room = 0;
-    }
+    give_back(&of->bytes, &of->room);
 }
 
 void records_free(records *of)
