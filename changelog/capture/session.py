@@ -390,6 +390,7 @@ class CaptureSession:
             )
             waiting = _Waiting(stream.send_status, self._around.stop)
             producer.on_wait = ground.frontiers.on_wait = waiting
+            ground.frontiers.connect()
             writer = RecordWriter(
                 log=producer,
                 tables=ground.tables,

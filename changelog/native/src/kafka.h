@@ -46,7 +46,12 @@ typedef struct rd_kafka_partition_list {
 } rd_kafka_partition_list;
 
 enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
-enum { RD_KAFKA_FATAL = -150, RD_KAFKA_INVALID_ARG = -186, RD_KAFKA_NO_MEMORY = -179 };
+enum {
+    RD_KAFKA_FATAL = -150,
+    RD_KAFKA_NO_MEMORY = -179,
+    RD_KAFKA_TIMED_OUT = -185,
+    RD_KAFKA_INVALID_ARG = -186
+};
 
 /* What stands before each argument of producev. */
 enum {

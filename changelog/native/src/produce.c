@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api.h"
 #include "kafka.h"
+
+/* How long librdkafka may sleep while it flushes: it looks whether all is acknowledged only when it
+ * wakes up, and where nothing but errors is reported nothing wakes it. */
+enum { FLUSH_LOOK_MS = 1, FLUSH_LOOKS = 30 };
 
 enum { POSITION_BYTES = 20, TS_BYTES = 8, HEADERS = 3 };
 
@@ -200,9 +205,23 @@ void producer_poll(producer *of, int32_t timeout_ms)
     kafka.poll(of->rk, timeout_ms);
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
+}
+
 int32_t producer_flush(producer *of, int32_t timeout_ms)
 {
-    return kafka.flush(of->rk, timeout_ms);
+    int64_t end = now_ms() + timeout_ms;
+    int code = RD_KAFKA_TIMED_OUT;
+    for (int i = 0; i < FLUSH_LOOKS && code == RD_KAFKA_TIMED_OUT && now_ms() < end; i++)
+        code = kafka.flush(of->rk, FLUSH_LOOK_MS);
+    if (code != RD_KAFKA_TIMED_OUT)
+        return code;
+    int64_t left = end - now_ms();
+    return kafka.flush(of->rk, left > 0 ? (int)left : 0);
 }
 
 int32_t producer_purge(producer *of)
