@@ -144,7 +144,11 @@ def _measure_latency(line: Line, figures: Drains, rows: int, seconds: int) -> No
     figures.add("latency_p50_ms", found.p50_ms)
     figures.add("latency_p99_ms", found.p99_ms)
     figures.add("latency_cores", found.cores)
-    say(f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores")
+    figures.add("latency_stolen", found.stolen)
+    say(
+        f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores, "
+        f"{found.stolen:.0%} of the machine taken away"
+    )
     if "exactly_once = true" in line.settings:
         early = latency.measured(
             line, rate=1000, warm_s=5, seconds=seconds, last=rows, committed=False
@@ -158,10 +162,19 @@ def _measure_latency(line: Line, figures: Drains, rows: int, seconds: int) -> No
     figures.add("idle_cores", (cpu_s(pid) - before) / IDLE_S)
     say(f"idle: {(cpu_s(pid) - before) / IDLE_S:.4f} cores")
     line.stop()
-    least = latency.limit(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
-    figures.add("latency_limit_p50_ms", least.p50_ms)
-    figures.add("latency_limit_p99_ms", least.p99_ms)
-    say(f"latency of the WAL sender: p50 {least.p50_ms:.1f} ms, p99 {least.p99_ms:.1f} ms")
+    floors = {
+        "limit": latency.limit(line, rate=1000, warm_s=5, seconds=seconds, last=rows),
+        "kafka": latency.kafka(line, rate=1000, warm_s=5, seconds=seconds),
+    }
+    for name, least in floors.items():
+        figures.add(f"latency_{name}_p50_ms", least.p50_ms)
+        figures.add(f"latency_{name}_p99_ms", least.p99_ms)
+        figures.add(f"latency_{name}_stolen", least.stolen)
+        what = "the WAL sender" if name == "limit" else "Kafka"
+        say(
+            f"latency of {what} alone: p50 {least.p50_ms:.1f} ms, p99 {least.p99_ms:.1f} ms, "
+            f"{least.stolen:.0%} of the machine taken away"
+        )
 
 
 if __name__ == "__main__":
