@@ -1,33 +1,25 @@
 """The worker processes of a backfill, and the copying of one segment.
 
 Each worker is a process with its own connection in the exported snapshot and its own producer;
-encoding is Python's work, which threads would only take in turns. They are plain child processes
-and speak pickle over pipes: `multiprocessing` would import the caller's main module again, which
-a script or a notebook may not survive.
+encoding is Python's work, which threads would only take in turns.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 
 from changelog.capture.policy import TABLE_ERRORS
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.snapshot_worker import Reply, Request
+from changelog.child import Child
 from changelog.contract.errors import ChangelogError
 from changelog.source.snapshot import TablesBusyError
 
 _POLL_S = 0.2
-# Each thread of librdkafka would keep an arena of its own, and Arrow a pool, long after use.
-_LEAN = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 OnCopied = Callable[[CopyJob, Copied], None]
 OnFailed = Callable[[CopyJob, ChangelogError], None]
@@ -132,13 +124,12 @@ class _Worker:
 
     def __init__(self, servers: Servers) -> None:
         self._segment = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "changelog.capture.snapshot_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**_LEAN, **os.environ},
+        self._child = Child(
+            "changelog.capture.snapshot_worker",
+            name="a snapshot worker",
+            hint="see the lines above; start again, what was copied stays",
         )
-        self._send(servers)
+        self._child.send(servers)
 
     def copy(self, segment: Segment, job: CopyJob) -> Copied:
         """Copy a chunk; the first of a segment takes the worker over to its snapshot."""
@@ -155,37 +146,15 @@ class _Worker:
             self._ask(None)
 
     def _ask(self, request: Request) -> Copied | None:
-        self._send(request)
-        assert self._process.stdout is not None  # noqa: S101
-        try:
-            reply: Reply = pickle.load(self._process.stdout)  # noqa: S301 - our own child
-        except (EOFError, OSError) as error:
-            raise self._died() from error
+        self._child.send(request)
+        reply: Reply = self._child.receive()
         if isinstance(reply, ChangelogError):
             self._segment = 0
             raise reply
         return reply
 
-    def _send(self, request: Request) -> None:
-        assert self._process.stdin is not None  # noqa: S101
-        try:
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise self._died() from error
-
-    def _died(self) -> ChangelogError:
-        return ChangelogError(
-            f"a snapshot worker died with code {self._process.wait()}",
-            hint="see the lines above; start again, what was copied stays",
-        )
-
     def kill(self) -> None:
-        self._process.kill()
+        self._child.kill()
 
     def close(self) -> None:
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        self._child.close()

@@ -6,17 +6,9 @@ A worker left behind would go on writing rows of a snapshot that is no longer th
 
 from __future__ import annotations
 
-import ctypes
-import os
-import pickle
-import signal
-import sys
-
+from changelog import child
 from changelog.capture.snapshot import Copied, Copier, CopyJob, Segment, Servers
 from changelog.contract.errors import ChangelogError
-from changelog.garbage import collect_rarely
-
-_PR_SET_PDEATHSIG = 1
 
 Request = Servers | Segment | CopyJob | None
 """The servers come first; None ends a segment."""
@@ -26,17 +18,12 @@ Reply = Copied | ChangelogError | None
 
 def main() -> None:
     """Serve until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            return
-    collect_rarely()
+    if not child.begin():
+        return
     copier: Copier | None = None
     while True:
         try:
-            request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            request: Request = child.asked()
         except EOFError:
             return
         if isinstance(request, Servers):
@@ -48,8 +35,7 @@ def main() -> None:
         except ChangelogError as error:
             copier.close()  # a producer that was refused a record is of no use any more
             reply = error
-        pickle.dump(reply, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        child.answer(reply)
 
 
 def _answered(copier: Copier, request: Segment | CopyJob | None) -> Reply:

@@ -6,15 +6,14 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from changelog.contract.backfill import BackfillRecord, backfill_key
 from changelog.contract.connection import KafkaConnection
@@ -59,7 +58,6 @@ class FrontierLog:
         self._admin = admin_client(kafka)
         self._cluster_id = ""
         self._ids: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
         self._producer: LogProducer | None = None
 
     def __enter__(self) -> Self:
@@ -256,13 +254,10 @@ class FrontierLog:
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:
-                found = topic_ends(self._admin, topics, self.on_wait, self._counts)
+                return topic_ends(self._admin, topics, self.on_wait)
             except UnavailableLogError:
                 if time.monotonic() > deadline:
                     raise
-            else:
-                self._counts |= {topic: len(each.ends) for topic, each in found.items()}
-                return found
             self.on_wait()
             time.sleep(_NAP_S)
 
@@ -278,19 +273,12 @@ class FrontierLog:
 
 
 def topic_ends(
-    admin: AdminClient,
-    topics: Iterable[str],
-    on_wait: Callable[[], None] = nothing,
-    counts: Mapping[str, int] = MappingProxyType({}),
+    admin: AdminClient, topics: Iterable[str], on_wait: Callable[[], None] = nothing
 ) -> dict[str, TopicEnds]:
     """Give id and end offsets of each topic that exists, in two requests for all.
 
-    Args:
-        admin: asks.
-        topics: by name.
-        on_wait: called again and again while the broker is slow: a replication connection is
-            lost when nobody speaks on it for `wal_sender_timeout`.
-        counts: how many partitions topics had: while that holds, both requests go out at once.
+    `on_wait` is called again and again while the broker is slow: a replication connection is
+    lost when nobody speaks on it for `wal_sender_timeout`.
 
     Raises:
         UnavailableLogError: the broker does not answer.
@@ -301,21 +289,26 @@ def topic_ends(
         return {}
     found = {}
     asked = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
-    answers = _asked_ends(admin, {name: counts[name] for name in names if name in counts})
     for name, future in asked.items():
         try:
             found[name] = answered(future, f'cannot describe topic "{name}"', on_wait)
         except LogError as error:
             if not is_missing(error.__cause__):
                 raise
-    now = {name: len(topic.partitions) for name, topic in found.items()}
-    if any(counts.get(name) != count for name, count in now.items()):
-        answers = _asked_ends(admin, now)
-    ends = {name: [0] * count for name, count in now.items()}
-    epochs = {name: [-1] * count for name, count in now.items()}
+    places = {
+        Place(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for name, topic in found.items()
+        for partition in range(len(topic.partitions))
+    }
+    if not places:
+        return {}
+    ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
+    epochs = {name: [-1] * len(topic.partitions) for name, topic in found.items()}
+    # The log has no transactions, and replay reads uncommitted: both count to the same end.
+    answers = admin.list_offsets(
+        places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
+    )
     for place, answer in answers.items():
-        if place.topic not in now:
-            continue
         what = f'cannot read the end of topic "{place.topic}"'
         end = answered(answer, what, on_wait)
         ends[place.topic][place.partition] = end.offset
@@ -325,21 +318,3 @@ def topic_ends(
         name: TopicEnds(str(topic.topic_id), tuple(ends[name]), tuple(epochs[name]))
         for name, topic in found.items()
     }
-
-
-def _asked_ends(
-    admin: AdminClient, counts: Mapping[str, int]
-) -> dict[Place, Future[ListOffsetsResultInfo]]:
-    """Ask for the ends of topics, given how many partitions they have."""
-    places = {
-        Place(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        for name, count in counts.items()
-        for partition in range(count)
-    }
-    if not places:
-        return {}
-    # The log has no transactions, and replay reads uncommitted: both count to the same end.
-    asked: dict[Place, Future[ListOffsetsResultInfo]] = admin.list_offsets(
-        places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
-    )
-    return asked

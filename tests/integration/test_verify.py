@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,15 @@ import pytest
 import redis
 from deltalake import DeltaTable, write_deltalake
 
+from changelog.child import Child
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import CorruptRecordError, LogError, RefutedError, ViewError
+from changelog.contract.errors import (
+    ChangelogError,
+    CorruptRecordError,
+    LogError,
+    RefutedError,
+    ViewError,
+)
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
@@ -25,6 +33,7 @@ from changelog.trust import authorities
 from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, make_relation
 from tests.support.handmade_log import HandmadeLog
 from views.address import Address
+from views.verify.evidence import Evidence
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -263,6 +272,71 @@ def side(
             made = CacheSide(str(endpoints.cache), prefix)
             yield made
             made.client.close()
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Let two helpers read and decode whatever there is; gives their processes as they come."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Kept(Child):
+        def __init__(self, module: str, *, name: str, hint: str) -> None:
+            super().__init__(module, name=name, hint=hint)
+            started.append(self._process)
+
+    monkeypatch.setattr("views.verify.crew.Child", Kept)
+    for place in ("read", "tables", "crew"):
+        monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
+    monkeypatch.setattr("views.verify.read.MANY_OFFSETS", 1)
+    monkeypatch.setattr("views.verify.tables.MANY_ROWS", 1)
+    return started
+
+
+def test_helpers_find_what_one_process_does(log: HandmadeLog, tmp_path: Path, helped: Any) -> None:
+    side = MemorySide(tmp_path / "rows.jsonl")
+    assert verify_view(request_for(log, side.address)).verified is True
+    assert len(helped) == 8, "two tables, each read and decoded by two"
+    side.plant("1", {**ROWS["1"], **WRONG})
+    report = verify_view(request_for(log, side.address))
+    assert (report.mismatches, report.rows_expected) == (1, 3)
+    assert {each.poll() is not None for each in helped} == {True}
+
+
+def test_helpers_name_the_place_of_a_corrupt_record(log: HandmadeLog, helped: Any) -> None:
+    schema = log.schema_id(FLIGHTS)
+    log.raw(FLIGHTS, ("9",), b"\x00" + schema.to_bytes(4) + b"\xff\xff")
+    request = request_for(log, Address("memory", {"path": "unused"}))
+    with pytest.raises(CorruptRecordError, match=r"flights\", partition \d, offset \d"):
+        verify_view(request)
+    assert {each.poll() is not None for each in helped} == {True}
+
+
+def test_helpers_set_apart_what_one_process_would(
+    log: HandmadeLog, tmp_path: Path, helped: Any
+) -> None:
+    schema = log.schema_id(FLIGHTS)
+    log.raw(FLIGHTS, ("9",), b"\x00" + schema.to_bytes(4) + b"\xff\xff")
+    side = MemorySide(tmp_path / "rows.jsonl")
+    frontier = log.frontier()
+    with Evidence(log.kafka, log.registry, frontier, sets_apart=True) as evidence:
+        report = verify_view(request_for(log, side.address, frontier=frontier), evidence)
+        assert (report.verified, evidence.left_out(FLIGHTS.name)) == (True, 1)
+    assert helped
+
+
+def test_a_helper_that_dies_ends_the_verification(
+    log: HandmadeLog, tmp_path: Path, helped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Child, request: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        Child.send(self, request)
+
+    monkeypatch.setattr("views.verify.crew.Child.send", killed)
+    side = MemorySide(tmp_path / "rows.jsonl")
+    with pytest.raises(ChangelogError, match="a helper of the verifier died with code -9"):
+        verify_view(request_for(log, side.address))
+    assert {each.poll() for each in helped} == {-9}
 
 
 def test_rows_as_the_log_says_are_verified(log: HandmadeLog, side: Any) -> None:

@@ -86,7 +86,7 @@ class SparkCluster:
         """Give how many workers the master counts on."""
         assert self._master is not None
         assert self._master.poll() is None, self._said("master")
-        with suppress(httpx.HTTPError):
+        with suppress(httpx.HTTPError, ValueError):  # a page of HTML, before it serves this one
             state = httpx.get(f"http://{LOOPBACK}:{self._pages}/json/", timeout=5).json()
             return sum(worker["state"] == "ALIVE" for worker in state["workers"])
         return 0

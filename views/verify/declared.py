@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import fastavro
 import pyarrow as pa
+from confluent_kafka import Message
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.declared import MILLIS, DeclaredLog, Order, Shape, avro_columns
@@ -31,7 +32,7 @@ from views.verify.decode import Decoder
 from views.verify.faults import FaultError, SetApart
 from views.verify.read import BATCH_RECORDS, messages, place, topic_facts
 from views.verify.registry import Schemas
-from views.verify.scratch import first_row, row_count
+from views.verify.scratch import fill, first_row, row_count
 from views.verify.types import quoted
 
 _SCHEMA = pa.schema(
@@ -254,38 +255,46 @@ def read_declared(
     database.register("empty_batch", _SCHEMA.empty_table())
     database.execute(f"CREATE OR REPLACE TABLE {quoted(raw)} AS FROM empty_batch")
     database.unregister("empty_batch")
-    rows: list[tuple[Any, ...]] = []
     count = 0
-    for message in messages(kafka, log.topic, dict(enumerate(facts.starts)), ends):
-        count += 1
-        part, off = message.partition() or 0, message.offset() or 0
-        for step, said in enumerate(reader.said(message.key(), message.value())):
-            if said.kind == _FAULT:
-                if set_apart is None:
-                    raise CorruptRecordError(f"{place(log.topic, part, off)}: {said.why}")
-                set_apart.suspect(part, off, said.why)
-            name = said.name if said.name is not None else f"?{part}:{off}"
-            value = message.value() if said.kind in (_ROW, _FAULT) else None
-            rows.append((part, off, step, said.lsn, said.kind, name, message.key(), value))
-        if len(rows) >= BATCH_RECORDS:
-            _insert(database, raw, rows)
-            rows = []
-    _insert(database, raw, rows)
+
+    def batches() -> Iterator[pa.Table]:
+        nonlocal count
+        rows: list[tuple[Any, ...]] = []
+        for message in messages(kafka, log.topic, dict(enumerate(facts.starts)), ends):
+            count += 1
+            rows += _rows_of(reader, message, set_apart)
+            if len(rows) >= BATCH_RECORDS:
+                yield _batch(rows)
+                rows = []
+        if rows:
+            yield _batch(rows)
+
+    fill(database, raw, batches())
     _fold(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
     return count, row_count(database, survivors)
 
 
-def _insert(database: duckdb.DuckDBPyConnection, raw: str, rows: list[tuple[Any, ...]]) -> None:
-    if not rows:
-        return
+def _rows_of(
+    reader: DeclaredReader, message: Message, set_apart: SetApart | None
+) -> Iterator[tuple[Any, ...]]:
+    part, off = message.partition() or 0, message.offset() or 0
+    for step, said in enumerate(reader.said(message.key(), message.value())):
+        if said.kind == _FAULT:
+            if set_apart is None:
+                raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {said.why}")
+            set_apart.suspect(part, off, said.why)
+        name = said.name if said.name is not None else f"?{part}:{off}"
+        value = message.value() if said.kind in (_ROW, _FAULT) else None
+        yield part, off, step, said.lsn, said.kind, name, message.key(), value
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
     columns = [
         pa.array(values, kind.type)
         for values, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
     ]
-    database.register("said_batch", pa.Table.from_arrays(columns, schema=_SCHEMA))
-    database.execute(f"INSERT INTO {quoted(raw)} FROM said_batch")
-    database.unregister("said_batch")
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
 def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str) -> None:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import fastavro
 
@@ -74,14 +74,19 @@ class Decoder(ABC):
         topic: for messages.
         columns: of the reader's schema.
         set_apart: takes the records that cannot be read; None makes one an error.
+
+    Attributes:
+        travels: whether it can be sent to another process.
     """
+
+    travels: ClassVar[bool] = False
 
     def __init__(
         self, topic: str, columns: tuple[LoggedColumn, ...], set_apart: SetApart | None
     ) -> None:
         self.columns = columns
         self._topic = topic
-        self._set_apart = set_apart
+        self.set_apart = set_apart
 
     def decode(
         self, survivors: Sequence[Survivor]
@@ -94,7 +99,7 @@ class Decoder(ABC):
         places: list[tuple[int, int]] = []
         columns: list[list[Any]] = [[] for _ in self.columns]
         for partition, offset, value in survivors:
-            if self._set_apart is not None and self._set_apart.holds(partition, offset):
+            if self.set_apart is not None and self.set_apart.holds(partition, offset):
                 continue
             try:
                 row = self._row(value)
@@ -119,12 +124,12 @@ class Decoder(ABC):
         """Give the values of a row; None for an event that says that it is gone."""
 
     def _refuse(self, partition: int, offset: int, why: str, error: Exception) -> None:
-        if self._set_apart is None:
+        if self.set_apart is None:
             hint = error.hint if isinstance(error, CorruptRecordError) else ""
             raise CorruptRecordError(
                 f"{place(self._topic, partition, offset)}: {why}", hint=hint
             ) from error
-        self._set_apart.add(partition, offset, why)
+        self.set_apart.add(partition, offset, why)
 
 
 class AvroDecoder(Decoder):
@@ -137,6 +142,8 @@ class AvroDecoder(Decoder):
         envelope: what a value tells.
         set_apart: takes the records that cannot be read; None makes one an error.
     """
+
+    travels = True
 
     def __init__(
         self,
@@ -208,6 +215,8 @@ class DocumentDecoder(Decoder):
         set_apart: takes the records that cannot be read; None makes one an error.
     """
 
+    travels = True
+
     def __init__(
         self,
         topic: str,
@@ -217,12 +226,16 @@ class DocumentDecoder(Decoder):
     ) -> None:
         logged = read_value_schema(schema)
         super().__init__(topic, logged.columns, set_apart)
-        self._envelope = envelope
+        self._schema, self._envelope = schema, envelope
         prefix = AFTER if envelope is Envelope.FLAT else ""
         self._members: list[tuple[str, Reader, bool]] = [
             (prefix + each.column, value_reader(each.type), each.column in logged.key)
             for each in logged.columns
         ]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel without the functions that read values: they are found again."""
+        return DocumentDecoder, (self._topic, self._schema, self._envelope, self.set_apart)
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
         document = load(value)

@@ -31,6 +31,11 @@ class SetApart:
             self._counted.add((partition, offset))
         return found
 
+    def merge(self, other: SetApart) -> None:
+        """Take over what was noted elsewhere, of the same topic."""
+        self._reasons |= other._reasons
+        self._counted |= other._counted
+
     def __len__(self) -> int:
         """Count the records whose rows are left out."""
         return len(self._counted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import lt, methodcaller
@@ -30,11 +30,19 @@ from changelog.contract.errors import (
 )
 from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
+from views.verify.crew import done_by_helpers, helpers
 from views.verify.faults import SetApart
-from views.verify.scratch import first_row
+from views.verify.job import Work
+from views.verify.scratch import fill, first_row
 from views.verify.types import quoted
 
 BATCH_RECORDS = 20_000
+MANY_OFFSETS = 500_000
+"""From so many on helpers read: their start takes as long as some ten thousand records."""
+SHARES_OF_ONE = 2
+"""Shares for each helper, so that none waits long for another's."""
+Share = dict[int, tuple[int, int]]
+"""First offset and end of a slice of each partition."""
 _POLLED = 500  # so many stay in the processor's cache until they are looked at
 _REQUEST_SECONDS = 30.0
 _STALL_SECONDS = 60.0
@@ -102,14 +110,19 @@ def read_topic(
     database.unregister("empty_batch")
     ends = frontier.ends.get(topic, ())
     before = topic_facts(kafka, frontier, topic)
-    count = 0
     is_json = frontier.scope_of(topic).form.output is Output.JSON
     keys = _Keys(is_json=is_json, schema_id=key_id)
-    for batch in _batches(kafka, topic, before.starts, ends, _Rows(keys, set_apart)):
-        database.register("raw_batch", batch)
-        database.execute(f"INSERT INTO {quoted(table)} FROM raw_batch")
-        database.unregister("raw_batch")
-        count += batch.num_rows
+    shares = shared_out(before.starts, ends, helpers())
+    if shares:
+        sets_apart = set_apart is not None
+        jobs = [(_read_share, (kafka, topic, share, keys, sets_apart)) for share in shares]
+        batches = done_by_helpers(jobs, set_apart)
+    else:
+        rows = _Rows(keys, set_apart)
+        batches = _batches(
+            kafka, topic, dict(enumerate(before.starts)), dict(enumerate(ends)), rows
+        )
+    count = fill(database, table, batches)
     if topic_facts(kafka, frontier, topic) != before:
         raise LogError(
             f'topic "{topic}" moved while it was read: another topic id or log start',
@@ -119,6 +132,43 @@ def read_topic(
     if set_apart is None and not is_json:
         _check_key_ids(database, table, topic)
     return count
+
+
+def shared_out(starts: Sequence[int], ends: Sequence[int], helpers: int) -> list[Share]:
+    """Cut the offsets of a topic into shares for some helpers; none where that does not pay.
+
+    A share has a slice of each partition, the old of one and the young of another: where a topic
+    was cleaned, the old offsets hold fewer records. Each offset is in one share (pure).
+    """
+    spans = [max(0, end - start) for start, end in zip(starts, ends, strict=True)]
+    if helpers < 2 or sum(spans) < MANY_OFFSETS:  # noqa: PLR2004 - one helper helps nobody
+        return []
+    count = helpers * SHARES_OF_ONE
+    shares = []
+    for number in range(count):
+        share: Share = {}
+        for part, (start, span) in enumerate(zip(starts, spans, strict=True)):
+            slice_ = (number + part) % count
+            first, end = start + span * slice_ // count, start + span * (slice_ + 1) // count
+            if first < end:
+                share[part] = first, end
+        shares.append(share)
+    return shares
+
+
+def _read_share(
+    kafka: KafkaConnection,
+    topic: str,
+    share: Share,
+    keys: _Keys,
+    sets_apart: bool,
+) -> Work:
+    """Read a share of a topic, in a helper."""
+    set_apart = SetApart() if sets_apart else None
+    starts = {part: start for part, (start, _) in share.items()}
+    ends = {part: end for part, (_, end) in share.items()}
+    yield from _batches(kafka, topic, starts, ends, _Rows(keys, set_apart))
+    return set_apart
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
@@ -203,7 +253,7 @@ def _consumer(kafka: KafkaConnection) -> Consumer:
         auto_offset_reset="error",
         fetch_wait_max_ms=20,
         fetch_queue_backoff_ms=2,  # with enough in hand the client would pause for a second
-        queued_max_messages_kbytes=65_536,
+        queued_max_messages_kbytes=8_192,
     )
     return Consumer({**settings, "log_level": 0})  # the one name that has a real underscore
 
@@ -282,7 +332,15 @@ def _polled(
                 )
             if polled:
                 deadline = time.monotonic() + _STALL_SECONDS
-            yield polled if _all_inside(polled, ends) else list(_wanted(polled, topic, ends, open_))
+            if _all_inside(polled, ends):
+                yield polled
+                continue
+            reading = len(open_)
+            yield list(_wanted(polled, topic, ends, open_))
+            if len(open_) < reading:  # what comes behind an end is not wanted
+                consumer.pause(
+                    [TopicPartition(topic, part) for part in starts if part not in open_]
+                )
     finally:
         consumer.close()
 
@@ -332,13 +390,13 @@ def _wanted(
 def _batches(
     kafka: KafkaConnection,
     topic: str,
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
+    starts: dict[int, int],
+    ends: dict[int, int],
     make: _Rows,
 ) -> Iterator[pa.Table]:
     tables: list[pa.Table] = []
     rows = size = 0
-    for polled in _polled(kafka, topic, dict(enumerate(starts)), dict(enumerate(ends))):
+    for polled in _polled(kafka, topic, starts, ends):
         if not polled:
             continue
         tables.append(make.table(polled))

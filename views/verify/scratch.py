@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from views.verify.types import quoted
 
@@ -28,6 +30,37 @@ def row_count(database: duckdb.DuckDBPyConnection, table: str) -> int:
     """Count the rows of a table."""
     row = first_row(database, f"SELECT count(*) FROM {quoted(table)}")
     return int(row[0]) if row else 0
+
+
+def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> int:
+    """Write batches into a table, all or none; columns go by name, and one left out is null.
+
+    A thread of its own writes one batch while the next is made, in one transaction: DuckDB works
+    without Python's lock, and a commit for each batch would cost as much as the writing.
+
+    Returns:
+        The number of rows.
+    """
+    count = 0
+    sql = f"INSERT INTO {quoted(table)} BY NAME FROM batch"
+    with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
+        writer.begin()
+        pending: Future[None] | None = None
+        for batch in batches:
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(_insert, writer, sql, batch)
+            count += batch.num_rows
+        if pending is not None:
+            pending.result()
+        writer.commit()
+    return count
+
+
+def _insert(writer: duckdb.DuckDBPyConnection, sql: str, batch: pa.Table) -> None:
+    writer.register("batch", batch)
+    writer.execute(sql)
+    writer.unregister("batch")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pyarrow as pa
 from changelog.contract.errors import SinkError
 from views.address import Address
 from views.verify.jsonform import Reader, check_members, identifier, load, reader
+from views.verify.scratch import fill
 from views.verify.served_cache import cache_entries
 from views.verify.served_delta import delta_batches
 from views.verify.served_lines import line_documents
@@ -49,13 +50,7 @@ def read_served(
         f"{ID_COLUMN} VARCHAR",
     ]
     database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({', '.join(definitions)})")
-    count = 0
-    for batch in _batches(address, columns, key):
-        database.register("served_batch", batch)
-        database.execute(f"INSERT INTO {quoted(table)} BY NAME FROM served_batch")
-        database.unregister("served_batch")
-        count += batch.num_rows
-    return count
+    return fill(database, table, _batches(address, columns, key))
 
 
 def _batches(

@@ -6,8 +6,10 @@ dimensions) is an error that names the row's place, never a null.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -17,12 +19,16 @@ from changelog.contract.errors import LogError
 from changelog.contract.relation import TableName
 from changelog.contract.schema import LoggedColumn
 from changelog.contract.types import ColumnType, Kind
+from views.verify.crew import done_by_helpers, helpers
 from views.verify.decode import Decoder, Survivor
+from views.verify.job import Job, Work
 from views.verify.read import place
-from views.verify.scratch import first_row
+from views.verify.scratch import fill, first_row, row_count
 from views.verify.types import arrow_type, duckdb_type, logged_type, quoted
 
 BATCH_ROWS = 20_000
+MANY_ROWS = 200_000
+"""From so many on helpers decode."""
 _DECIMAL_BYTES = 16
 _NO_DECIMAL = bytes(_DECIMAL_BYTES)
 PARTITION_COLUMN = "__partition"
@@ -81,17 +87,39 @@ def load_state(
         LogError: a value has no exact place in its column.
     """
     create_base(database, state)
-    for batch in survivor_batches(database, survivors):
-        places, columns = decoder.decode(batch)
-        arrays: dict[str, pa.Array] = {}
-        for column, values in zip(state.columns, columns, strict=True):
-            _check_escapes(state, column, values, places)
-            arrays[column.column] = to_arrow(column.type, values)
-        arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
-        arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
-        database.register("state_batch", pa.table(arrays))
-        database.execute(f"INSERT INTO {quoted(state.base)} FROM state_batch")
-        database.unregister("state_batch")
+    batches = survivor_batches(database, survivors)
+    if decoder.travels and helpers() > 1 and row_count(database, survivors) >= MANY_ROWS:
+        raw = pickle.dumps(decoder)
+        jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
+        tables = done_by_helpers(jobs, decoder.set_apart)
+    else:
+        tables = (_decoded(state, decoder, batch) for batch in batches)
+    fill(database, state.base, tables)
+
+
+def _decode(state: State, raw: bytes, batch: Sequence[Survivor]) -> Work:
+    """Decode some survivors, in a helper."""
+    decoder = _unpickled(raw)
+    yield _decoded(state, decoder, batch)
+    return decoder.set_apart
+
+
+@lru_cache(maxsize=1)
+def _unpickled(raw: bytes) -> Decoder:
+    """Keep a decoder from job to job, with the schemas that it has asked for."""
+    decoder: Decoder = pickle.loads(raw)  # noqa: S301 - of our own parent
+    return decoder
+
+
+def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
+    places, columns = decoder.decode(batch)
+    arrays: dict[str, pa.Array] = {}
+    for column, values in zip(state.columns, columns, strict=True):
+        _check_escapes(state, column, values, places)
+        arrays[column.column] = to_arrow(column.type, values)
+    arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
+    arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
+    return pa.table(arrays)
 
 
 def create_base(database: duckdb.DuckDBPyConnection, state: State) -> None:

@@ -8,7 +8,8 @@ import pytest
 from changelog.contract.declared import DeclaredLog, Order, Shape
 from changelog.contract.errors import CorruptRecordError
 from changelog.contract.relation import TableName
-from views.verify.declared import _fold, _insert
+from views.verify.declared import _batch, _fold
+from views.verify.scratch import fill
 
 COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB"  # noqa: E501
 
@@ -25,7 +26,7 @@ def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tu
     with duckdb.connect() as database:
         database.execute(f"CREATE TABLE raw ({COLUMNS})")
         rows = [(p, o, 0, lsn, kind, name, name.encode(), b"v") for p, o, lsn, kind, name in said]
-        _insert(database, "raw", rows)
+        fill(database, "raw", [_batch(rows)])
         _fold(database, log, "raw", "left")
         found = database.execute('SELECT key, off FROM "left"').fetchall()
         return {(key.decode(), off) for key, off in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from changelog.contract.errors import CorruptRecordError
 from tests.property.test_last import Message as Record
 from views.verify.faults import SetApart
-from views.verify.read import RAW_SCHEMA, _all_inside, _Keys, _Rows, _wanted
+from views.verify.read import RAW_SCHEMA, _all_inside, _Keys, _Rows, _wanted, shared_out
 
 FRAME = b"\0\0\0\0\7"
 
@@ -73,3 +74,31 @@ def test_the_last_record_before_an_end_is_looked_at(end, inside):
         [2, 5] if end > 5 else [2]
     )
     assert open_ == ({3} if inside else set())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5),
+    st.integers(2, 4),
+)
+def test_each_offset_is_in_one_share(spans, helpers):
+    starts = [start for start, _ in spans]
+    ends = [start + span for start, span in spans]
+    with patch("views.verify.read.MANY_OFFSETS", 1):
+        shares = shared_out(starts, ends, helpers)
+    found = sorted(
+        (part, offset)
+        for share in shares
+        for part, (first, end) in share.items()
+        for offset in range(first, end)
+    )
+    wanted = [
+        (part, offset)
+        for part, (first, end) in enumerate(zip(starts, ends, strict=True))
+        for offset in range(first, end)
+    ]
+    assert found == wanted
+
+
+def test_few_records_and_one_processor_get_no_shares():
+    assert shared_out([0], [499_999], 2) == shared_out([0], [10**9], 1) == []
+    assert len(shared_out([0, 0], [10**6, 10**6], 2)) == 4
