@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
@@ -202,6 +203,12 @@ def _offsets(
     found = {}
     for place, future in futures.items():
         answer = _within(future)
+        if answer.offset == OFFSET_INVALID:  # what a request that was timed out gives, no error
+            raise UnavailableLogError(
+                f'where partition {place.partition} of topic "{place.topic}" begins or ends: '
+                "no answer from the brokers",
+                hint="are they running?",
+            )
         epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
         found[place.topic, place.partition] = (int(answer.offset), epoch)
     return found

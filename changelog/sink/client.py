@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import (
@@ -208,3 +208,16 @@ def answered(future: Future[T], what: str, on_wait: Callable[[], None] = nothing
         return future.result()
     except KafkaException as error:
         raise log_error(error, what) from error
+
+
+def answered_offset(
+    future: Future[ListOffsetsResultInfo], what: str, on_wait: Callable[[], None] = nothing
+) -> ListOffsetsResultInfo:
+    """Wait for where a partition begins or ends; raises as `answered` does.
+
+    A request that was timed out comes back without an error, with an offset that is none.
+    """
+    found = answered(future, what, on_wait)
+    if found.offset < 0:
+        raise UnavailableLogError(f"{what}: no answer from the brokers")
+    return found

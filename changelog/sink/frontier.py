@@ -20,7 +20,15 @@ from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.standing import Standings, standing_key
-from changelog.sink.client import REQUEST_S, admin_client, answered, is_missing, meet, nothing
+from changelog.sink.client import (
+    REQUEST_S,
+    admin_client,
+    answered,
+    answered_offset,
+    is_missing,
+    meet,
+    nothing,
+)
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.scan import OffsetRange, scan
 
@@ -310,7 +318,7 @@ def topic_ends(
     )
     for place, answer in answers.items():
         what = f'cannot read the end of topic "{place.topic}"'
-        end = answered(answer, what, on_wait)
+        end = answered_offset(answer, what, on_wait)
         ends[place.topic][place.partition] = end.offset
         if end.leader_epoch is not None:
             epochs[place.topic][place.partition] = end.leader_epoch

@@ -28,7 +28,7 @@ from changelog.contract.headers import RecordHeaders, decode_headers
 from changelog.sink.client import (
     REQUEST_S,
     admin_client,
-    answered,
+    answered_offset,
     is_passing,
     log_error,
     make_client,
@@ -70,7 +70,7 @@ def left_of(
         earliest, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
     )
     starts = {
-        (place.topic, place.partition): answered(
+        (place.topic, place.partition): answered_offset(
             answer, f'cannot read the start of topic "{place.topic}"'
         ).offset
         for place, answer in asked.items()

@@ -31,6 +31,7 @@ READ_BYTES = 8 << 20
 
 _COMMAND_OK, _COPY_OUT, _FATAL_ERROR = 1, 3, 7  # of ExecStatusType
 _SQLSTATE, _PRIMARY = b"CM"
+_CONNECTION_LOST: str = errorcodes.CONNECTION_FAILURE
 _SLOT_CODES = {
     errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE,
     errorcodes.OBJECT_IN_USE,
@@ -197,7 +198,7 @@ def copy_lines(
     while result := _LIBPQ.PQgetResult(pgconn):
         _raise_error(pgconn, result, _COMMAND_OK)
     if done == lib.READ_FAILED:
-        raise psycopg2.OperationalError(_text(_LIBPQ.PQerrorMessage(pgconn)))
+        raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
 
 
 def _raise_error(pgconn: object, result: object, wanted: int) -> None:
@@ -210,12 +211,17 @@ def _raise_error(pgconn: object, result: object, wanted: int) -> None:
     finally:
         if result:
             _LIBPQ.PQclear(result)
+    # What has no code is said by libpq itself, that the server is gone; psycopg2 has not seen it,
+    # so it does not take the connection for closed.
     said = said or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
-    kind = _error_of(code)
-    error = kind(said)
+    raise _error(code or _CONNECTION_LOST, said)
+
+
+def _error(code: str, said: str) -> psycopg2.Error:
+    error = _error_of(code)(said)
     # The only way to give psycopg2's errors a code, which is what pickle uses too.
-    error.__setstate__({"pgcode": code or None, "pgerror": said})  # type: ignore[no-untyped-call]
-    raise error
+    error.__setstate__({"pgcode": code, "pgerror": said})  # type: ignore[no-untyped-call]
+    return error
 
 
 def _error_of(code: str) -> type[psycopg2.Error]:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from concurrent import futures
 
 import psutil
 import pytest
@@ -403,6 +404,27 @@ class TestFrontier:
             server.resume()
         assert len(calls) >= 3
         assert frontiers.last("main").frontier.lsn == 2
+
+    def test_an_end_that_the_broker_did_not_tell_is_no_offset(
+        self, stack, frontiers, make_topic, monkeypatch
+    ):
+        topic, server = make_topic("orders", 1), stack.server("kafka")
+        assert frontiers.ends([topic]) == {topic: (0,)}
+        asked = frontiers._admin.describe_topics
+
+        def describe_and_stand_still(*topics, **options):
+            answers = asked(*topics, **options)
+            futures.wait(answers.values(), FIXED)
+            server.pause()
+            return answers
+
+        monkeypatch.setattr(frontiers._admin, "describe_topics", describe_and_stand_still)
+        monkeypatch.setattr("changelog.sink.frontier.REQUEST_S", 1.0)
+        try:
+            with pytest.raises(UnavailableLogError):
+                frontiers.ends([topic])
+        finally:
+            server.resume()
 
     def test_ends_agree_with_what_was_written(self, kafka, frontiers, make_topic, producer):
         orders, items = make_topic("orders", 3), make_topic("items", 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -617,6 +620,30 @@ def read_snapshot(
     finally:
         session.close()
     return rows
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before", "amid"])
+def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, server, begun):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 30000) g",
+    )
+    (relation,) = relations(pg, "t")
+    with closing(connect(server.dsn)) as session:
+        (chunk,) = chunks(session, relation, 100_000)
+        wire = socket.socket(fileno=os.dup(session.fileno()))
+
+        def cut(_lines: object = None) -> None:
+            wire.shutdown(socket.SHUT_RDWR)
+
+        if not begun:
+            cut()
+        backend = session.info.backend_pid
+        with wire, pytest.raises(UnavailableSourceError, match="cannot read the table"):
+            read_chunk(session, relation, chunk, cut)
+        # It would go on for a minute to write to nobody.
+        run(pg, f"SELECT pg_terminate_backend({backend})")
 
 
 def test_chunks_hold_each_row_once(server, pg):
