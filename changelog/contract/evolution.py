@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from changelog.contract.position import Position
 from changelog.contract.schema import LoggedColumn, LoggedSchema, foreign_schema
+from changelog.contract.tame import full_name
 from changelog.contract.types import ColumnType, Kind
 
 _FROM, _FRESH = "from", "fresh"
+_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
 
 
@@ -116,4 +119,36 @@ def _bare(schema: str) -> str:
     for mark in (_FROM, _FRESH):
         fields.pop(mark, None)
     # Compared as text, since for Python `1 == True == 1.0`.
-    return json.dumps(fields, sort_keys=True)
+    return json.dumps(_in_full(fields, ""), sort_keys=True)
+
+
+def _in_full(raw: Any, space: str) -> Any:  # noqa: ANN401 - JSON
+    """Give a type with the full names of all types in it, and no namespaces.
+
+    A registry may leave out a namespace that the type around it has, and shorten what refers to it
+    (https://avro.apache.org/docs/1.12.0/specification/#names).
+    """
+    made = raw
+    match raw:
+        case str():
+            made = raw if raw in _PRIMITIVE else full_name(raw, space)
+        case list():
+            made = [_in_full(each, space) for each in raw]
+        case {"type": "record" | "enum" | "fixed", "name": name}:
+            full = full_name(name, raw.get("namespace", space))
+            inside = full.rpartition(".")[0]
+            made = {key: value for key, value in raw.items() if key != "namespace"}
+            made["name"] = full
+            if "fields" in raw:
+                made["fields"] = [
+                    {**field, "type": _in_full(field["type"], inside)} for field in raw["fields"]
+                ]
+        case {"type": "array", "items": items}:
+            made = {**raw, "items": _in_full(items, space)}
+        case {"type": "map", "values": values}:
+            made = {**raw, "values": _in_full(values, space)}
+        case {"type": kind}:
+            made = {**raw, "type": _in_full(kind, space)}
+        case _:
+            raise foreign_schema(ValueError("no type"))
+    return made

@@ -54,7 +54,7 @@ def _walk(
         raise _WildError(f"it nests deeper than {_MOST_NESTED}")
     match raw:
         case str():
-            name = _full(raw, space)
+            name = full_name(raw, space)
             if name in inside:
                 raise _WildError(f'type "{raw}" contains itself')
             return known.get(name, raw == _SIZELESS)
@@ -79,17 +79,18 @@ def _walk_complex(
         return False
     if kind == "record":
         own = raw.get("namespace", space)
-        name = _full(raw["name"], own)
+        name = full_name(raw["name"], own)
         sizes = [
             _walk(field["type"], own, (*inside, name), known, depth) for field in raw["fields"]
         ]
         known[name] = all(sizes)
         return known[name]
     if kind in {"enum", "fixed"}:
-        known[_full(raw["name"], raw.get("namespace", space))] = raw.get("size") == 0
+        known[full_name(raw["name"], raw.get("namespace", space))] = raw.get("size") == 0
         return raw.get("size") == 0
     return _walk(kind, space, inside, known, depth)
 
 
-def _full(name: str, space: str) -> str:
+def full_name(name: str, space: str) -> str:
+    """Give a name of Avro with the namespace that it stands in."""
     return name if "." in name or not space else f"{space}.{name}"

@@ -13,7 +13,8 @@ def at(lsn, sequence=0, epoch=1):
 
 
 def schema(*fields):
-    return json.dumps({"type": "record", "name": "t", "fields": list(fields)})
+    made = [{"name": name, "type": "int"} for name in fields]
+    return json.dumps({"type": "record", "name": "t", "fields": made})
 
 
 NARROW, WIDE = schema("a"), schema("a", "b")
@@ -29,6 +30,26 @@ def test_marks_are_no_part_of_the_form():
     assert not SECOND.is_like(NARROW)
     assert BACK.is_like(NARROW)
     assert FRESH.fresh
+
+
+def test_a_registry_may_leave_out_namespaces_that_stand_around():
+    row = {"type": "record", "name": "Value", "fields": [{"name": "a", "type": "int"}]}
+    places = {"type": "array", "items": {"type": "fixed", "name": "Place", "size": 2}}
+
+    def made(row, name):
+        fields = [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", name], "default": None},
+            {"name": "places", "type": places},
+        ]
+        head = {"type": "record", "name": "Envelope", "namespace": "changelog.t"}
+        return json.dumps({**head, "fields": fields})
+
+    ours = made({**row, "namespace": "changelog.t"}, "changelog.t.Value")
+    assert Version.of(made(row, "Value"), 1).is_like(ours)
+    assert Version.of(made({**row, "name": "changelog.t.Value"}, "Value"), 1).is_like(ours)
+    assert not Version.of(made({**row, "namespace": "other"}, "other.Value"), 1).is_like(ours)
+    assert not Version.of(made({**row, "fields": []}, "Value"), 1).is_like(ours)
 
 
 @pytest.mark.parametrize(
