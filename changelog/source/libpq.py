@@ -25,6 +25,7 @@ from changelog.contract.errors import (
 )
 from changelog.native.buffers import NO_MEMORY, Texts
 from changelog.native.library import ffi, lib
+from changelog.source.silence import watched
 
 READ_BYTES = 8 << 20
 """Rows can be large: a batch of messages ends behind the one that fills this."""
@@ -183,12 +184,14 @@ def copy_lines(
         ProtocolError: it sends something else than lines.
     """
     pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
-    _raise_error(pgconn, _LIBPQ.PQexec(pgconn, query.encode()), _COPY_OUT)
+    with watched(connection):
+        _raise_error(pgconn, _LIBPQ.PQexec(pgconn, query.encode()), _COPY_OUT)
     lines = Texts()
     done = lib.READ_ALL
     while done == lib.READ_ALL:
         lines.clear()
-        done = lib.read_copy(_FUNCTIONS, pgconn, most_rows, most_bytes, lines.raw)
+        with watched(connection):
+            done = lib.read_copy(_FUNCTIONS, pgconn, most_rows, most_bytes, lines.raw)
         if done == lib.READ_ODD:
             raise ProtocolError("PostgreSQL sends a row of COPY that is not a line")
         if done == lib.READ_NO_MEMORY:

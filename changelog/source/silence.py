@@ -3,7 +3,8 @@
 The kernel notices a network that swallows packets. It does not notice a server that hangs, nor a
 proxy that takes bytes and has lost its other side. So one thread of the process looks at the
 statements under way, and shuts the socket of one that takes too long: libpq then says that the
-connection is lost. COPY is not watched: its rows come for as long as they come.
+connection is lost. Of a COPY each read of rows is watched by itself: it may go on for as long as
+rows come.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from psycopg2 import extensions
 
@@ -33,11 +34,18 @@ class WatchedCursor(extensions.cursor):
         vars: Sequence[object] | Mapping[str, object] | None = None,  # noqa: A002 - psycopg2's name
     ) -> None:
         """Run a statement; raises psycopg2.OperationalError after `SILENCE_S`."""
-        token = _WATCH.begin(self.connection.fileno())
-        try:
+        with watched(self.connection):
             super().execute(query, vars)  # type: ignore[arg-type]  # whatever psycopg2 takes
-        finally:
-            _WATCH.end(token)
+
+
+@contextmanager
+def watched(connection: extensions.connection) -> Iterator[None]:
+    """Shut a connection's socket when the block takes longer than `SILENCE_S`."""
+    token = _WATCH.begin(connection.fileno())
+    try:
+        yield
+    finally:
+        _WATCH.end(token)
 
 
 class _Watch:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg2
-from psycopg2 import errorcodes, extensions, sql
+from psycopg2 import errorcodes, errors, extensions, sql
 
 from changelog.contract.backfill import Store
-from changelog.contract.errors import SourceError
+from changelog.contract.errors import SourceError, UnavailableSourceError
 from changelog.contract.relation import Relation, TableName
 from changelog.native.buffers import Texts
 from changelog.source.connect import Connection, source_error, source_errors
 from changelog.source.libpq import copy_lines
+from changelog.source.silence import watched
 
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
@@ -33,6 +34,9 @@ OnLines = Callable[[Texts], None]
 
 LOCK_WAIT_MS = 2000
 """How long a lock on tables is waited for: who holds it may be waiting for ours."""
+
+# By which servers before 17, and those from it on, say that there is no such snapshot.
+_NO_SNAPSHOT = (errors.InvalidParameterValue, errors.UndefinedObject)
 
 # What holds rows: the table itself, or the leaves of a partitioned one.
 _STORES = """
@@ -148,7 +152,8 @@ class SnapshotHolder:
 
     def release(self) -> None:
         """Let snapshot and locks go."""
-        with source_errors(self._connection, "cannot let the snapshot go"):
+        what = "cannot let the snapshot go"
+        with source_errors(self._connection, what), watched(self._connection):
             self._connection.rollback()
 
     def close(self) -> None:
@@ -183,15 +188,22 @@ def begin_snapshot(
     Row-level security is an error here and not a filter.
 
     Raises:
-        SourceError: the snapshot is gone, or a table was rewritten or truncated since it was
-            taken, so that the snapshot would read it as empty: start again.
+        UnavailableSourceError: the snapshot is gone; who takes a new one may go on.
+        SourceError: a table was rewritten or truncated since it was taken, so that the snapshot
+            would read it as empty: start again.
         TablesBusyError: a table is locked by others.
     """
     connection.set_session(
         isolation_level=extensions.ISOLATION_LEVEL_REPEATABLE_READ, readonly=True, autocommit=False
     )
     with source_errors(connection, "cannot use the snapshot"), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot_name,))
+        try:
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot_name,))
+        except _NO_SNAPSHOT as error:
+            # Whoever exported it is gone, and so was the server, or the connection to it.
+            raise UnavailableSourceError(
+                f"the snapshot is gone: {error.diag.message_primary}"
+            ) from error
         cursor.execute("SET LOCAL row_security = off")
         cursor.execute("SET LOCAL statement_timeout = 0")
     if not relations:

@@ -7,15 +7,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2 import sql
-from psycopg2.extensions import quote_ident
+from psycopg2.extensions import make_dsn, parse_dsn, quote_ident
 
 from changelog.contract.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.errors import (
@@ -45,12 +46,19 @@ from changelog.source.slot import (
     drop_slot,
     inspect_slot,
 )
-from changelog.source.snapshot import begin_snapshot, chunks_of, plan_tables, read_chunk
+from changelog.source.snapshot import (
+    SnapshotHolder,
+    begin_snapshot,
+    chunks_of,
+    plan_tables,
+    read_chunk,
+)
 from changelog.source.stream import ReplicationStream
 from changelog.source.system import check_ready, current_lsn, identify
 from changelog.stack.ports import pick
 from changelog.stack.postgres import PostgresServer
 from tests.support.matrix import first
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.services
 
@@ -635,7 +643,8 @@ def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, s
         wire = socket.socket(fileno=os.dup(session.fileno()))
 
         def cut(_lines: object = None) -> None:
-            wire.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # rows that had come already are still handed over
+                wire.shutdown(socket.SHUT_RDWR)
 
         if not begun:
             cut()
@@ -644,6 +653,43 @@ def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, s
             read_chunk(session, relation, chunk, cut)
         # It would go on for a minute to write to nobody.
         run(pg, f"SELECT pg_terminate_backend({backend})")
+
+
+def test_a_snapshot_that_is_gone_is_taken_anew(server, pg):
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
+    with closing(SnapshotHolder(connect(server.dsn))) as holder:
+        name, _ = holder.take()
+        holder.release()
+    with (
+        closing(connect(server.dsn)) as session,
+        pytest.raises(UnavailableSourceError, match="snapshot is gone"),
+    ):
+        begin_snapshot(session, name, relations(pg, "t"))
+
+
+@pytest.mark.parametrize("waits", ["release", "copy"])
+def test_a_proxy_that_swallows_everything_is_noticed(pg, server, monkeypatch, waits):
+    monkeypatch.setattr("changelog.source.silence.SILENCE_S", 1.0)
+    run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    (relation,) = relations(pg, "t")
+    at = parse_dsn(server.dsn)
+    with Proxy(pick(), int(at["port"])) as proxy:
+        through = connect(make_dsn(server.dsn, port=proxy.port))
+        with closing(SnapshotHolder(through)) as holder:
+            holder.take()
+            (chunk,) = chunks(pg, relation, 8)
+            proxy.forget()
+            waiting: dict[str, Callable[[], object]] = {
+                "release": holder.release,
+                "copy": partial(read_chunk, through, relation, chunk, lambda _: None),
+            }
+            with pytest.raises(UnavailableSourceError):
+                waiting[waits]()
+    run(
+        pg,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+    )
 
 
 def test_chunks_hold_each_row_once(server, pg):
