@@ -655,18 +655,6 @@ def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, s
         run(pg, f"SELECT pg_terminate_backend({backend})")
 
 
-def test_a_snapshot_that_is_gone_is_taken_anew(server, pg):
-    run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
-    with closing(SnapshotHolder(connect(server.dsn))) as holder:
-        name, _ = holder.take()
-        holder.release()
-    with (
-        closing(connect(server.dsn)) as session,
-        pytest.raises(UnavailableSourceError, match="snapshot is gone"),
-    ):
-        begin_snapshot(session, name, relations(pg, "t"))
-
-
 @pytest.mark.parametrize("waits", ["release", "copy"])
 def test_a_proxy_that_swallows_everything_is_noticed(pg, server, monkeypatch, waits):
     monkeypatch.setattr("changelog.source.silence.SILENCE_S", 1.0)
@@ -853,12 +841,12 @@ def test_row_security_is_an_error_and_not_a_filter(server, pg):
         run(pg, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
-def test_a_snapshot_that_is_gone_is_an_error(server, pg):
+def test_a_snapshot_that_is_gone_may_be_tried_again(server, pg):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)")
     with create_slot(server.dsn, SLOT) as exported:
         pass
     until(lambda: not required(pg).active, "the slot is free")
-    with pytest.raises(SourceError, match="cannot use the snapshot"):
+    with pytest.raises(UnavailableSourceError, match="snapshot is gone"):
         read_snapshot(server.dsn, exported.snapshot_name, relations(pg))
 
 
