@@ -56,9 +56,9 @@ class Cost:
 class Runs:
     """Rebuilds and refreshes of the views of a project, and what they cost."""
 
-    def __init__(self, project: Path) -> None:
-        """Take the project's folder; what of it is measured grows with each run."""
-        self._project = project
+    def __init__(self, project: Path, servers: list[int]) -> None:
+        """Take the project's folder, and the processes of the servers, whose CPU does not count."""
+        self._project, self._servers = project, servers
         self._costs: dict[tuple[str, Source], list[Cost]] = defaultdict(list)
 
     def run(self, view: str, source: Source, *, counts: bool = True) -> None:
@@ -67,16 +67,19 @@ class Runs:
             load_project(self._project), verify=VerifyMode.NONE, source=source
         )
         specs = Catalog.of(self._project).load_all([view])
-        servers = _of_others()
-        began, spent = time.monotonic(), _own_cpu_s(servers)
+        began, spent = time.monotonic(), self._cpu_s()
         outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
         if outcome.error is not None:
             raise outcome.error
         (result,) = outcome.results
-        cost = Cost(time.monotonic() - began, _own_cpu_s(servers) - spent)
+        cost = Cost(time.monotonic() - began, self._cpu_s() - spent)
         say(f"{view} {source.value}: {cost.wall_s:.2f} s, CPU {cost.cpu_s:.2f} s, {_told(result)}")
         if counts:
             self._costs[view, source].append(cost)
+
+    def _cpu_s(self) -> float:
+        """Give the CPU seconds of this process and of Spark, its workers counted."""
+        return cpu_s(os.getpid()) - sum(map(cpu_s, self._servers))
 
     def medians(self) -> dict[str, float]:
         """Give the medians, and the shares of a refresh in a rebuild."""
@@ -100,31 +103,22 @@ def _told(result: ViewResult) -> str:
     return f"{result.records_read} records, {result.origin} ({stages})"
 
 
-def _of_others() -> set[int]:
-    """Give the processes below us that are not Spark's."""
-    children = psutil.Process().children(recursive=True)
-    return {each.pid for each in children if "SparkSubmit" not in " ".join(each.cmdline())}
+def measured(*, runs: int, rows: int, updates: int) -> dict[str, float]:
+    """Measure refreshes of one per cent of a table's keys beside rebuilds; gives medians.
 
-
-def _own_cpu_s(others: set[int]) -> float:
-    """Give the CPU seconds of this process and of Spark."""
-    return cpu_s(os.getpid()) - sum(cpu_s(pid) for pid in others if psutil.pid_exists(pid))
-
-
-def main(
-    runs: Annotated[int, typer.Option(help="Runs of each kind; the medians are told.")] = 3,
-    rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
-    updates: Annotated[int, typer.Option(help="How often each row was updated before.")] = 2,
-) -> None:
-    """Measure rebuilds and refreshes."""
-    logging.getLogger("changelog").setLevel(logging.ERROR)
+    Args:
+        runs: of each kind; one more goes before.
+        rows: of the table.
+        updates: how often each row was updated before.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="bench-refresh-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
     ):
         Path(folder).chmod(0o755)
         line = Line(stack, Path(folder), "bench")
-        noise = Noise([pid for part in stack.status() if (pid := part.pid)])
+        servers = [pid for part in stack.status() if (pid := part.pid)]
+        noise = Noise(servers)
         (line.project / "views").mkdir()
         for name, text in _VIEWS.items():
             (line.project / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
@@ -135,7 +129,7 @@ def main(
             orders.update_in_one(line.dsn, rows)
             line.drained(rows, rows)
             line.settle()
-        found = Runs(line.project)
+        found = Runs(line.project, servers)
         for number in range(runs + 1):
             for view in _VIEWS:
                 found.run(view, Source.START, counts=number > 0)
@@ -148,7 +142,17 @@ def main(
             for view in _VIEWS:
                 found.run(view, Source.REFRESH, counts=number > 0)
         line.forget()
-        told = {**found.medians(), "noise": round(noise.share(), 3)}
+        return {**found.medians(), "noise": round(noise.share(), 3)}
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="Runs of each kind; the medians are told.")] = 3,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
+    updates: Annotated[int, typer.Option(help="How often each row was updated before.")] = 2,
+) -> None:
+    """Measure rebuilds and refreshes."""
+    logging.getLogger("changelog").setLevel(logging.ERROR)
+    told = measured(runs=runs, rows=rows, updates=updates)
     about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     print(json.dumps({**told, "rows": rows, "updates": updates, "runs": runs, **about}))
 

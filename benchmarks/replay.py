@@ -4,7 +4,8 @@ Each size has a log of its own (`benchmarks.order_log`), which is kept in `--log
 time. For the first size everything is measured, for the others the rebuild and its limit. All
 parts of a run share one Spark session, in which one rebuild went before; the figures named
 `cold` are of `rebuild-view` as a process of its own, and so is the peak of memory. Rebuilds are
-published without verification, which is measured by itself.
+published without verification, which is measured by itself. At last a table of the first size's
+shape is captured, and refreshed (`benchmarks.refresh`).
 
 The last line is one JSON object of medians. `--out` keeps it, with the sizes that were measured
 before, and draws the chart of all sizes beside it.
@@ -30,7 +31,7 @@ import psutil
 import typer
 from pyspark.sql import SparkSession
 
-from benchmarks import order_log
+from benchmarks import order_log, refresh
 from benchmarks.chart import draw
 from benchmarks.figures import Figures, say
 from benchmarks.machine import LONG_LOOK_S, Memory, Spent, cpu_s, measured
@@ -197,6 +198,7 @@ def main(
             bench = Bench(stack.endpoints(), Path(folder))
             many, small = _size(first.records / 1e6, MANY_PER_KEY), SMALL
             told = _measured(bench, [first, *more], many, small, runs)
+    told |= _refreshed(first, runs)
     told |= {"runs": runs, "cores": psutil.cpu_count(), "memory_mb": _memory_mb()}
     told |= {"machine": platform.processor() or platform.machine()}
     if out is not None:
@@ -230,6 +232,13 @@ def _measured(
     for log in logs:
         _measure_tight(bench, log)
     return _told(bench, logs, many_log, small_log)
+
+
+def _refreshed(size: Size, runs: int) -> dict[str, Any]:
+    """Measure refreshes of a table of the same shape, with capture before them."""
+    say("refreshes")
+    found = refresh.measured(runs=runs, rows=size.live, updates=size.records // size.live - 1)
+    return {"refresh_share": found["rows_share_s"], "refresh": found}
 
 
 def _measure_small(bench: Bench, log: Log) -> None:
@@ -300,7 +309,6 @@ def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any
         "warm_small_view_verified_s": of_small["rebuild_verified_s"],
         "session_start_s": of_small["session_start_s"],
         "cold_small_view_s": of_small["cold_s"],
-        "refresh_share": None,
         "peak_mb": whole["cold_peak_mb"],
         "many_per_key": MANY_PER_KEY,
         "many_rebuild_us_per_record": round(of_many["rebuild_s"] * per_record, 4),
