@@ -34,6 +34,7 @@ from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, m
 from tests.support.handmade_log import HandmadeLog
 from views.address import Address
 from views.verify.evidence import Evidence
+from views.verify.read import shared_out
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -300,6 +301,15 @@ def test_helpers_find_what_one_process_does(log: HandmadeLog, tmp_path: Path, he
     report = verify_view(request_for(log, side.address))
     assert (report.mismatches, report.rows_expected) == (1, 3)
     assert {each.poll() is not None for each in helped} == {True}
+
+
+def test_twin_shares_that_nobody_reads_are_missed(
+    log: HandmadeLog, tmp_path: Path, helped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("views.verify.read.shared_out", lambda *of: shared_out(*of)[:1])
+    side = MemorySide(tmp_path / "rows.jsonl")
+    assert verify_view(request_for(log, side.address)).verified is False
+    assert helped
 
 
 def test_helpers_name_the_place_of_a_corrupt_record(log: HandmadeLog, helped: Any) -> None:

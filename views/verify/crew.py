@@ -24,7 +24,8 @@ _WAIT_S = 0.1
 
 def helpers() -> int:
     """Give how many helpers this machine has room for."""
-    return min(_MOST, len(os.sched_getaffinity(0)))
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(_MOST, ours or 1)
 
 
 def done_by_helpers(jobs: Iterable[Job], set_apart: SetApart | None) -> Iterator[pa.Table]:
