@@ -53,6 +53,16 @@ class Drains(Figures):
             f"peak {drained.peak_mb:.0f} MB"
         )
 
+    def latency(self, name: str, what: str, found: latency.Latency) -> None:
+        """Keep and show how long changes took."""
+        self.add(f"{name}_p50_ms", found.p50_ms)
+        self.add(f"{name}_p99_ms", found.p99_ms)
+        self.add(f"{name}_stolen", found.stolen)
+        say(
+            f"{what}: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, "
+            f"{found.stolen:.0%} of the machine taken away"
+        )
+
 
 def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
@@ -141,40 +151,24 @@ def _measure_long(line: Line, figures: Drains, rows: int) -> None:
 
 def _measure_latency(line: Line, figures: Drains, rows: int, seconds: int) -> None:
     found = latency.measured(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
-    figures.add("latency_p50_ms", found.p50_ms)
-    figures.add("latency_p99_ms", found.p99_ms)
+    figures.latency("latency", "latency", found)
     figures.add("latency_cores", found.cores)
-    figures.add("latency_stolen", found.stolen)
-    say(
-        f"latency: p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, {found.cores:.3f} cores, "
-        f"{found.stolen:.0%} of the machine taken away"
-    )
+    say(f"for {found.cores:.3f} cores")
     if "exactly_once = true" in line.settings:
         early = latency.measured(
             line, rate=1000, warm_s=5, seconds=seconds, last=rows, committed=False
         )
-        figures.add("latency_uncommitted_p50_ms", early.p50_ms)
-        figures.add("latency_uncommitted_p99_ms", early.p99_ms)
-        say(f"read uncommitted: p50 {early.p50_ms:.1f} ms, p99 {early.p99_ms:.1f} ms")
+        figures.latency("latency_uncommitted", "read uncommitted", early)
     pid = line.process.pid if line.process else 0
     before = cpu_s(pid)
     time.sleep(IDLE_S)
     figures.add("idle_cores", (cpu_s(pid) - before) / IDLE_S)
     say(f"idle: {(cpu_s(pid) - before) / IDLE_S:.4f} cores")
     line.stop()
-    floors = {
-        "limit": latency.limit(line, rate=1000, warm_s=5, seconds=seconds, last=rows),
-        "kafka": latency.kafka(line, rate=1000, warm_s=5, seconds=seconds),
-    }
-    for name, least in floors.items():
-        figures.add(f"latency_{name}_p50_ms", least.p50_ms)
-        figures.add(f"latency_{name}_p99_ms", least.p99_ms)
-        figures.add(f"latency_{name}_stolen", least.stolen)
-        what = "the WAL sender" if name == "limit" else "Kafka"
-        say(
-            f"latency of {what} alone: p50 {least.p50_ms:.1f} ms, p99 {least.p99_ms:.1f} ms, "
-            f"{least.stolen:.0%} of the machine taken away"
-        )
+    least = latency.limit(line, rate=1000, warm_s=5, seconds=seconds, last=rows)
+    figures.latency("latency_limit", "the WAL sender alone", least)
+    least = latency.kafka(line, rate=1000, warm_s=5, seconds=seconds)
+    figures.latency("latency_kafka", "Kafka alone", least)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 import psutil
 import psycopg2
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg2.extras import LogicalReplicationConnection
 
 from benchmarks.line import Line
 from benchmarks.machine import cpu_s
 from benchmarks.orders import execute, update_steadily
+from changelog.contract.connection import KafkaConnection
+from changelog.sink.producer import LogProducer
 from changelog.stack.postgres import bin_dir
 
 LOOK_S = 0.05
@@ -40,7 +42,7 @@ class Latency:
         rows: how many were seen.
         p50_ms: the median.
         p99_ms: the 99th percentile.
-        cores: what capture used meanwhile.
+        cores: what capture used meanwhile; 0 where there is none.
         stolen: share of all cores that was not there.
     """
 
@@ -94,25 +96,17 @@ def limit(line: Line, *, rate: int, warm_s: int, seconds: int, last: int) -> Lat
 
 
 def kafka(line: Line, *, rate: int, warm_s: int, seconds: int) -> Latency:
-    """Measure from a producer with the settings of capture to a consumer, without a source."""
+    """Measure from the producer of capture to a consumer, without a source."""
     admin = AdminClient({"bootstrap.servers": line.brokers})
     admin.create_topics([NewTopic(_TOPIC, 1, 1)])[_TOPIC].result()
-    producer = Producer(
-        {
-            "bootstrap.servers": line.brokers,
-            "enable.idempotence": True,
-            "acks": "all",
-            "linger.ms": 1,
-            "compression.type": "lz4",
-        }
-    )
+    producer = LogProducer(KafkaConnection(brokers=line.brokers))
     done = threading.Event()
 
     def produce() -> None:
         due = time.time()
         while not done.is_set():
-            producer.produce(_TOPIC, _MARK + b"%f;" % time.time() + _FILLER)
-            producer.poll(0)
+            producer.produce(_TOPIC, None, _MARK + b"%f;" % time.time() + _FILLER, [])
+            producer.poll()
             due += 1 / rate
             time.sleep(max(0.0, due - time.time()))
 
@@ -127,6 +121,7 @@ def kafka(line: Line, *, rate: int, warm_s: int, seconds: int) -> Latency:
             done.set()
             thread.join()
             producer.flush()
+            producer.close()
             admin.delete_topics([_TOPIC])[_TOPIC].result()
 
 
@@ -145,7 +140,7 @@ def _measured(
     seconds: int,
     last: int,
 ) -> Latency:
-    pid = line.process.pid if line.process else os.getpid()
+    pid = line.process.pid if line.process else 0
     duration = warm_s + seconds + 2
     writer = update_steadily(
         line.dsn, bin_dir(16), line.work, rate=rate, seconds=duration, last=last
@@ -161,7 +156,7 @@ def _watched(poll: Callable[[], bytes | None], pid: int, *, warm_s: int, seconds
     spent: list[tuple[float, float]] = []
     while (now := time.time()) < ended + 1:
         if len(spent) < (now >= began) + (now >= ended):
-            spent.append((cpu_s(pid) if pid else 0.0, psutil.cpu_times().steal))
+            spent.append((cpu_s(pid), psutil.cpu_times().steal))
         value = poll()
         found = value.rfind(_MARK) if value is not None else -1
         if value is not None and found >= 0:

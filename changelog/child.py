@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +31,7 @@ class Child:
         """Start it; it imports what it needs while the caller goes on.
 
         Args:
-            module: run as a program, begins with `begin`.
+            module: run as a program, which does its `requests`.
             name: what it is to people.
             hint: what to do when it dies.
         """
@@ -85,25 +86,21 @@ class Child:
                     pipe.close()
 
 
-def begin() -> bool:
-    """Make this process a child that ends with its parent; False when that is gone already."""
+def requests() -> Iterator[Any]:
+    """Be a child that ends with its parent; gives what the parent asks, until it asks no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
-            return False
+            return
     collect_rarely()
-    return True
-
-
-def asked() -> Any:  # noqa: ANN401 - whatever the parent asks
-    """Wait for what the parent asks next.
-
-    Raises:
-        EOFError: the parent asks nothing more.
-    """
-    return pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    while True:
+        try:
+            request = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+        except EOFError:
+            return
+        yield request
 
 
 def answer(reply: object) -> None:

@@ -18,14 +18,9 @@ Reply = Copied | ChangelogError | None
 
 def main() -> None:
     """Serve until the input ends."""
-    if not child.begin():
-        return
     copier: Copier | None = None
-    while True:
-        try:
-            request: Request = child.asked()
-        except EOFError:
-            return
+    request: Request
+    for request in child.requests():
         if isinstance(request, Servers):
             copier = Copier(request)
             continue

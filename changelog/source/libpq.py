@@ -198,8 +198,9 @@ def copy_lines(
             raise MemoryError(NO_MEMORY)
         if len(lines):
             yield lines
-    while result := _LIBPQ.PQgetResult(pgconn):
-        _raise_error(pgconn, result, _COMMAND_OK)
+    with watched(connection):
+        while result := _LIBPQ.PQgetResult(pgconn):
+            _raise_error(pgconn, result, _COMMAND_OK)
     if done == lib.READ_FAILED:
         raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
 

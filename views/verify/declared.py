@@ -32,7 +32,7 @@ from views.verify.decode import Decoder
 from views.verify.faults import FaultError, SetApart
 from views.verify.read import BATCH_RECORDS, messages, place, topic_facts
 from views.verify.registry import Schemas
-from views.verify.scratch import fill, first_row, row_count
+from views.verify.scratch import fill, first_row, make_table, row_count
 from views.verify.types import quoted
 
 _SCHEMA = pa.schema(
@@ -252,9 +252,7 @@ def read_declared(
     log, raw = reader.log, f"{survivors}_said"
     facts = topic_facts(kafka, frontier, log.topic)
     ends = dict(enumerate(frontier.ends[log.topic]))
-    database.register("empty_batch", _SCHEMA.empty_table())
-    database.execute(f"CREATE OR REPLACE TABLE {quoted(raw)} AS FROM empty_batch")
-    database.unregister("empty_batch")
+    make_table(database, raw, _SCHEMA)
     count = 0
 
     def batches() -> Iterator[pa.Table]:

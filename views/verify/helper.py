@@ -14,13 +14,7 @@ from views.verify.job import Done, Work
 
 def main() -> None:
     """Serve until the input ends."""
-    if not child.begin():
-        return
-    while True:
-        try:
-            work, arguments = child.asked()
-        except EOFError:
-            return
+    for work, arguments in child.requests():
         try:
             end = _sent(work(*arguments))
         except ChangelogError as error:

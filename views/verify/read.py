@@ -33,7 +33,7 @@ from changelog.contract.frontier import Frontier
 from views.verify.crew import done_by_helpers, helpers
 from views.verify.faults import SetApart
 from views.verify.job import Work
-from views.verify.scratch import fill, first_row
+from views.verify.scratch import fill, first_row, make_table
 from views.verify.types import quoted
 
 BATCH_RECORDS = 20_000
@@ -105,9 +105,7 @@ def read_topic(
         CorruptRecordError: a record breaks the contract; names topic, partition and offset.
         UnavailableLogError: the brokers do not answer.
     """
-    database.register("empty_batch", RAW_SCHEMA.empty_table())
-    database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM empty_batch")
-    database.unregister("empty_batch")
+    make_table(database, table, RAW_SCHEMA)
     ends = frontier.ends.get(topic, ())
     before = topic_facts(kafka, frontier, topic)
     is_json = frontier.scope_of(topic).form.output is Output.JSON
@@ -256,11 +254,6 @@ def _consumer(kafka: KafkaConnection) -> Consumer:
         queued_max_messages_kbytes=8_192,
     )
     return Consumer({**settings, "log_level": 0})  # the one name that has a real underscore
-
-
-def _quiet(config: dict[str, Any]) -> dict[str, Any]:
-    # librdkafka's own log goes to stderr; what matters comes as an error. Its name has a "_".
-    return {**config, "log_level": 0}
 
 
 def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:

@@ -42,14 +42,13 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
         The number of rows.
     """
     count = 0
-    sql = f"INSERT INTO {quoted(table)} BY NAME FROM batch"
     with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
         writer.begin()
         pending: Future[None] | None = None
         for batch in batches:
             if pending is not None:
                 pending.result()
-            pending = pool.submit(_insert, writer, sql, batch)
+            pending = pool.submit(insert, writer, table, batch)
             count += batch.num_rows
         if pending is not None:
             pending.result()
@@ -57,10 +56,18 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
     return count
 
 
-def _insert(writer: duckdb.DuckDBPyConnection, sql: str, batch: pa.Table) -> None:
-    writer.register("batch", batch)
-    writer.execute(sql)
-    writer.unregister("batch")
+def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
+    """Write one batch into a table; columns go by name."""
+    database.register("batch", batch)
+    database.execute(f"INSERT INTO {quoted(table)} BY NAME FROM batch")
+    database.unregister("batch")
+
+
+def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> None:
+    """Make an empty table of a schema, in place of one that is there."""
+    database.register("batch", schema.empty_table())
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM batch")
+    database.unregister("batch")
 
 
 @contextmanager

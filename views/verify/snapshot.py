@@ -25,6 +25,7 @@ from changelog.contract.schema import LoggedColumn
 from changelog.contract.secret import redacted
 from changelog.contract.text import SESSION_SETTINGS
 from views.verify.canonical import source_expression
+from views.verify.scratch import insert
 from views.verify.types import quoted
 
 BATCH_ROWS = 10_000
@@ -233,9 +234,7 @@ class TextTable:
         if self._pending:
             columns = [pa.array(c, pa.string()) for c in zip(*self._pending, strict=True)]
             batch = pa.Table.from_arrays(columns, names=self._columns)
-            self._database.register("text_batch", batch)
-            self._database.execute(f"INSERT INTO {quoted(self._table)} FROM text_batch")
-            self._database.unregister("text_batch")
+            insert(self._database, self._table, batch)
             self._pending = []
 
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api.h"
+#include "clock.h"
 #include "kafka.h"
 
 /* How long librdkafka may sleep while it flushes: it looks whether all is acknowledged only when it
@@ -203,13 +203,6 @@ int64_t producer_send_records(producer *of, const char *topic, const records *fr
 void producer_poll(producer *of, int32_t timeout_ms)
 {
     kafka.poll(of->rk, timeout_ms);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
 }
 
 int32_t producer_flush(producer *of, int32_t timeout_ms)

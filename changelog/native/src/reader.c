@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api.h"
+#include "clock.h"
 #include "kafka.h"
 
 enum { MOST_MESSAGES = FOLD_MOST_RECORDS };
@@ -116,13 +116,6 @@ static void find_position(const rd_kafka_message *message, fold_record *record)
         record->position = found;
         record->position_size = found == NULL ? 0 : size;
     }
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* Note what a message that is no record says. */
