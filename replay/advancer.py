@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial, reduce
+from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
@@ -25,13 +25,14 @@ from changelog.contract.frontier import Frontier
 from replay.advance import Advance, Step
 from replay.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.clock import Clock, clock_ms
+from replay.committed import committed
 from replay.cut import Answer, judged_again
 from replay.failures import translated
 from replay.fold import cut_of, last_of_each_key, with_values
 from replay.increment import Base
 from replay.limits import lag_ms, retention_ms
 from replay.metrics import counted
-from replay.placing import RECORD, TopicRange
+from replay.placing import RECORD, RECORD_SCHEMA, TopicRange
 from replay.probe import past_ends
 from replay.replay import watching
 from replay.scan import Scan
@@ -264,6 +265,5 @@ class Advancer:
         return Records(checkpoint, schemas, base, touched, layers)
 
     def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
-        places = (self.store.layer(topic, name) for name in names)
-        frames = [self.spark.read.format("delta").load(place) for place in places]
-        return reduce(DataFrame.unionByName, frames)
+        places = [self.store.layer(topic, name) for name in names]
+        return committed(self.spark, places, RECORD_SCHEMA)

@@ -34,6 +34,7 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.schema import SchemaPin
 from changelog.contract.secret import redacted
 from replay.increment import Base
+from replay.place import of_deltalake
 
 FOLDER = "_checkpoints"
 FORMAT = 1
@@ -237,8 +238,7 @@ class CheckpointStore:
             raise self._failed(topic, "tidied", error) from error
 
     def _place(self, topic: str) -> str:
-        place = f"{self._root}/{topic}/manifest"
-        return place.replace("s3a://", "s3://", 1)  # Spark's name and everybody else's
+        return of_deltalake(f"{self._root}/{topic}/manifest")
 
     def _conflict(self, topic: str) -> CheckpointConflictError:
         return CheckpointConflictError(

@@ -11,6 +11,9 @@ from changelog.contract.position import POSITION_BYTES
 RECORD = ("key", "value", "partition", "offset", "position")
 """The columns of a record, in the order in which they stand in a frame."""
 
+RECORD_SCHEMA = "key binary, value binary, partition int, offset bigint, position binary"
+"""The same with their types, in Spark's words."""
+
 FAULT = "fault"
 """The column that says what is wrong with a record."""
 

@@ -16,6 +16,7 @@ from changelog.contract.connection import KafkaConnection
 from replay.fetch import PartitionRange, read_into
 from replay.last import Columns, LastRecords, Rules, StrangeRecordError
 from replay.marks import Fault, MarkedError
+from replay.placing import RECORD_SCHEMA
 
 _ROWS, _BYTES = 5_000, 8 << 20
 """Of a batch that goes back to Spark."""
@@ -32,10 +33,7 @@ _SCHEMA = pa.schema(
         ("tombstones", pa.int64()),
     ]
 )
-SPARK_SCHEMA = (
-    "key binary, value binary, partition int, offset bigint, position binary, fault string, "
-    "records bigint, tombstones bigint"
-)
+SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigint"
 """One row a record; and one a range, which has nothing but the numbers of what was read."""
 
 

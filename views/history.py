@@ -25,6 +25,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
+from replay.place import of_deltalake
 from views.generation import State
 
 FOLDER = "_history"
@@ -141,7 +142,7 @@ class History:
 
     def __init__(self, warehouse: str) -> None:
         place = warehouse.rstrip("/") + "/" + FOLDER
-        self._place = place.replace("s3a://", "s3://", 1)  # Spark's name and everybody else's
+        self._place = of_deltalake(place)
 
     def append(self, rows: Iterable[HistoryRow]) -> None:
         """Add rows in one commit.

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
+from replay.committed import committed
 from replay.failures import translated
 from replay.stored import FEW_ROWS, Stored
 from views.history import HistoryRow
@@ -141,14 +142,12 @@ class Refresher:
         if not found:
             return Unchanged()
         lineage = self._lineage(spec)
-        before = self._spark.read.format("delta").load(prior.path)
         unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
         if isinstance(lineage, Lineage) and lineage.by_key is None and unknown:
             lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
-        if before.dtypes != whole.dtypes:
-            lineage = Untraceable("its columns are others than those that serve")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
+        before = committed(self._spark, [prior.path], whole.schema)
         frames = {table: frame for table, (frame, _) in found.items()}
         touched = sum(count for _, count in found.values())
         if lineage.by_key is not None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
+from replay.place import of_deltalake
+
 
 def uri_of(warehouse: str) -> str:
     """Give a warehouse without a closing slash, a local folder as its absolute path."""
@@ -43,7 +45,7 @@ class Files:
     def _of(self, place: str) -> tuple[fs.FileSystem, str]:
         if _is_here(place):
             return fs.LocalFileSystem(), place.removeprefix("file://")
-        uri = place.replace("s3a://", "s3://", 1)  # Spark's name and everybody else's
+        uri = of_deltalake(place)
         root, _, name = uri.rpartition("/")
         handler = DeltaStorageHandler(root, dict(self._storage_options or {}) or None)
         return fs.PyFileSystem(handler), name
