@@ -7,18 +7,20 @@ row `published` left it behind, so that the next one can tell what serves and wi
 certificate. Sinks, not the history, are the truth about what serves.
 
 Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
-and appends of several rebuilds at once do not conflict.
+and appends of several rebuilds at once do not conflict. Each append is a file, and a reader opens
+them all: views that are followed make thousands in a day, so they are put together now and then.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
@@ -29,6 +31,9 @@ from replay.place import of_deltalake
 from views.generation import State
 
 FOLDER = "_history"
+MANY_FILES = 100
+TIDY_HOURS = 1
+"""How long a file stays for a reader that has opened the table."""
 SEALED = State.SEALED.value
 PUBLISHED = State.PUBLISHED.value
 REFUTED = State.REFUTED.value
@@ -160,27 +165,70 @@ class History:
                 f"the history {redacted(self._place)} cannot be written: {_first_line(error)}"
             ) from error
 
-    def rows(self, views: Iterable[str] | None = None) -> list[HistoryRow]:
+    def rows(
+        self, views: Iterable[str] | None = None, *, generation: int | None = None
+    ) -> list[HistoryRow]:
         """Read the rows of some views, or of all, oldest first.
+
+        Args:
+            views: their names.
+            generation: its rows alone.
 
         Raises:
             ChangelogError: the table is there and cannot be read.
         """
+        wanted = pc.scalar(True) if views is None else pc.field("view").isin(list(views))
+        if generation is not None:
+            wanted &= pc.field("generation") == generation
+        rows = map(HistoryRow.from_columns, self._read(wanted, None))
+        return sorted(rows, key=lambda row: row.at)
+
+    def states(self, view: str) -> dict[int, str]:
+        """Give the last state of each generation of a view.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        rows = self._read(pc.field("view") == view, ["generation", "state", "at"])
+        return {row["generation"]: row["state"] for row in sorted(rows, key=lambda row: row["at"])}
+
+    def _read(self, wanted: pc.Expression, columns: Sequence[str] | None) -> list[dict[str, Any]]:
         try:
-            if not DeltaTable.is_deltatable(self._place):
+            table = self._table()
+            if table is None:
                 return []
-            table = DeltaTable(self._place).to_pyarrow_table()
-        except TableNotFoundError:
-            return []
+            found = table.to_pyarrow_dataset().to_table(columns, filter=wanted)
         except (DeltaError, OSError) as error:
             raise ChangelogError(
                 f"the history {redacted(self._place)} cannot be read: {_first_line(error)}"
             ) from error
-        wanted = set(views) if views is not None else None
-        rows = [HistoryRow.from_columns(row) for row in table.to_pylist()]
-        return sorted(
-            (row for row in rows if wanted is None or row.view in wanted), key=lambda row: row.at
-        )
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._place)
+        except TableNotFoundError:
+            return None
+
+    def tidy(self) -> None:
+        """Put the files of many appends into one, and remove those that this once replaced.
+
+        Raises:
+            ChangelogError: the table cannot be written.
+        """
+        try:
+            table = self._table()
+            if table is None or len(table.file_uris()) < MANY_FILES:
+                return
+            table.optimize.compact()
+            table.vacuum(TIDY_HOURS, dry_run=False, enforce_retention_duration=False)
+        except CommitFailedError:
+            return  # another run does the same
+        except (DeltaError, OSError) as error:
+            raise ChangelogError(
+                f"the history {redacted(self._place)} cannot be tidied: {_first_line(error)}"
+            ) from error
 
 
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:

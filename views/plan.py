@@ -26,7 +26,6 @@ from views.served import Served
 from views.sinks.files import uri_of
 from views.spec import ViewSpec, check_captured, short_name
 from views.succession import next_generation, serving
-from views.swap import states_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,7 +258,7 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
     return ViewPlan(
         spec=spec,
         cut=plan.cut,
-        generation=next_generation(held, states_of(history, spec.name)),
+        generation=next_generation(held, history.states(spec.name)),
         serving=serving(held),
         advance=plan.advance,
     )

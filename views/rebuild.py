@@ -42,7 +42,7 @@ from views.served import MakeServed, Served, served_of
 from views.sinks.files import Files
 from views.spec import SqlSource, ViewSpec
 from views.succession import next_generation, serving
-from views.swap import HalfPublishedError, retire, settle, states_of, swap
+from views.swap import HalfPublishedError, retire, settle, swap
 from views.sweep import sweep
 from views.verify.report import VerifyReport
 
@@ -183,7 +183,7 @@ class Rebuild:
     def _prepared(self, spark: SparkSession, spec: ViewSpec) -> _Work:
         served = self._make_served(spec, self._settings.project, spark)
         held = served.held()
-        number = next_generation(list(held.values()), states_of(self._history, spec.name))
+        number = next_generation(list(held.values()), self._history.states(spec.name))
         settle(served, self._history)
         previous = serving(list(served.held().values()))
         return _Work(spec, served, Generation(spec.name, number), previous)
@@ -239,7 +239,7 @@ class Rebuild:
         work.origin = refresher.told(work.spec)
         if self._settings.source is not Source.REFRESH:
             return whole
-        rows = self._history.rows([work.spec.name])
+        rows = self._history.rows([work.spec.name], generation=work.previous)
         prior = prior_of(rows, work.previous, _place(work))
         with self._stage("merge", f"{work.spec.name}: what changed", work.spec.name):
             found = refresher.rows(work.spec, prior, whole, work.definition)
@@ -314,11 +314,12 @@ class Rebuild:
                 except Exception as error:  # noqa: BLE001 - the new one serves; the next run retries
                     reason = explained(error, "removing old generations")
                     log.warning('view "%s": %s', work.spec.name, reason)
-            if isinstance(replay, Stored):
-                try:
+            try:
+                self._history.tidy()
+                if isinstance(replay, Stored):
                     sweep(Files(), store_of(self._settings.project), replay)
-                except Exception as error:  # noqa: BLE001 - only room on the disk
-                    log.warning("%s", explained(error, "removing old layers of checkpoints"))
+            except Exception as error:  # noqa: BLE001 - only room on the disk
+                log.warning("%s", explained(error, "removing what nobody needs any more"))
 
     def _abandoned(
         self, error: Exception, plan: Plan, replay: Replay | Stored | None, works: Sequence[_Work]

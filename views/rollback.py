@@ -13,7 +13,7 @@ from views.report import ViewResult
 from views.served import MakeServed, served_of
 from views.spec import ViewSpec
 from views.succession import rollback_target
-from views.swap import settle, states_of, swap
+from views.swap import settle, swap
 
 
 class NothingToRollBackError(ChangelogError):
@@ -40,7 +40,7 @@ def roll_back(
             served = make_served(spec, settings.project, None)
             settle(served, history)
             held = list(served.held().values())
-            target = rollback_target(held, states_of(history, spec.name))
+            target = rollback_target(held, history.states(spec.name))
             if target is None:
                 raise NothingToRollBackError(
                     f'view "{spec.name}" has no older generation to go back to',

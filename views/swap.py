@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from changelog.contract.errors import ChangelogError
 from views.failure import explained
-from views.history import PUBLISHED, RETIRED, History, HistoryRow, last_states
+from views.history import PUBLISHED, RETIRED, History, HistoryRow
 from views.served import Served
 from views.sinks.base import Sink
 from views.succession import leftovers, to_retire, unfinished_swap
@@ -33,12 +33,6 @@ class HalfPublishedError(ChangelogError):
             f"{reason.args[0]}; meanwhile {'; '.join(stuck)}",
             hint="once the servers answer, run the rebuild again: it finishes this",
         )
-
-
-def states_of(history: History, view: str) -> dict[int, str]:
-    """Give the last state of each generation of a view."""
-    rows = last_states(history.rows([view]))
-    return {generation: row.state for (_, generation), row in rows.items()}
 
 
 def swap(targets: Sequence[tuple[Served, int]]) -> None:
@@ -82,15 +76,15 @@ def settle(served: Served, history: History) -> None:
 
     Only for the holder of the view's lock.
     """
-    rows = last_states(history.rows([served.view]))
-    states = {generation: row.state for (_, generation), row in rows.items()}
+    states = history.states(served.view)
     held = served.held()
     generation = unfinished_swap(list(held.values()), states)
     if generation is not None:
         for name, sink in served.sinks.items():
             if held[name].published != generation:
                 sink.publish(generation)
-        history.append([_published_late(rows[served.view, generation])])
+        *_, sealed = history.rows([served.view], generation=generation)
+        history.append([_published_late(sealed)])
         log.warning(
             'view "%s": generation %d of a killed rebuild is published', served.view, generation
         )
@@ -104,7 +98,7 @@ def settle(served: Served, history: History) -> None:
 
 def retire(served: Served, history: History, *, previous: int | None, keep: int) -> None:
     """Remove the generations of a view that no rollback needs any more."""
-    states = states_of(history, served.view)
+    states = history.states(served.view)
     gone: set[int] = set()
     for name, held in served.held().items():
         for generation in to_retire(held, previous=previous, keep=keep, states=states):

@@ -1,10 +1,13 @@
 """The history: every column survives, appends at once do not lose each other."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from changelog.contract.errors import ChangelogError
 from views.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
@@ -57,6 +60,42 @@ def test_appends_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
         list(pool.map(append, rows))
     kept = sorted(row.generation for row in History(str(tmp_path)).rows())
     assert kept == list(range(12))
+
+
+def test_states_are_those_of_the_last_rows_of_one_view(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    assert history.states("a") == {}
+    history.append([replace(FULL, state=RETIRED, at=datetime.now(UTC)), BARE])
+    history.append([FULL, replace(FULL, generation=4, state=SEALED)])
+    assert history.states("a") == {3: RETIRED, 4: SEALED}
+    assert history.states("b") == {1: SEALED}
+
+
+def test_rows_of_one_generation_are_found(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    history.append([FULL, BARE, replace(FULL, generation=4)])
+    assert history.rows(["a"], generation=3) == [FULL]
+    assert history.rows(["b"], generation=3) == []
+
+
+def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("views.history.MANY_FILES", 10)
+    history = History(str(tmp_path))
+    history.tidy()
+    old = pa.Table.from_pylist([FULL.to_columns()]).drop_columns(["definition", "origin"])
+    write_deltalake(tmp_path / "_history", old)
+    for number in range(4, 12):
+        history.append([replace(FULL, generation=number)])
+    before = history.rows()
+    history.tidy()
+    assert len(DeltaTable(tmp_path / "_history").file_uris()) == 9
+    history.append([BARE])
+    reader = DeltaTable(tmp_path / "_history").to_pyarrow_dataset()
+    history.tidy()
+    assert len(DeltaTable(tmp_path / "_history").file_uris()) == 1
+    assert history.rows() == [*before, BARE]
+    assert len(before) == 9
+    assert reader.count_rows() == 10  # what was replaced stays for those who read it
 
 
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path) -> None:

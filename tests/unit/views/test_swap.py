@@ -8,7 +8,7 @@ from changelog.contract.errors import SinkError
 from tests.unit.views.fakes import FakeSink
 from views.history import FAILED, PUBLISHED, RETIRED, SEALED, History, HistoryRow
 from views.served import Served
-from views.swap import HalfPublishedError, retire, settle, states_of, swap
+from views.swap import HalfPublishedError, retire, settle, swap
 
 
 def served(view: str, **sinks: FakeSink) -> Served:
@@ -79,4 +79,4 @@ def test_old_generations_go_and_the_history_says_so(history: History) -> None:
     sink = FakeSink(4, [1, 2, 4])
     retire(served("v", a=sink), history, previous=2, keep=2)
     assert sink.there == {2, 4}
-    assert states_of(history, "v") == {1: RETIRED, 2: PUBLISHED, 3: FAILED, 4: PUBLISHED}
+    assert history.states("v") == {1: RETIRED, 2: PUBLISHED, 3: FAILED, 4: PUBLISHED}
