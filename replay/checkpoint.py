@@ -34,7 +34,7 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.schema import SchemaPin
 from changelog.contract.secret import redacted
 from replay.increment import Base
-from replay.place import of_deltalake
+from replay.warehouse import SETTINGS, adopt_settings, of_deltalake
 
 FOLDER = "_checkpoints"
 FORMAT = 1
@@ -219,6 +219,7 @@ class CheckpointStore:
                 place,
                 table,
                 mode="error" if before.version < 0 else "overwrite",
+                configuration=SETTINGS,
                 commit_properties=CommitProperties(custom_metadata=told),
             )
         except CommitFailedError as error:
@@ -231,9 +232,9 @@ class CheckpointStore:
     def tidy(self, topic: str, *, hours: int) -> None:
         """Remove what older versions of a manifest left behind, after some hours."""
         try:
-            DeltaTable(self._place(topic)).vacuum(
-                retention_hours=hours, dry_run=False, enforce_retention_duration=False
-            )
+            table = DeltaTable(self._place(topic))
+            adopt_settings(table)
+            table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
         except (DeltaError, OSError) as error:
             raise self._failed(topic, "tidied", error) from error
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from replay.place import of_deltalake
+from replay.warehouse import of_deltalake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,7 +27,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
-from replay.place import of_deltalake
+from replay.warehouse import SETTINGS, adopt_settings, of_deltalake
 from views.generation import State
 
 FOLDER = "_history"
@@ -221,6 +221,7 @@ class History:
             table = self._table()
             if table is None or len(table.file_uris()) < MANY_FILES:
                 return
+            adopt_settings(table)
             table.optimize.compact()
             table.vacuum(TIDY_HOURS, dry_run=False, enforce_retention_duration=False)
         except CommitFailedError:
@@ -239,7 +240,7 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 @retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)
 def _append(place: str, table: pa.Table) -> None:
     """Append; only the very first two appends can conflict, since both make the table."""
-    write_deltalake(place, table, mode="append", schema_mode="merge")
+    write_deltalake(place, table, mode="append", schema_mode="merge", configuration=SETTINGS)
 
 
 def _first_line(error: Exception) -> str:

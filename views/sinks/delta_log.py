@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from changelog.contract.errors import SinkError
 from changelog.contract.secret import redacted
+from replay.warehouse import SETTINGS
 
 # Column mapping makes deltalake's datasets give nulls in silence, deletion vectors hide rows from
 # readers that do not know them. Neither is in this list, so neither is ever published.
@@ -138,6 +139,7 @@ class DeltaTables:
                 mode="overwrite",
                 name=name,
                 description=f"generation {generation}",
+                configuration=SETTINGS,
                 storage_options=dict(self.storage_options) or None,
             )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from replay.place import of_deltalake
+from replay.warehouse import of_deltalake
 
 
 def uri_of(warehouse: str) -> str:

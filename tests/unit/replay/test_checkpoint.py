@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from deltalake import DeltaTable
 
 from changelog.contract.schema import SchemaPin
 from replay.checkpoint import (
@@ -17,6 +18,7 @@ from replay.checkpoint import (
     unnamed,
 )
 from replay.increment import Base
+from replay.warehouse import SETTINGS
 from tests.unit.replay.states import RECORD
 
 NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
@@ -43,8 +45,13 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
     assert store.manifest("things") == Manifest((first, second), 1)
     assert store.newest("things") == second
     assert store.newest("others") is None
+    table = DeltaTable(tmp_path / "_checkpoints" / "things" / "manifest")
+    assert table.metadata().configuration == SETTINGS
+    table.alter.set_table_properties(dict.fromkeys(SETTINGS, "interval 7 days"))
     store.tidy("things", hours=0)
     assert store.manifest("things").checkpoints == (first, second)
+    table.update_incremental()
+    assert table.metadata().configuration == SETTINGS
 
 
 @pytest.mark.parametrize("earlier", [0, 1])

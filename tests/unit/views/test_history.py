@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from changelog.contract.errors import ChangelogError
+from replay.warehouse import SETTINGS
 from views.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
 
 FULL = HistoryRow(
@@ -41,6 +42,7 @@ def test_rows_survive_the_table(tmp_path: Path) -> None:
     history.append([FULL])
     history.append([BARE])
     history.append([])
+    assert DeltaTable(tmp_path / "_history").metadata().configuration == SETTINGS
     assert history.rows() == [FULL, BARE]
     assert history.rows(["b"]) == [BARE]
 
@@ -92,7 +94,9 @@ def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -
     history.append([BARE])
     reader = DeltaTable(tmp_path / "_history").to_pyarrow_dataset()
     history.tidy()
-    assert len(DeltaTable(tmp_path / "_history").file_uris()) == 1
+    table = DeltaTable(tmp_path / "_history")
+    assert len(table.file_uris()) == 1
+    assert table.metadata().configuration == SETTINGS
     assert history.rows() == [*before, BARE]
     assert len(before) == 9
     assert reader.count_rows() == 10  # what was replaced stays for those who read it
