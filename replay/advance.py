@@ -109,7 +109,7 @@ class Advance:
             now_ms: our clock.
             estimate_ms: how long the read may take; None when not known.
         """
-        times = answer.clock(
+        times = answer.times(
             now_ms, self.settings, started_ms=self.started_ms, estimate_ms=estimate_ms
         )
         found = {
@@ -137,7 +137,7 @@ def plan_advance(
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}
     answer = ask(kafka, record.frontier, topics.values(), clock)
-    times = answer.clock(clock(), settings)
+    times = answer.times(clock(), settings)
     steps = {
         topic: _step(kafka, store.manifest(topic), record, topic, answer=answer, times=times)
         for topic in topics.values()
@@ -162,7 +162,7 @@ def _step(
     topic: str,
     *,
     answer: Answer,
-    times: limits.Clock,
+    times: limits.Times,
 ) -> Step:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
     why, is_lost = "", False
@@ -214,7 +214,7 @@ def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) ->
     )
 
 
-def _judged(record: FrontierRecord, step: Step, answer: Answer, times: limits.Clock) -> Verdict:
+def _judged(record: FrontierRecord, step: Step, answer: Answer, times: limits.Times) -> Verdict:
     topic, checkpoint = step.topic, step.checkpoint
     if step.is_there:
         return Verdict(Kind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)

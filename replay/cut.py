@@ -38,14 +38,14 @@ class Answer:
     past: Mapping[str, PastEnds]
     asked_ms: int
 
-    def clock(
+    def times(
         self,
         now_ms: int,
         settings: ReplaySettings,
         *,
         started_ms: int | None = None,
         estimate_ms: int | None = None,
-    ) -> limits.Clock:
+    ) -> limits.Times:
         """Give the moments that a verdict on it counts by.
 
         Args:
@@ -54,7 +54,7 @@ class Answer:
             started_ms: when the scan began; that it begins now when left out.
             estimate_ms: how long it may take; None when not known.
         """
-        return limits.Clock(
+        return limits.Times(
             started_ms=self.asked_ms if started_ms is None else started_ms,
             asked_ms=self.asked_ms,
             now_ms=now_ms,
@@ -133,7 +133,7 @@ def freeze(
         record,
         states,
         tuple(topics.values()),
-        answer.clock(clock(), settings, estimate_ms=estimate_ms),
+        answer.times(clock(), settings, estimate_ms=estimate_ms),
         past=answer.past,
         resumed=resumed,
     )
@@ -174,7 +174,7 @@ def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
             cut.record,
             answer.states,
             tuple(cut.states),
-            answer.clock(now_ms, cut.settings, started_ms=cut.started_ms),
+            answer.times(now_ms, cut.settings, started_ms=cut.started_ms),
             past=answer.past,
             resumed=cut.resumed,
         )

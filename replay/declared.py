@@ -98,7 +98,7 @@ def freeze_declared(
         ends={topic: state.ends for topic, state in states.items()},
     )
     densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
-    times = answer.clock(clock(), settings, estimate_ms=estimate_ms)
+    times = answer.times(clock(), settings, estimate_ms=estimate_ms)
     return Cut(
         record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
         topics=topics,
@@ -124,7 +124,7 @@ def recheck_declared(
     answer = Answer(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
     found = list(changes(cut.states, answer.states))
     now_ms = clock()
-    times = answer.clock(now_ms, cut.settings)
+    times = answer.times(now_ms, cut.settings)
     found = found or lost_meanwhile(logs, cut.states, answer.states, times)
     if found:
         raise VerdictError(

@@ -18,24 +18,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from changelog.contract.declared import DeclaredLog, Shape
-from replay.limits import Clock, lag_ms, retention_ms, scan_limit
+from replay.limits import Times, lag_ms, retention_ms, scan_limit
 from replay.problems import Problem, problems_of_starts
 from replay.topic_state import TopicState
 from replay.verdict import Kind, Verdict, refused, together
 
 
 def judge_declared(
-    logs: Sequence[DeclaredLog], topics: Mapping[str, TopicState], clock: Clock
+    logs: Sequence[DeclaredLog], topics: Mapping[str, TopicState], times: Times
 ) -> Verdict:
     """Judge whether a scan of some logs that begins now finds the last record of each key.
 
     Args:
         logs: what is to be read.
         topics: how their topics stand; one that is missing does not exist.
-        clock: when; its beginning is that of the scan.
+        times: when it is judged; its beginning is that of the scan.
     """
-    verdicts = {log.topic: _judged(log, topics.get(log.topic), clock) for log in logs}
-    whole = together(verdicts, clock.allowance_ms)
+    verdicts = {log.topic: _judged(log, topics.get(log.topic), times) for log in logs}
+    whole = together(verdicts, times.allowance_ms)
     if not whole.allows_read:
         return whole
     # By which rule a log is read is no limit: it holds of each, not of the first to end.
@@ -43,55 +43,55 @@ def judge_declared(
     return replace(whole, reasons=rules)
 
 
-def _judged(log: DeclaredLog, state: TopicState | None, clock: Clock) -> Verdict:
+def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict:
     found = list(_problems(log, state))
     if found or state is None:
-        return refused(found, clock.allowance_ms)
+        return refused(found, times.allowance_ms)
     words = [f'topic "{log.topic}": {log.rule()}']
-    deadline = _deadline_ms(state, clock)
+    deadline = _deadline_ms(state, times)
     if _is_cleaned(state) and _safe_ms(state) is None:
         words.append("exact only if nothing is appended while it is read")
     kind = Kind.EXACT if deadline is None else Kind.EXACT_UNTIL
-    finish = None if clock.estimate_ms is None else clock.started_ms + clock.estimate_ms
-    return Verdict(kind, deadline, tuple(words), clock.allowance_ms, finish_ms=finish)
+    finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
+    return Verdict(kind, deadline, tuple(words), times.allowance_ms, finish_ms=finish)
 
 
 def lost_meanwhile(
     logs: Sequence[DeclaredLog],
     before: Mapping[str, TopicState],
     after: Mapping[str, TopicState],
-    clock: Clock,
+    times: Times,
 ) -> list[str]:
     """Say what a scan that goes on until now may have missed; empty when nothing."""
     return [
         f'topic "{log.topic}": {why}'
         for log in logs
-        for why in _lost(before[log.topic], after[log.topic], clock)
+        for why in _lost(before[log.topic], after[log.topic], times)
     ]
 
 
-def _lost(was: TopicState, now: TopicState, clock: Clock) -> Iterator[str]:
+def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
     if not _is_cleaned(was):
         return
-    if clock.is_over(scan_limit(was, clock)):
+    if times.is_over(scan_limit(was, times)):
         yield (
             f"the scan took longer than delete.retention.ms ({retention_ms(was)}), less what a "
             "cleaning takes, allows"
         )
     safe = _safe_ms(was) or 0
-    if was.ends != now.ends and clock.now_ms + clock.allowance_ms >= clock.started_ms + safe:
+    if was.ends != now.ends and times.now_ms + times.allowance_ms >= times.started_ms + safe:
         yield (
             f"records were appended while it was read, and min.compaction.lag.ms ({safe} that "
             "count) does not keep older ones from being cleaned away"
         )
 
 
-def _deadline_ms(state: TopicState, clock: Clock) -> int | None:
+def _deadline_ms(state: TopicState, times: Times) -> int | None:
     """Give when the scan must have ended; None for a topic that is never cleaned."""
     if not _is_cleaned(state):
         return None
-    scan, safe = scan_limit(state, clock).at_ms, _safe_ms(state)
-    return scan if safe is None else min(scan, clock.started_ms + safe)
+    scan, safe = scan_limit(state, times).at_ms, _safe_ms(state)
+    return scan if safe is None else min(scan, times.started_ms + safe)
 
 
 def _is_cleaned(state: TopicState) -> bool:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.schema import SchemaPin
-from replay.limits import Clock, Limit, lag_ms, retention_ms
+from replay.limits import Limit, Times, lag_ms, retention_ms
 from replay.problems import Problem
 from replay.topic_state import PastEnds, TopicState
 from replay.verdict import Verdict, judge, refused, together
@@ -63,7 +63,7 @@ def judge_increment(
     bases: Mapping[str, Base],
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
-    clock: Clock,
+    times: Times,
     *,
     past: Mapping[str, PastEnds] | None = None,
     behind: Mapping[str, PastEnds] | None = None,
@@ -74,7 +74,7 @@ def judge_increment(
         bases: the stored state of each topic to read.
         record: the frontier to read to.
         topics: how the topics stand now.
-        clock: when.
+        times: when it is judged.
         past: what stands behind the frontier's ends, where it was asked for.
         behind: what stands behind the ends of the bases' frontiers, where it was asked for.
     """
@@ -86,21 +86,21 @@ def judge_increment(
             for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
         ]
         if found or state is None:
-            return refused(found, clock.allowance_ms)
+            return refused(found, times.allowance_ms)
         # What lies before the stored state is not read, so it may be gone.
         trimmed = replace(state, log_starts=(0,) * state.partitions)
         return judge(
             record,
             {topic: trimmed},
             (topic,),
-            clock,
+            times,
             past=past,
             resumed=base.record,
             further=[limit_of(base, state)],
         )
 
     found = {topic: judged(topic, base) for topic, base in bases.items()}
-    return together(found, clock.allowance_ms)
+    return together(found, times.allowance_ms)
 
 
 def limit_of(base: Base, state: TopicState) -> Limit:

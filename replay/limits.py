@@ -33,7 +33,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class Times:
     """When things were, by our clock, and how well that is known; milliseconds.
 
     Attributes:
@@ -60,7 +60,7 @@ def limits(
     state: TopicState,
     past: PastEnds | None,
     resumed: FrontierRecord | None,
-    clock: Clock,
+    times: Times,
 ) -> Iterator[Limit]:
     """Give the limits of reading a topic of our log up to a frontier.
 
@@ -69,12 +69,12 @@ def limits(
         state: how the topic stands; its partitions are those of the frontier.
         past: what stands behind the frontier's ends, where it was asked for.
         resumed: the frontier of a state that the scan goes on from; None to scan from the start.
-        clock: when.
+        times: when it is judged.
     """
     name, lag, retention = f'topic "{state.topic}"', lag_ms(state), retention_ms(state)
-    has_lag = lag > clock.allowance_ms
+    has_lag = lag > times.allowance_ms
     yield Limit(
-        min(_starts(record, state, past, clock)) + lag,
+        min(_starts(record, state, past, times)) + lag,
         f"{name}: min.compaction.lag.ms ({lag}) of the frontier",
         "let capture write a newer frontier, or choose a newer one"
         if has_lag
@@ -90,7 +90,7 @@ def limits(
             "copy the table anew with `changelog resnapshot`",
         )
     if resumed is None:
-        yield scan_limit(state, clock)
+        yield scan_limit(state, times)
         return
     yield Limit(
         resumed.appended_ms + lag + retention,
@@ -100,14 +100,14 @@ def limits(
     )
 
 
-def scan_limit(state: TopicState, clock: Clock) -> Limit:
+def scan_limit(state: TopicState, times: Times) -> Limit:
     """Give when a scan from the start must have ended, so that it meets each tombstone."""
     retention = retention_ms(state)
     return Limit(
-        clock.started_ms + retention - longest_cleaning_ms(retention),
+        times.started_ms + retention - longest_cleaning_ms(retention),
         f'topic "{state.topic}": delete.retention.ms ({retention}) of the scan',
         "give the topic a longer delete.retention.ms"
-        if retention <= clock.allowance_ms
+        if retention <= times.allowance_ms
         else "run it again; a longer delete.retention.ms gives it more time",
     )
 
@@ -118,17 +118,17 @@ def longest_cleaning_ms(retention: int) -> int:
 
 
 def _starts(
-    record: FrontierRecord, state: TopicState, past: PastEnds | None, clock: Clock
+    record: FrontierRecord, state: TopicState, past: PastEnds | None, times: Times
 ) -> Iterator[int]:
     """Give per partition from when on the lag counts."""
     ends = record.frontier.ends[state.topic]
     no_tombstone_gone_ms = record.appended_ms + lag_ms(state) + retention_ms(state)
-    is_whole = clock.now_ms + clock.allowance_ms < no_tombstone_gone_ms
+    is_whole = times.now_ms + times.allowance_ms < no_tombstone_gone_ms
     first_ms = past.first_ms if past is not None else (record.appended_ms,) * len(ends)
-    yield clock.asked_ms  # of partitions that hold nothing past their ends
+    yield times.asked_ms  # of partitions that hold nothing past their ends
     for end, now, first in zip(ends, state.ends, first_ms, strict=True):
         if now > end and is_whole:
-            yield clock.asked_ms if first is None else first
+            yield times.asked_ms if first is None else first
         elif now > end:
             yield record.appended_ms if first is None else min(first, record.appended_ms)
 

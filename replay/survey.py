@@ -14,7 +14,7 @@ from replay.clock import clock_ms
 from replay.config import ReplaySettings
 from replay.declared_verdict import judge_declared
 from replay.density import Density
-from replay.limits import Clock, lag_ms
+from replay.limits import Times, lag_ms
 from replay.offsets import cleanable_ends, inspect
 from replay.probe import past_ends, sample_density
 from replay.topic_state import TopicState
@@ -149,7 +149,7 @@ def _surveyed(
     past = {} if record is None else past_ends(kafka, record.frontier, states)
     for topic, state in states.items():
         table = None if record is None else record.frontier.tables.get(topic)
-        clock = Clock(
+        times = Times(
             started_ms=started_ms,
             asked_ms=started_ms,
             now_ms=clock_ms(),
@@ -157,11 +157,11 @@ def _surveyed(
             allowance_ms=settings.clock_allowance_ms,
         )
         if topic in declared:
-            verdict = judge_declared([declared[topic]], states, clock)
+            verdict = judge_declared([declared[topic]], states, times)
         elif record is None or table is None:
-            verdict = judge_foreign(state, clock)
+            verdict = judge_foreign(state, times)
         else:
-            verdict = judge(record, states, (topic,), clock, past=past)
+            verdict = judge(record, states, (topic,), times, past=past)
         yield TopicSurvey(
             state=state,
             table=table,

@@ -40,7 +40,7 @@ from typing import Any
 
 from changelog.contract.errors import VerdictError
 from changelog.contract.frontier import FrontierRecord
-from replay.limits import Clock, Limit, lag_ms, limits, moment_iso, moment_text, scan_limit
+from replay.limits import Limit, Times, lag_ms, limits, moment_iso, moment_text, scan_limit
 from replay.problems import Problem, problems, problems_of_foreign, problems_of_resuming
 from replay.topic_state import PastEnds, TopicState
 
@@ -141,7 +141,7 @@ def judge(
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
     wanted: tuple[str, ...],
-    clock: Clock,
+    times: Times,
     *,
     past: Mapping[str, PastEnds] | None = None,
     resumed: FrontierRecord | None = None,
@@ -153,7 +153,7 @@ def judge(
         record: the frontier and when it was appended, by the broker's clock.
         topics: how the topics stand now; one that is missing does not exist.
         wanted: the topics to read.
-        clock: when.
+        times: when it is judged.
         past: what stands behind the frontier's ends, where it was asked for.
         resumed: the frontier of a state that the scan goes on from; None to scan from the start.
         further: limits that hold beside those of the topics.
@@ -165,13 +165,13 @@ def judge(
         if resumed is not None:
             found += problems_of_resuming(resumed.frontier, record.frontier, topic)
         if found or state is None:
-            return refused(found, clock.allowance_ms)
-        return _timed([*limits(record, state, behind, resumed, clock), *further], clock)
+            return refused(found, times.allowance_ms)
+        return _timed([*limits(record, state, behind, resumed, times), *further], times)
 
-    return together({topic: judged(topic) for topic in wanted}, clock.allowance_ms)
+    return together({topic: judged(topic) for topic in wanted}, times.allowance_ms)
 
 
-def judge_foreign(state: TopicState, clock: Clock) -> Verdict:
+def judge_foreign(state: TopicState, times: Times) -> Verdict:
     """Judge whether a read of a topic of which no frontier speaks, to its present end, is exact.
 
     What its writers do is taken on trust: that a key stays in its partition, and its records in
@@ -179,48 +179,48 @@ def judge_foreign(state: TopicState, clock: Clock) -> Verdict:
     """
     found = list(problems_of_foreign(state))
     if found:
-        return refused(found, clock.allowance_ms)
+        return refused(found, times.allowance_ms)
     if "compact" not in state.settings.get("cleanup.policy", ""):
-        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), clock.allowance_ms)
-    scan = scan_limit(state, clock)
-    if clock.is_over(scan):
-        return _past_limit(scan, clock)
-    why = _why_no_lag(state, clock.allowance_ms)
+        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), times.allowance_ms)
+    scan = scan_limit(state, times)
+    if times.is_over(scan):
+        return _past_limit(scan, times)
+    why = _why_no_lag(state, times.allowance_ms)
     if why is not None:
         remedy = f"read from the start and on to the head, by {moment_text(scan.at_ms)}"
-        return Verdict(Kind.FOLLOW, None, (why,), clock.allowance_ms, (remedy,))
+        return Verdict(Kind.FOLLOW, None, (why,), times.allowance_ms, (remedy,))
     lag = lag_ms(state)
     what = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
-    return _timed([Limit(clock.asked_ms + lag, what, ""), scan], clock)
+    return _timed([Limit(times.asked_ms + lag, what, ""), scan], times)
 
 
-def _timed(limits: list[Limit], clock: Clock) -> Verdict:
+def _timed(limits: list[Limit], times: Times) -> Verdict:
     first = min(limits)
-    over = [limit for limit in sorted(limits) if clock.is_over(limit)]
+    over = [limit for limit in sorted(limits) if times.is_over(limit)]
     if over:
         # What a newer frontier does not mend comes first.
-        return _past_limit(min(over, key=lambda limit: limit.is_of_frontier), clock)
-    finish = None if clock.estimate_ms is None else clock.started_ms + clock.estimate_ms
+        return _past_limit(min(over, key=lambda limit: limit.is_of_frontier), times)
+    finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
     is_sure = (
-        clock.estimate_ms is not None
-        and clock.started_ms + _COMFORT * clock.estimate_ms + clock.allowance_ms < first.at_ms
+        times.estimate_ms is not None
+        and times.started_ms + _COMFORT * times.estimate_ms + times.allowance_ms < first.at_ms
     )
     return Verdict(
         Kind.EXACT if is_sure else Kind.EXACT_UNTIL,
         first.at_ms,
         (f"limit: {first.why}",),
-        clock.allowance_ms,
+        times.allowance_ms,
         finish_ms=finish,
     )
 
 
-def _past_limit(limit: Limit, clock: Clock) -> Verdict:
+def _past_limit(limit: Limit, times: Times) -> Verdict:
     late = (
-        f"{limit.why} ended at {moment_text(limit.at_ms)}, it is {moment_text(clock.now_ms)} "
-        f"(clocks may differ by {clock.allowance_ms} ms)"
+        f"{limit.why} ended at {moment_text(limit.at_ms)}, it is {moment_text(times.now_ms)} "
+        f"(clocks may differ by {times.allowance_ms} ms)"
     )
     kind = Kind.FOLLOW if limit.is_of_frontier else Kind.NOT_EXACT
-    return Verdict(kind, None, (late,), clock.allowance_ms, (limit.remedy,))
+    return Verdict(kind, None, (late,), times.allowance_ms, (limit.remedy,))
 
 
 def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:

@@ -22,7 +22,7 @@ from changelog.source.slot import SlotStatus, check_slot, inspect_slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SlotStanding:
     """What log and server say of a slot.
 
     Attributes:
@@ -80,10 +80,10 @@ class Standing:
                 return None
 
 
-def standing(ground: Ground) -> Standing:
+def standing(ground: Ground) -> SlotStanding:
     """Ask log and server."""
     slot = ground.settings.slot
-    return Standing(
+    return SlotStanding(
         record=ground.frontiers.last(slot),
         backfill=ground.frontiers.backfill(slot),
         slot=inspect_slot(ground.connection, slot),
@@ -134,7 +134,7 @@ class Outlook:
     skipped: frozenset[TableName] = frozenset()
 
 
-def foresee(ground: Ground, found: Standing) -> Outlook:
+def foresee(ground: Ground, found: SlotStanding) -> Outlook:
     """Say how capture would begin.
 
     Raises:
@@ -170,13 +170,15 @@ def foresee(ground: Ground, found: Standing) -> Outlook:
             )
 
 
-def _check_slot(ground: Ground, found: Standing) -> None:
+def _check_slot(ground: Ground, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)
     check_room(ground.connection, needs_slot=False)
 
 
-def rehearse_publication(ground: Ground, found: Standing, outlook: Outlook) -> PublicationChange:
+def rehearse_publication(
+    ground: Ground, found: SlotStanding, outlook: Outlook
+) -> PublicationChange:
     """Have the server say whether the publication could be made or used; changes nothing.
 
     Raises:
@@ -189,7 +191,7 @@ def rehearse_publication(ground: Ground, found: Standing, outlook: Outlook) -> P
     return ground.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
 
 
-def refuse_first(ground: Ground) -> Standing:
+def refuse_first(ground: Ground) -> SlotStanding:
     """Raise what would stop capture later, when topics and slot would have been made.
 
     Returns:

@@ -23,7 +23,7 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.growth import GrowthWatch
 from changelog.capture.messages import MessageLog, MessageWriter
-from changelog.capture.outlook import Standing, refuse_first, skipped_tables
+from changelog.capture.outlook import SlotStanding, refuse_first, skipped_tables
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
@@ -146,7 +146,7 @@ class CaptureSession:
         producer.take_over()
         ground.frontiers.through = producer
 
-    def _begin(self, ground: Ground, found: Standing, stack: ExitStack) -> Beginning:
+    def _begin(self, ground: Ground, found: SlotStanding, stack: ExitStack) -> Beginning:
         """Decide how to begin, and make what is missing; what that opens, the stack closes."""
         capture = self._capture
         record, backfill, status = found.record, found.backfill, found.slot

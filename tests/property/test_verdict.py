@@ -18,7 +18,7 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from replay import limits
-from replay.limits import Clock, longest_cleaning_ms
+from replay.limits import Times, longest_cleaning_ms
 from replay.topic_state import PastEnds, TopicState
 from replay.verdict import Verdict, judge
 from tests.support import model
@@ -97,7 +97,7 @@ class World:
             record,
             {"t": self.state()},
             ("t",),
-            Clock(
+            Times(
                 started_ms=started_ms,
                 asked_ms=self.partition.now_ms,
                 now_ms=self.partition.now_ms,
@@ -256,10 +256,10 @@ def without(word: str):
     return fewer
 
 
-def from_the_frontier_alone(record, state, past, resumed, clock):
-    """Give the limits of one who does not look what stands behind the ends: a clock from now on."""
+def from_the_frontier_alone(record, state, past, resumed, times):
+    """Give the limits of one who does not look what stands behind the ends."""
     nothing = PastEnds(first_ms=(None,))
-    return limits.limits(record, state, nothing, resumed, clock)
+    return limits.limits(record, state, nothing, resumed, times)
 
 
 SUPERSEDED: Any = (

@@ -15,7 +15,7 @@ from changelog.contract.relation import TableName
 from replay.declared import _COLUMNS, _arrow, _batch
 from replay.declared_verdict import judge_declared, lost_meanwhile
 from replay.interpret import Interpreter
-from replay.limits import Clock
+from replay.limits import Times
 from replay.topic_state import TopicState
 
 TYPES = {"id": "int", "m": "decimal(10,2)", "day": "date", "t": "timestamp_ntz", "s": "string"}
@@ -103,8 +103,8 @@ def state(**changes: object) -> TopicState:
     )
 
 
-def at(now_ms: int) -> Clock:
-    return Clock(started_ms=100, asked_ms=100, now_ms=now_ms, estimate_ms=None, allowance_ms=0)
+def at(now_ms: int) -> Times:
+    return Times(started_ms=100, asked_ms=100, now_ms=now_ms, estimate_ms=None, allowance_ms=0)
 
 
 FLAT = DeclaredLog(

@@ -10,7 +10,7 @@ from changelog.contract.position import Position
 from changelog.contract.schema import SchemaPin
 from changelog.contract.scope import Scope
 from replay.increment import Base, judge_increment
-from replay.limits import Clock
+from replay.limits import Times
 from replay.topic_state import PastEnds
 from replay.verdict import Kind
 from tests.unit.replay.states import (
@@ -32,7 +32,7 @@ STATE = replace(IDLE, ends=(12, 20))
 
 
 def at(now_ms, estimate_ms=None):
-    return Clock(
+    return Times(
         started_ms=now_ms,
         asked_ms=now_ms,
         now_ms=now_ms,

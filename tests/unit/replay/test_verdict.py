@@ -11,7 +11,7 @@ from changelog.contract.frontier import Growth
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.scope import Scope
-from replay.limits import Clock
+from replay.limits import Times
 from replay.topic_state import PastEnds
 from replay.verdict import Kind, Verdict, judge, judge_foreign
 from tests.unit.replay.states import (
@@ -29,7 +29,7 @@ MINUTE_MS = 60_000
 
 def at(now_ms, *, started_ms=None, estimate_ms=0, allowance_ms=0):
     started_ms = now_ms if started_ms is None else started_ms
-    return Clock(
+    return Times(
         started_ms=started_ms,
         asked_ms=started_ms,
         now_ms=now_ms,
@@ -49,8 +49,8 @@ def judged(
     **more,
 ):
     topics = {} if state is None else {state.topic: state}
-    clock = at(now_ms, estimate_ms=estimate_ms, **more)
-    return judge(record, topics, ("things",), clock, past=past, resumed=resumed)
+    times = at(now_ms, estimate_ms=estimate_ms, **more)
+    return judge(record, topics, ("things",), times, past=past, resumed=resumed)
 
 
 def test_a_fresh_frontier_is_exact_until_the_lag_has_passed():
