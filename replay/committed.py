@@ -30,6 +30,9 @@ _PLAIN = frozenset({"timestampNtz"})
 _PATTERN = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in a path. Its option not to gives rows of several files twice."""
 
+_WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever a session says otherwise: a file of ours that cannot be read is an error."""
+
 
 def committed(spark: SparkSession, places: Sequence[str], schema: StructType | str) -> DataFrame:
     """Read all rows of some Delta tables with the same columns, one at least.
@@ -51,7 +54,7 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
             paths += _files(place, table)
         else:
             others.append(place)
-    found = [spark.read.schema(schema).parquet(*paths)] if paths else []
+    found = [spark.read.schema(schema).options(**_WHOLE).parquet(*paths)] if paths else []
     found += [spark.read.format("delta").load(place) for place in others]
     return reduce(DataFrame.unionByName, found) if found else spark.createDataFrame([], schema)
 

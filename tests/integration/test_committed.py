@@ -60,6 +60,26 @@ def test_columns_under_other_names_in_their_files_are_read(spark, write) -> None
     assert read(spark, place) == list(range(10))
 
 
+def test_a_file_that_is_gone_is_an_error_whatever_the_session_says(
+    spark, write, tmp_path, monkeypatch
+) -> None:
+    place, setting = write("holed"), "spark.sql.files.ignoreMissingFiles"
+    frame = committed(spark, [place], SCHEMA)
+    with monkeypatch.context() as defect:
+        defect.setattr("replay.committed._WHOLE", {})
+        lenient = committed(spark, [place], SCHEMA)
+    next((tmp_path / "holed").glob("part-*.parquet")).unlink()
+    spark.conf.set(setting, "true")
+    try:
+        assert lenient.count() < 10
+        with pytest.raises(Exception, match=r"does not exist|FILE_NOT_EXIST"):
+            frame.collect()
+        with pytest.raises(Exception, match=r"does not exist|PATH_NOT_FOUND"):
+            committed(spark, [place], SCHEMA)
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_place_without_a_table_is_told(spark, tmp_path) -> None:
     with pytest.raises(TableNotFoundError):
         committed(spark, [str(tmp_path / "nothing")], SCHEMA)
