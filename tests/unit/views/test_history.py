@@ -73,6 +73,23 @@ def test_states_are_those_of_the_last_rows_of_one_view(tmp_path: Path) -> None:
     assert history.states("b") == {1: SEALED}
 
 
+def test_appends_while_files_are_put_together_are_all_kept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("views.history.MANY_FILES", 3)
+    rows = [replace(BARE, generation=n) for n in range(30)]
+
+    def append(row: HistoryRow) -> None:
+        history = History(str(tmp_path))
+        history.append([row])
+        history.tidy()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(append, rows))
+    history = History(str(tmp_path))
+    assert sorted(history.states("b")) == list(range(30))
+    history.tidy()
+    assert len(DeltaTable(tmp_path / "_history").file_uris()) < 3
+
+
 def test_rows_of_one_generation_are_found(tmp_path: Path) -> None:
     history = History(str(tmp_path))
     history.append([FULL, BARE, replace(FULL, generation=4)])
