@@ -34,7 +34,7 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.schema import SchemaPin
 from changelog.contract.secret import redacted
 from replay.increment import Base
-from replay.warehouse import SETTINGS, adopt_settings, of_deltalake
+from replay.warehouse import SETTINGS, of_deltalake, tidy
 
 FOLDER = "_checkpoints"
 FORMAT = 1
@@ -232,9 +232,7 @@ class CheckpointStore:
     def tidy(self, topic: str, *, hours: int) -> None:
         """Remove what older versions of a manifest left behind, after some hours."""
         try:
-            table = DeltaTable(self._place(topic))
-            adopt_settings(table)
-            table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+            tidy(DeltaTable(self._place(topic)), hours)
         except (DeltaError, OSError) as error:
             raise self._failed(topic, "tidied", error) from error
 

@@ -19,14 +19,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from replay.warehouse import of_deltalake
+from replay.warehouse import is_plain, of_deltalake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_PLAIN_READER = 1
-_PLAIN = frozenset({"timestampNtz"})
 _PATTERN = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in a path. Its option not to gives rows of several files twice."""
 
@@ -50,21 +48,14 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
     others: list[str] = []
     for place in places:
         table = DeltaTable(of_deltalake(place))
-        if _is_plain(table) and not _PATTERN & set(place):
+        is_whole = is_plain(table) and not table.metadata().partition_columns
+        if is_whole and not _PATTERN & set(place):
             paths += _files(place, table)
         else:
             others.append(place)
     found = [spark.read.schema(schema).options(**_WHOLE).parquet(*paths)] if paths else []
     found += [spark.read.format("delta").load(place) for place in others]
     return reduce(DataFrame.unionByName, found) if found else spark.createDataFrame([], schema)
-
-
-def _is_plain(table: DeltaTable) -> bool:
-    protocol = table.protocol()
-    features = frozenset(protocol.reader_features or ())
-    is_known = protocol.min_reader_version <= _PLAIN_READER or bool(features)
-    is_whole = not table.metadata().partition_columns
-    return is_known and is_whole and features <= _PLAIN
 
 
 def _files(place: str, table: DeltaTable) -> list[str]:

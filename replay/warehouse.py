@@ -8,11 +8,30 @@ SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
 """Of the tables that get a commit with each run. Whoever opens one lists all the commits that are
 there, and Delta's own thirty days of them are 100,000 and more where views are followed."""
 
+_PLAIN_READER = 1
+_PLAIN = frozenset({"timestampNtz"})
 
-def adopt_settings(table: DeltaTable) -> None:
-    """Give a table the settings, where it was made before there were any."""
+
+def tidy(table: DeltaTable, hours: int) -> None:
+    """Remove the files that only older versions have, after some hours.
+
+    A table that was made before there were settings gets them.
+    """
     if not SETTINGS.items() <= table.metadata().configuration.items():
         table.alter.set_table_properties(SETTINGS)
+    table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Tell whether the rows of a table are all that its files have, under the names that are there.
+
+    Column mapping makes deltalake's datasets give nulls in silence, and deletion vectors hide rows
+    from readers that do not know them. Neither is plain, nor is any feature that we do not know.
+    """
+    protocol = table.protocol()
+    features = frozenset(protocol.reader_features or ())
+    is_known = protocol.min_reader_version <= _PLAIN_READER or bool(features)
+    return is_known and features <= _PLAIN
 
 
 def of_deltalake(place: str) -> str:

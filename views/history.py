@@ -27,7 +27,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
-from replay.warehouse import SETTINGS, adopt_settings, of_deltalake
+from replay.warehouse import SETTINGS, of_deltalake, tidy
 from views.generation import State
 
 FOLDER = "_history"
@@ -161,9 +161,7 @@ class History:
         try:
             _append(self._place, table)
         except (DeltaError, OSError) as error:
-            raise ChangelogError(
-                f"the history {redacted(self._place)} cannot be written: {_first_line(error)}"
-            ) from error
+            raise self._failed("written", error) from error
 
     def rows(
         self, views: Iterable[str] | None = None, *, generation: int | None = None
@@ -199,9 +197,7 @@ class History:
                 return []
             found = table.to_pyarrow_dataset().to_table(columns, filter=wanted)
         except (DeltaError, OSError) as error:
-            raise ChangelogError(
-                f"the history {redacted(self._place)} cannot be read: {_first_line(error)}"
-            ) from error
+            raise self._failed("read", error) from error
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
 
@@ -221,15 +217,16 @@ class History:
             table = self._table()
             if table is None or len(table.file_uris()) < MANY_FILES:
                 return
-            adopt_settings(table)
             table.optimize.compact()
-            table.vacuum(TIDY_HOURS, dry_run=False, enforce_retention_duration=False)
+            tidy(table, TIDY_HOURS)
         except CommitFailedError:
             return  # another run does the same
         except (DeltaError, OSError) as error:
-            raise ChangelogError(
-                f"the history {redacted(self._place)} cannot be tidied: {_first_line(error)}"
-            ) from error
+            raise self._failed("tidied", error) from error
+
+    def _failed(self, what: str, error: Exception) -> ChangelogError:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        return ChangelogError(f"the history {redacted(self._place)} cannot be {what}: {line}")
 
 
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
@@ -241,7 +238,3 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 def _append(place: str, table: pa.Table) -> None:
     """Append; only the very first two appends can conflict, since both make the table."""
     write_deltalake(place, table, mode="append", schema_mode="merge", configuration=SETTINGS)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -308,18 +308,14 @@ class Rebuild:
     def _retire(self, replay: Replay | Stored, works: Sequence[_Work]) -> None:
         with self._stages.stage("retire", "remove old generations"):
             for work in works:
-                try:
+                with _only_warned("removing old generations", of=f'view "{work.spec.name}": '):
                     keep = self._settings.keep
                     retire(work.served, self._history, previous=work.previous, keep=keep)
-                except Exception as error:  # noqa: BLE001 - the new one serves; the next run retries
-                    reason = explained(error, "removing old generations")
-                    log.warning('view "%s": %s', work.spec.name, reason)
-            try:
+            with _only_warned("putting the history together"):
                 self._history.tidy()
-                if isinstance(replay, Stored):
+            if isinstance(replay, Stored):
+                with _only_warned("removing old layers of checkpoints"):
                     sweep(Files(), store_of(self._settings.project), replay)
-            except Exception as error:  # noqa: BLE001 - only room on the disk
-                log.warning("%s", explained(error, "removing what nobody needs any more"))
 
     def _abandoned(
         self, error: Exception, plan: Plan, replay: Replay | Stored | None, works: Sequence[_Work]
@@ -387,6 +383,15 @@ class Rebuild:
 def _changed(works: Sequence[_Work]) -> list[_Work]:
     """Leave out the views of which no row changed since what serves."""
     return [work for work in works if not work.unchanged]
+
+
+@contextmanager
+def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
+    """Do what only makes room: should it fail, the new generation serves all the same."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the next run retries
+        log.warning("%s%s", of, explained(error, doing))
 
 
 def _place(work: _Work) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -304,13 +303,19 @@ def test_helpers_find_what_one_process_does(log: HandmadeLog, tmp_path: Path, he
     assert {each.poll() is not None for each in helped} == {True}
 
 
-def test_twin_shares_that_nobody_reads_are_missed(
+def without_last_offsets(starts: Any, ends: Any, helpers: int) -> Any:
+    """The defect: the last offset of each partition is in no share."""
+    ends = [max(start, end - 1) for start, end in zip(starts, ends, strict=True)]
+    return shared_out(starts, ends, helpers)
+
+
+def test_twin_offsets_that_no_share_has_are_missed(
     log: HandmadeLog, tmp_path: Path, helped: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("views.verify.read.shared_out", lambda *of: shared_out(*of)[:1])
+    # Whatever partitions the keys fall into: an airline has its old name then.
+    monkeypatch.setattr("views.verify.read.shared_out", without_last_offsets)
     side = MemorySide(tmp_path / "rows.jsonl")
-    with suppress(LogError):  # the share has no row at all of one of the tables
-        assert verify_view(request_for(log, side.address)).verified is False
+    assert verify_view(request_for(log, side.address)).verified is False
     assert helped
 
 

@@ -21,12 +21,8 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from changelog.contract.errors import SinkError
 from changelog.contract.secret import redacted
-from replay.warehouse import SETTINGS
+from replay.warehouse import SETTINGS, is_plain
 
-# Column mapping makes deltalake's datasets give nulls in silence, deletion vectors hide rows from
-# readers that do not know them. Neither is in this list, so neither is ever published.
-_READABLE = {"timestampNtz"}
-_PLAIN_READER = 1
 _SEALED = re.compile(r"sealed, (\d+) rows")
 _GENERATION = re.compile(r"generation (\d+)")
 
@@ -94,10 +90,9 @@ class DeltaTables:
         """
         table = _present(self.table(uri), uri)
         with sink_errors(uri):
-            protocol = table.protocol()
-            features = set(protocol.reader_features or ())
-            plain = protocol.min_reader_version <= _PLAIN_READER or bool(features)
-            if not plain or features - _READABLE:
+            if not is_plain(table):
+                protocol = table.protocol()
+                features = protocol.reader_features or ()
                 raise SinkError(
                     f"{uri} needs Delta reader version {protocol.min_reader_version} with "
                     f"{', '.join(sorted(features)) or 'column mapping'}, which some readers lack",
