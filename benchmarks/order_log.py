@@ -91,6 +91,11 @@ class Size:
     live: int
 
     @property
+    def label(self) -> str:
+        """Give the millions of its records."""
+        return f"{self.records / 1e6:g}"
+
+    @property
     def prefix(self) -> str:
         """Give the prefix of the log's topics, which is the name of its slot too."""
         return f"orders_{self.records}_{self.live}"

@@ -2,7 +2,8 @@
 
 The log holds a copy of the table and some updates of each row, as one does that has lived for a
 while. All runs are in one process whose Spark is warm, and none is verified: proving a view costs
-what it does, whatever made it. Two views are measured: the rows of the table, and groups of them.
+what it does, whatever made it. Two views are measured: the rows of the table, and groups of them;
+once written whole by each refresh, and once by deletion vectors.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import platform
 import statistics
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,9 +26,11 @@ import typer
 from rich.console import Console
 
 from benchmarks import orders
+from benchmarks.chart import kept
 from benchmarks.figures import say
 from benchmarks.line import POSTGRES, Line
 from benchmarks.machine import Noise, cpu_s
+from benchmarks.order_log import Size
 from changelog.config import load_project
 from changelog.stack.stack import Stack
 from views.catalog import Catalog
@@ -43,6 +46,8 @@ _VIEWS = {
     "SELECT customer_id, count(*) AS orders, sum(amount) AS amount FROM orders "
     "GROUP BY customer_id",
 }
+_MARKED = "_marked"
+"""Ends the name of the same view where refreshes use deletion vectors."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,8 @@ class Runs:
 
     def run(self, view: str, source: Source, *, counts: bool = True) -> None:
         """Do it once; the first of a kind is for warming up."""
-        settings = RebuildSettings.of(
-            load_project(self._project), verify=VerifyMode.NONE, source=source
-        )
+        project = replace(load_project(self._project), deletion_vectors=view.endswith(_MARKED))
+        settings = RebuildSettings.of(project, verify=VerifyMode.NONE, source=source)
         specs = Catalog.of(self._project).load_all([view])
         began, spent = time.monotonic(), self._cpu_s()
         outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
@@ -87,10 +91,10 @@ class Runs:
         for (view, source), costs in self._costs.items():
             told[f"{view}_{source.value}_s"] = _median(each.wall_s for each in costs)
             told[f"{view}_{source.value}_cpu_s"] = _median(each.cpu_s for each in costs)
-        for view in _VIEWS:
+        for view in [view for view, source in self._costs if source is Source.REFRESH]:
             for what in ("s", "cpu_s"):
-                refresh, start = told[f"{view}_refresh_{what}"], told[f"{view}_start_{what}"]
-                told[f"{view}_share_{what}"] = round(refresh / start, 3)
+                start = told[f"{view.removesuffix(_MARKED)}_start_{what}"]
+                told[f"{view}_share_{what}"] = round(told[f"{view}_refresh_{what}"] / start, 3)
         return told
 
 
@@ -103,14 +107,19 @@ def _told(result: ViewResult) -> str:
     return f"{result.records_read} records, {result.origin} ({stages})"
 
 
-def measured(*, runs: int, rows: int, updates: int) -> dict[str, float]:
+def measured(
+    *, runs: int, rows: int, updates: int, of: Collection[str] = tuple(_VIEWS)
+) -> dict[str, float]:
     """Measure refreshes of one per cent of a table's keys beside rebuilds; gives medians.
 
     Args:
         runs: of each kind; one more goes before.
         rows: of the table.
         updates: how often each row was updated before.
+        of: the views that are measured, among `rows` and `groups`.
     """
+    whole = {name: text for name, text in _VIEWS.items() if name in of}
+    views = whole | {f"{name}{_MARKED}": text for name, text in whole.items()}
     with (
         tempfile.TemporaryDirectory(prefix="bench-refresh-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
@@ -120,7 +129,7 @@ def measured(*, runs: int, rows: int, updates: int) -> dict[str, float]:
         servers = [pid for part in stack.status() if (pid := part.pid)]
         noise = Noise(servers)
         (line.project / "views").mkdir()
-        for name, text in _VIEWS.items():
+        for name, text in views.items():
             (line.project / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
         orders.make(line.dsn, rows)
         line.drained(rows, rows)
@@ -131,16 +140,20 @@ def measured(*, runs: int, rows: int, updates: int) -> dict[str, float]:
             line.settle()
         found = Runs(line.project, servers)
         for number in range(runs + 1):
-            for view in _VIEWS:
+            for view in whole:
                 found.run(view, Source.START, counts=number > 0)
-        for view in _VIEWS:
+        for view in views:
             found.run(view, Source.REFRESH, counts=False)
-        for number in range(runs + 1):
+        for number in range((runs + 1) * len(views)):
             changed = orders.update_some(line.dsn, one_of=_SHARE, first=number)
             line.drained(changed, changed)
             line.settle()
-            for view in _VIEWS:
-                found.run(view, Source.REFRESH, counts=number > 0)
+            # The first one reads the log; what it read is stored then for the others.
+            names = deque(views)
+            names.rotate(-number)
+            for view in names:
+                is_first = view == names[0]
+                found.run(view, Source.REFRESH, counts=is_first and number >= len(names))
         line.forget()
         return {**found.medians(), "noise": round(noise.share(), 3)}
 
@@ -149,10 +162,17 @@ def main(
     runs: Annotated[int, typer.Option(help="Runs of each kind; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = orders.ROWS,
     updates: Annotated[int, typer.Option(help="How often each row was updated before.")] = 2,
+    views: Annotated[str, typer.Option(help="Which views, with commas between.")] = "rows,groups",
+    out: Annotated[
+        Path | None, typer.Option(help="JSON file of `benchmarks.replay` to bring up to date.")
+    ] = None,
 ) -> None:
     """Measure rebuilds and refreshes."""
     logging.getLogger("changelog").setLevel(logging.ERROR)
-    told = measured(runs=runs, rows=rows, updates=updates)
+    told = measured(runs=runs, rows=rows, updates=updates, of=views.split(","))
+    if out is not None:
+        size = Size(records=rows * (updates + 1), live=rows)
+        kept(out, {"sizes": {size.label: {"live_keys": rows, "refresh": {**told, "runs": runs}}}})
     about = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
     print(json.dumps({**told, "rows": rows, "updates": updates, "runs": runs, **about}))
 

@@ -32,7 +32,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks import order_log, refresh
-from benchmarks.chart import draw
+from benchmarks.chart import kept
 from benchmarks.figures import Figures, say
 from benchmarks.machine import LONG_LOOK_S, Memory, Spent, cpu_s, measured
 from benchmarks.order_log import Size
@@ -198,12 +198,11 @@ def main(
             bench = Bench(stack.endpoints(), Path(folder))
             many, small = _size(first.records / 1e6, MANY_PER_KEY), SMALL
             told = _measured(bench, [first, *more], many, small, runs)
-    told |= _refreshed(first, runs)
+    _add_refreshes(told, first, runs)
     told |= {"runs": runs, "cores": psutil.cpu_count(), "memory_mb": _memory_mb()}
     told |= {"machine": platform.processor() or platform.machine()}
     if out is not None:
         told = kept(out, told)
-        draw(told["sizes"], out.with_suffix(".svg"))
     print(json.dumps(told))
 
 
@@ -234,11 +233,13 @@ def _measured(
     return _told(bench, logs, many_log, small_log)
 
 
-def _refreshed(size: Size, runs: int) -> dict[str, Any]:
+def _add_refreshes(told: dict[str, Any], size: Size, runs: int) -> None:
     """Measure refreshes of a table of the same shape, with capture before them."""
     say("refreshes")
     found = refresh.measured(runs=runs, rows=size.live, updates=size.records // size.live - 1)
-    return {"refresh_share": found["rows_share_s"], "refresh": found}
+    told["sizes"][size.label]["refresh"] = found
+    told["refresh_share"] = found["rows_share_s"]
+    told["refresh_marked_share"] = found["rows_marked_share_s"]
 
 
 def _measure_small(bench: Bench, log: Log) -> None:
@@ -297,7 +298,7 @@ def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any
         found = bench.figures(log).medians()
         limit = found["read_s"] + found["write_s"]
         found |= {"limit_s": round(limit, 4), "rebuild_vs_limit": found["rebuild_s"] / limit}
-        sizes[f"{log.size.records / 1e6:g}"] = {"live_keys": log.size.live, **found}
+        sizes[log.size.label] = {"live_keys": log.size.live, **found}
     whole = next(iter(sizes.values()))
     of_many, of_small = bench.figures(many).medians(), bench.figures(small).medians()
     per_record = 1e6 / many.size.records
@@ -317,15 +318,6 @@ def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any
         "live_keys": logs[0].size.live,
         "sizes": sizes,
     }
-
-
-def kept(path: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """Write the figures to a file; sizes that are not measured now stay as they were."""
-    before = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    sizes = {**before.get("sizes", {}), **told["sizes"]}
-    whole = {**told, "sizes": dict(sorted(sizes.items(), key=lambda each: float(each[0])))}
-    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    return whole
 
 
 def _memory_mb() -> int:

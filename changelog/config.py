@@ -114,6 +114,7 @@ class _Rebuild(_Section):
     keep: int = Field(default=2, ge=1)
     checkpoint_days: int = Field(default=7, ge=1)
     follow_seconds: float = Field(default=5, gt=0)
+    deletion_vectors: bool = False
     on_bad_record: Literal["fail", "quarantine"] = "fail"
 
 
@@ -233,6 +234,8 @@ class Project:
         keep: generations that stay for a rollback, the published one counted.
         checkpoint_days: how long checkpoints stay, one a day; for `--as-of`.
         follow_seconds: least time between two refreshes of `--follow`.
+        deletion_vectors: a refresh may mark rows as gone in the files of a view in Delta, whose
+            readers must know deletion vectors then.
         on_bad_record: what a rebuild does about a record that it cannot read: `fail`, or
             `quarantine` to leave its row out and set it apart.
         logs: the logs of other programs that views may read.
@@ -253,6 +256,7 @@ class Project:
     keep: int
     checkpoint_days: int
     follow_seconds: float
+    deletion_vectors: bool
     search_url: str | None = field(repr=False)
     cache_url: str | None = field(repr=False)
     spark_master: str
@@ -371,6 +375,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
         keep=settings.rebuild.keep,
         checkpoint_days=settings.rebuild.checkpoint_days,
         follow_seconds=settings.rebuild.follow_seconds,
+        deletion_vectors=settings.rebuild.deletion_vectors,
         search_url=settings.sinks.search.url or embedded.find("search"),
         cache_url=settings.sinks.cache.url or embedded.find("cache"),
         spark_master=settings.spark.master,

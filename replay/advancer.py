@@ -25,7 +25,7 @@ from changelog.contract.frontier import Frontier
 from replay.advance import Advance, Step
 from replay.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.clock import Clock, clock_ms
-from replay.committed import committed
+from replay.committed import committed, write
 from replay.cut import Answer, judged_again
 from replay.failures import translated
 from replay.fold import cut_of, last_of_each_key, with_values
@@ -156,7 +156,8 @@ class Advancer:
         frontier = checkpoint.frontier
         if is_small:
             records = self._union(topic, [layer.name for layer in more])
-            layer = self._write(topic, last_of_each_key(records, RECORD[1:]), frontier)
+            written = self._write(topic, last_of_each_key(records, RECORD[1:]), frontier)
+            layer = replace(written, since=more[0].since, until=more[-1].until)
             return replace(checkpoint, layers=(base, layer), folded=frontier)
         records = self._union(topic, [layer.name for layer in checkpoint.layers])
         layer = self._write(topic, with_values(last_of_each_key(records, RECORD[1:])), frontier)
@@ -173,18 +174,21 @@ class Advancer:
             ends=frontier.ends[topic],
             key_schema_id=schemas.key_id,
         )
-        since = frontier.since.get(topic)
+        since, until = frontier.since.get(topic), cut_of(frontier)
         if step.checkpoint is not None:
             since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
         seen = Observation()
         last = Scan(spark=self.spark, kafka=self.kafka, settings=plan.settings).last_records(
             wanted,
             since=since,
-            before=cut_of(frontier),
+            before=until,
             has_grown=topic in frontier.grown,
             seen=seen,
         )
-        layer = self._write(topic, with_values(last) if step.checkpoint is None else last, frontier)
+        if step.checkpoint is None:
+            layer = self._write(topic, with_values(last), frontier)
+        else:
+            layer = replace(self._write(topic, last, frontier), since=since, until=until)
         metrics = TableMetrics(
             records_read=seen.get["records"],
             tombstones=seen.get["tombstones"],
@@ -196,8 +200,7 @@ class Advancer:
         name = self.store.new_layer()
         written = Observation()
         records = counted(records.select(*RECORD), written)
-        writer = records.write.format("delta").mode("error")
-        writer.option("userMetadata", frontier.to_json()).save(self.store.layer(topic, name))
+        write(records, self.store.layer(topic, name), told={"frontier": frontier.to_json()})
         return Layer(name, written.get["records"], written.get["tombstones"])
 
     def _watched(self, plan: Advance) -> AbstractContextManager[object]:
@@ -257,12 +260,12 @@ class Advancer:
 
     def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> Records:
         more = [layer.name for layer in checkpoint.layers[1:] if layer.rows]
-        base = self._union(checkpoint.topic, [checkpoint.layers[0].name])
-        layers = self._union(checkpoint.topic, more) if more else None
+        read = partial(self._union, checkpoint.topic)
+        base, layers = read([checkpoint.layers[0].name]), read(more) if more else None
         if layers is None:
-            return Records(checkpoint, schemas, base, None, None)
+            return Records(checkpoint, schemas, base, None, None, read)
         touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
-        return Records(checkpoint, schemas, base, touched, layers)
+        return Records(checkpoint, schemas, base, touched, layers, read)
 
     def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
         places = [self.store.layer(topic, name) for name in names]

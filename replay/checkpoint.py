@@ -31,6 +31,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from changelog.contract.errors import LogError, UnavailableError
 from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.position import Position
 from changelog.contract.schema import SchemaPin
 from changelog.contract.secret import redacted
 from replay.increment import Base
@@ -61,11 +62,27 @@ class Layer:
         name: of its folder.
         rows: how many records it holds.
         tombstones: how many of them.
+        since: the first position that its records can have.
+        until: the first position behind theirs. Both are None for a base, and where nobody noted
+            them.
     """
 
     name: str
     rows: int
     tombstones: int = 0
+    since: Position | None = None
+    until: Position | None = None
+
+
+def _layer_json(layer: Layer) -> list[Any]:
+    places = (layer.since, layer.until)
+    return [layer.name, layer.rows, layer.tombstones, *(each and str(each) for each in places)]
+
+
+def _layer(raw: Sequence[Any]) -> Layer:
+    """Read what `_layer_json` gives, and what it gave before it noted positions."""
+    name, rows, tombstones, *places = raw
+    return Layer(name, rows, tombstones, *(each and Position.parse(each) for each in places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +111,17 @@ class Checkpoint:
         """Give the frontier that the state is true at."""
         return self.base.record.frontier
 
+    def layers_since(self, position: Position) -> list[Layer] | None:
+        """Give the layers of what came from a position on; None when one holds more than that.
+
+        Args:
+            position: from the founding of the checkpoint on.
+        """
+        behind = [layer for layer in self.layers[1:] if layer.rows]
+        after = [each for each in behind if each.until is None or each.until > position]
+        is_known = all(each.since is not None and each.since >= position for each in after)
+        return after if is_known else None
+
     def to_json(self) -> str:
         """Give the checkpoint as the manifest stores it."""
         return json.dumps(
@@ -106,7 +134,7 @@ class Checkpoint:
                 "lag_ms": self.base.lag_ms,
                 "retention_ms": self.base.retention_ms,
                 "pin": [self.base.pin.key, self.base.pin.value],
-                "layers": [[each.name, each.rows, each.tombstones] for each in self.layers],
+                "layers": [_layer_json(each) for each in self.layers],
                 "founded": self.founded.to_json(),
                 "folded": self.folded.to_json(),
                 "at": self.at.isoformat(),
@@ -138,7 +166,7 @@ class Checkpoint:
         return cls(
             topic=raw["topic"],
             base=base,
-            layers=tuple(Layer(*each) for each in raw["layers"]),
+            layers=tuple(map(_layer, raw["layers"])),
             founded=Frontier.from_json(raw["founded"]),
             folded=Frontier.from_json(raw["folded"]),
             at=datetime.fromisoformat(raw["at"]),

@@ -27,7 +27,7 @@ from changelog.contract.headers import Op
 from changelog.contract.schema import LoggedColumn, LoggedSchema
 from replay import documents
 from replay.documents import ESCAPE, VALUE
-from replay.failures import fail
+from replay.failures import fail, joined
 from replay.marks import Fault
 from replay.placing import FAULT
 from replay.read import place
@@ -70,8 +70,9 @@ class Decoded:
 
     def _columns(self, frame: DataFrame) -> DataFrame:
         reader = self.schemas.logged(self.schemas.reader_id)
-        topic = self.schemas.topic
-        return frame.select(*(_column(topic, reader, column) for column in reader.columns))
+        where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
+        behind = joined(*where, *place(self.schemas.topic))
+        return frame.select(*(_column(reader, column, behind) for column in reader.columns))
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> DataFrame:
@@ -213,7 +214,7 @@ def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
     return [by_name[name] for name in schema.key]
 
 
-def _column(topic: str, reader: LoggedSchema, column: LoggedColumn) -> Column:
+def _column(reader: LoggedSchema, column: LoggedColumn, where: Column) -> Column:
     """Take a column out of the row; PostgreSQL's text in the escape branch has no place here."""
     value = F.col("row").getField(column.field)
     if column.type.has_escape:
@@ -222,10 +223,7 @@ def _column(topic: str, reader: LoggedSchema, column: LoggedColumn) -> Column:
             Fault.ESCAPE,
             f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
             escape,
-            " of the row with key (",
-            _key_text(reader),
-            ") has no exact form in this type; ",
-            *place(topic),
+            where,
         )
         value = F.when(escape.isNotNull(), loud).otherwise(value.getField(VALUE))
     return value.alias(column.column)

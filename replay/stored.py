@@ -7,7 +7,7 @@ against any deadline. `replay.advancer` makes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -76,6 +76,19 @@ class Stored(States):
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """The last records of the keys that were touched from a position on.
+
+    Attributes:
+        records: one a key, tombstones included.
+        count: how many, where that is known without reading them.
+    """
+
+    records: DataFrame
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Records:
     """The records of a checkpoint, as they stood on the log.
 
@@ -86,6 +99,7 @@ class Records:
         touched: the last record of each key that was touched since, tombstones included; None
             when there is no such layer.
         layers: all records behind the base layer; None when there is none.
+        read: gives the records of some layers, by their names.
     """
 
     checkpoint: Checkpoint
@@ -93,6 +107,7 @@ class Records:
     base: DataFrame
     touched: DataFrame | None
     layers: DataFrame | None
+    read: Callable[[Sequence[str]], DataFrame]
 
     def survivors(self) -> DataFrame:
         """Give the record of each live key."""
@@ -113,13 +128,20 @@ class Records:
         """Tell whether what every touched key held at a position is among the layers."""
         return cut_of(self.checkpoint.folded) <= position
 
-    def changed_since(self, position: Position) -> DataFrame | None:
-        """Give the last record of each key touched from a position on; None when there is none."""
-        if self.layers is None:
+    def changed_since(self, position: Position) -> Changed | None:
+        """Give the last record of each key touched from a position on; None without layers of it.
+
+        That may be none.
+        """
+        known = self.checkpoint.layers_since(position)
+        if self.layers is None or (known is not None and not known):
             return None
+        if known is not None and len(known) == 1:
+            return Changed(self.read([known[0].name]), known[0].rows)
         # Of a key touched since, the last record is among those since: older layers need no fold.
         since = from_position(self.layers, position)
-        return since if self.touched is self.layers else last_of_each_key(since, RECORD[1:])
+        is_single = self.touched is self.layers
+        return Changed(since if is_single else last_of_each_key(since, RECORD[1:]), None)
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Give the records that some keys had before a position; a deleted key has none."""

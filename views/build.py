@@ -19,12 +19,14 @@ from replay.failures import translated
 from views.failure import analysed
 from views.kinds.python import python_frame
 from views.kinds.sql import sql_frame
+from views.sinks.base import Change, ChangeableSink
 from views.spec import SqlSource, ViewSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from views.address import Address
     from views.progress import Stages
@@ -83,8 +85,21 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def write(served: Served, generation: int, frame: DataFrame, stages: Stages) -> dict[str, Address]:
+def write(
+    served: Served,
+    generation: int,
+    rows: DataFrame | Change,
+    schema: StructType,
+    stages: Stages,
+) -> dict[str, Address]:
     """Write and seal a generation in every sink of a view; gives where each can be read.
+
+    Args:
+        served: the view and its sinks.
+        generation: the number.
+        rows: all of them, or for a sink that can do it what differs from another generation.
+        schema: of the rows.
+        stages: shows and times what is done.
 
     Raises:
         SinkError: a sink does not take the rows, or two sinks hold different numbers of them.
@@ -93,8 +108,13 @@ def write(served: Served, generation: int, frame: DataFrame, stages: Stages) -> 
     for name, sink in served.sinks.items():
         text = f"{served.view}: generation {generation} to {name}"
         with stages.stage("write", text, served.view), translated():
-            sink.open(generation, frame.schema)
-            sink.write(frame)
+            sink.open(generation, schema)
+            if not isinstance(rows, Change):
+                sink.write(rows)
+            elif isinstance(sink, ChangeableSink):
+                sink.change(rows)
+            else:
+                raise SinkError(f"{name} takes no changes, only all rows of a view")
             addresses[name] = sink.seal()
     counts = {name: sink.rows(generation) for name, sink in served.sinks.items()}
     if len(set(counts.values())) > 1:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Self
 
 from changelog.contract.declared import DeclaredLog
 from changelog.contract.relation import TableName
+from replay.committed import write
 from replay.config import OnBadRecord
 from replay.failures import translated
+from replay.files import Files, uri_of
 from replay.replay import Replay
 from replay.stored import Stored
 from views.address import Address
 from views.config import RebuildSettings, VerifyMode
-from views.sinks.files import Files, uri_of
 from views.spec import ViewSpec
 from views.verify.evidence import Evidence
 from views.verify.report import VerifyReport
@@ -89,7 +90,7 @@ class Certifier:
             if table not in self._written:
                 path = f"{self._place}/{len(self._written)}"
                 with translated():
-                    states[table].write.format("delta").save(path)
+                    write(states[table], path)
                 self._written[table] = Address("delta", {"path": path})
 
     def __enter__(self) -> Self:

@@ -16,6 +16,7 @@ from replay.checkpoint import CheckpointStore
 from replay.config import OnBadRecord
 from replay.cut import Cut, freeze
 from replay.declared import NO_FRONTIER, freeze_declared, open_declared
+from replay.files import uri_of
 from replay.offsets import read_frontier
 from replay.past import find_past
 from replay.replay import Replay, open_replay
@@ -23,7 +24,6 @@ from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
 from views.report import frontier_json
 from views.served import Served
-from views.sinks.files import uri_of
 from views.spec import ViewSpec, check_captured, short_name
 from views.succession import next_generation, serving
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.relation import TableName
 from replay.failures import translated
+from replay.files import uri_of
 from replay.replay import Replay
 from views.config import RebuildSettings
-from views.sinks.files import uri_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

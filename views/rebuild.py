@@ -21,6 +21,7 @@ from changelog.contract.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.relation import TableName
 from replay.advancer import Advancer
 from replay.config import OnBadRecord
+from replay.files import Files
 from replay.replay import Replay
 from replay.session import session
 from replay.stored import Stored
@@ -39,7 +40,7 @@ from views.quarantine import set_apart
 from views.refresh import DELTA, Merged, Prior, Refresher, Unchanged, Whole, prior_of
 from views.report import ViewResult
 from views.served import MakeServed, Served, served_of
-from views.sinks.files import Files
+from views.sinks.base import Change, ChangeableSink
 from views.spec import SqlSource, ViewSpec
 from views.succession import next_generation, serving
 from views.swap import HalfPublishedError, retire, settle, swap
@@ -214,18 +215,19 @@ class Rebuild:
             for work in works:
                 self._check_stop()
                 frame = frame_of(spark, work.spec, states)
+                work.columns = tuple(frame.dtypes)
                 work.definition = definition_of(
                     work.spec, frame.dtypes, replay.states, self._settings.project.spark_settings
                 )
+                rows: DataFrame | Change = frame
                 if refresher is not None:
-                    frame = self._refreshed(refresher, work, frame)
+                    rows = self._refreshed(refresher, work, frame)
                 if work.unchanged:
                     continue
-                if len(work.spec.sinks) > 1:
-                    frame = held.enter_context(kept(frame))
-                work.columns = tuple(frame.dtypes)
+                if not isinstance(rows, Change) and len(work.spec.sinks) > 1:
+                    rows = held.enter_context(kept(rows))
                 number = work.generation.number
-                work.addresses = write(work.served, number, frame, self._stages)
+                work.addresses = write(work.served, number, rows, frame.schema, self._stages)
                 work.rows = next(iter(work.served.sinks.values())).rows(number)
                 work.generation = work.generation.seal()
                 certifier.keep_inputs(work.spec, states)
@@ -234,7 +236,7 @@ class Rebuild:
                 with self._stage("quarantine", "records that cannot be read, set apart"):
                     self._set_apart = set_apart(spark, self._settings, replay, self._run)
 
-    def _refreshed(self, refresher: Refresher, work: _Work, whole: DataFrame) -> DataFrame:
+    def _refreshed(self, refresher: Refresher, work: _Work, whole: DataFrame) -> DataFrame | Change:
         """Give the rows of a view, most of them carried over where that can be done."""
         work.origin = refresher.told(work.spec)
         if self._settings.source is not Source.REFRESH:
@@ -248,13 +250,29 @@ class Rebuild:
                 work.unchanged, work.origin = True, "refresh: unchanged"
                 work.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole
-            case Merged(frame, touched):
+            case Merged(change, touched):
                 work.origin = f"refresh: {touched:,} changed rows merged"
-                return frame
+                if not self._is_marked(work, change):
+                    return found.frame()
+                work.origin += " by deletion vectors"
+                return change
             case Whole(why):
                 log.warning('view "%s" is computed whole: %s', work.spec.name, why)
                 work.origin = f"{work.origin}; computed whole: {why}"
                 return whole
+
+    def _is_marked(self, work: _Work, change: Change) -> bool:
+        """Tell whether a view is written as a change of what serves, by deletion vectors."""
+        if not self._settings.project.deletion_vectors:
+            return False
+        sink, *others = work.served.sinks.values()
+        if others or not isinstance(sink, ChangeableSink):
+            why: str | None = "it has a sink that takes only all of its rows"
+        else:
+            why = sink.obstacle(change)
+        if why is not None:
+            log.info('view "%s" is written whole: %s', work.spec.name, why)
+        return why is None
 
     def _verify(
         self, certifier: Certifier, replay: Replay | Stored, works: Sequence[_Work]

@@ -11,7 +11,7 @@ Where the keys cannot be told, the view is computed whole from the stored states
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -30,6 +30,7 @@ from views.history import HistoryRow
 from views.kinds.lineage import MARK, Lineage, Untraceable, trace
 from views.kinds.query import query
 from views.kinds.sql import rewritten
+from views.sinks.base import Change
 from views.sinks.unique import column
 from views.spec import SqlSource, TableReference, ViewSpec
 
@@ -68,12 +69,20 @@ class Merged:
     """The rows of the view, most of them carried over.
 
     Attributes:
-        frame: all rows.
+        change: what differs from what serves.
         touched: how many source rows were touched.
+        before: the rows that serve, opened when they are asked for.
     """
 
-    frame: DataFrame
+    change: Change
     touched: int
+    before: Callable[[], DataFrame]
+
+    def frame(self) -> DataFrame:
+        """Give all rows."""
+        gone = _sent(self.change.gone, self.change.keys)
+        left = _without(self.before(), gone, tuple(gone.columns))
+        return left.unionByName(self.change.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +156,20 @@ class Refresher:
             lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
-        before = committed(self._spark, [prior.path], whole.schema)
+        before = partial(committed, self._spark, [prior.path], whole.schema)
         frames = {table: frame for table, (frame, _) in found.items()}
         touched = sum(count for _, count in found.values())
         if lineage.by_key is not None:
-            return Merged(self._by_key(spec, lineage, found, before), touched)
+            gone, rows = self._by_key(spec, lineage, found)
+            change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
+            return Merged(change, touched, before)
         keys = self._keys(lineage, frames, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
             return Whole(f"{affected:,} of its {prior.rows:,} keys are affected")
-        keys = _sent(keys, affected)
-        return Merged(self._by_query(spec, lineage, keys, before, whole), touched)
+        rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
+        change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
+        return Merged(change, touched, before)
 
     def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
         """Say why what serves cannot be built upon, or None."""
@@ -175,9 +187,11 @@ class Refresher:
     def _touched(self, table: TableName, position: Position) -> tuple[DataFrame, int] | None:
         """Give the last records of the keys touched since, and their number; None without any."""
         if (table, position) not in self._changed:
-            frame = self._stored.records(table).changed_since(position)
-            count = self._counted(frame) if frame is not None else 0
-            self._changed[table, position] = (frame, count) if frame is not None and count else None
+            found = self._stored.records(table).changed_since(position)
+            count = 0
+            if found is not None:
+                count = self._counted(found.records) if found.count is None else found.count
+            self._changed[table, position] = (found.records, count) if found and count else None
         return self._changed[table, position]
 
     def _counted(self, frame: DataFrame) -> int:
@@ -202,38 +216,32 @@ class Refresher:
         spec: ViewSpec,
         lineage: Lineage,
         found: Mapping[TableName, tuple[DataFrame, int]],
-        before: DataFrame,
-    ) -> DataFrame:
-        """Take the touched rows out by the table's key, and put in what they are now."""
-        ((table, (changed, count)),) = found.items()
+    ) -> tuple[DataFrame, DataFrame]:
+        """Give the touched rows by the table's key, and what they are now."""
+        ((table, (changed, _)),) = found.items()
         records = self._stored.records(table)
         assert lineage.by_key is not None  # noqa: S101 - the caller looked
         gone = records.decoded_keys(changed).select(
             *(column(name).alias(held) for name, held in lineage.by_key.items())
         )
         rows = records.decoded(changed.where(F.col("value").isNotNull()))
-        new = self._query(spec, dict.fromkeys(lineage.source.references, rows))
-        names = tuple(lineage.by_key.values())
-        return _without(before, _sent(gone, count), names).unionByName(new)
+        return gone, self._query(spec, dict.fromkeys(lineage.source.references, rows))
 
     def _by_query(
         self,
         spec: ViewSpec,
         lineage: Lineage,
         keys: DataFrame,
-        before: DataFrame,
         whole: DataFrame,
     ) -> DataFrame:
-        """Take out the affected keys and compute them anew from the rows that they come from."""
+        """Compute the affected keys anew from the rows that they come from."""
         anchor = lineage.anchor
         if anchor is None:
-            new = _only(whole, keys, {name: name for name in spec.key})
-        else:
-            wanted = {origin.column: origin.view_column for origin in lineage.origins}
-            frames = {place: self._stored.states[place.table].frame for place in lineage.names}
-            frames[anchor] = _only(frames[anchor], keys, wanted)
-            new = self._query(spec, frames)
-        return _without(before, keys, spec.key).unionByName(new)
+            return _only(whole, keys, {name: name for name in spec.key})
+        wanted = {origin.column: origin.view_column for origin in lineage.origins}
+        frames = {place: self._stored.states[place.table].frame for place in lineage.names}
+        frames[anchor] = _only(frames[anchor], keys, wanted)
+        return self._query(spec, frames)
 
     def _query(self, spec: ViewSpec, frames: Mapping[TableReference, DataFrame]) -> DataFrame:
         assert isinstance(spec.source, SqlSource)  # noqa: S101 - only such a view has a lineage

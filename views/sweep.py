@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from replay.checkpoint import CheckpointStore, unnamed
+from replay.files import Files
 from replay.stored import Stored
-from views.sinks.files import Files
 
 _TIDY_EVERY = 50  # commits of a manifest
 _TIDY_HOURS = 1

@@ -166,18 +166,32 @@ def test_column_names_that_need_column_mapping_are_refused(delta):
         delta.sink(key=("k",)).open(1, delta.spark.sql("select 1 k, 2 `two words`").schema)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("columnMapping.mode", "name"), ("enableDeletionVectors", "true")]
-)
+FEATURES = [("columnMapping.mode", "name"), ("enableDeletionVectors", "true")]
+
+
+@pytest.mark.parametrize(("setting", "value"), FEATURES)
 def test_tables_that_some_readers_misread_are_never_sealed(delta, setting, value):
+    sink, rows = delta.sink(key=("k",)), delta.spark.sql("select 1 k")
+    sink.open(1, rows.schema)
+    sink.write(rows)
+    place = f"{stable(delta)}/_generations/000001"
+    delta.spark.sql(
+        f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('delta.{setting}' = '{value}')"
+    )
+    with pytest.raises(SinkError, match="some readers lack"):
+        sink.seal()
+    assert delta_rows(stable(delta)) is None
+
+
+@pytest.mark.parametrize(("setting", "value"), FEATURES)
+def test_what_a_session_gives_new_tables_is_not_for_ours(delta, setting, value):
     name = f"spark.databricks.delta.properties.defaults.{setting}"
     delta.spark.conf.set(name, value)
     try:
-        with pytest.raises(SinkError, match="some readers lack"):
-            publish(delta, 1, delta.spark.sql("select 1 k"))
+        publish(delta, 1, delta.spark.sql("select 1 k"))
     finally:
         delta.spark.conf.unset(name)
-    assert delta_rows(stable(delta)) is None
+    assert DeltaTable(stable(delta)).protocol().min_reader_version == 1
 
 
 @pytest.mark.matrix

@@ -4,11 +4,49 @@ import shutil
 
 import pytest
 from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from replay import committed as committed_module
 from replay.committed import committed
 
+EVERY_TYPE = """
+select 1 k, true b, 9223372036854775807 i, double('NaN') d, cast('-0.1' as decimal(38, 10)) n,
+  'é' s, X'00ff' x, date'0001-01-01' day, timestamp'1600-01-01 00:00:00.000001Z' t,
+  timestamp_ntz'2500-03-10 02:30:00' z, array(1, null) a, map('m', 1) m, cast('c' as char(3)) c,
+  named_struct('p', array(1.5), 'q', cast(null as int)) st
+union all select 2, null, null, null, null, null, null, null,
+  timestamp_micros(9223372036854775807), null, null, null, 'd', null
+"""
 SCHEMA = "id bigint, moment timestamp, name string"
+
+
+@pytest.mark.parametrize("storage", ["disk", "objects"])
+def test_what_is_written_is_read_back_exactly(spark, tmp_path, monkeypatch, storage) -> None:
+    """A table as any reader sees it: every row, all types, a log of one commit."""
+    monkeypatch.setattr(committed_module, "_renames_at_once", lambda _: storage == "disk")
+    place = str(tmp_path / "a table {of} [signs]")
+    frame = spark.sql(EVERY_TYPE).repartition(3)
+    committed_module.write(frame, place, told={"frontier": "0/1"})
+    table = DeltaTable(place)
+    assert (table.version(), table.count()) == (0, 2)
+    assert table.protocol().reader_features == ["timestampNtz"]
+    assert all(field.nullable for field in table.schema().fields)
+    assert "0/1" in str(table.history(1))
+    again = spark.read.format("delta").load(place)
+    assert again.schema.simpleString() == frame.schema.simpleString()
+    texts = [each.withColumn("m", F.to_json("m")) for each in (again, frame)]
+    assert texts[0].exceptAll(texts[1]).count() == texts[1].exceptAll(texts[0]).count() == 0
+    with pytest.raises(Exception, match=r"PATH_(ALREADY_)?EXISTS"):
+        committed_module.write(frame, place)
+
+
+def test_a_write_that_fails_leaves_no_table(spark, tmp_path) -> None:
+    frame = spark.range(10).selectExpr("assert_true(id < 9, 'seeded') x", "id").repartition(2)
+    with pytest.raises(Exception, match="seeded"):
+        committed_module.write(frame, str(tmp_path / "broken"))
+    assert not DeltaTable.is_deltatable(str(tmp_path / "broken"))
 
 
 @pytest.fixture

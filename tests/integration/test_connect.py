@@ -214,7 +214,7 @@ def test_a_signal_ends_the_job_on_the_server(project, server, defect):
 
     rebuilding = Rebuilding(project, server.url, "slow", "--verify", "none", defect=defect)
     wait_until(
-        lambda: server.jobs("running") and [*folder.glob("*/*.parquet")], 120, "rows are written"
+        lambda: server.jobs("running") and [*folder.glob("**/*.parquet")], 120, "rows are written"
     )
     rebuilding.process.send_signal(signal.SIGTERM)
     ran = rebuilding.ended()
@@ -246,17 +246,17 @@ def test_a_server_without_the_jars_is_refused(broken, prefix, tmp_path):
 
 @pytest.mark.matrix
 def test_a_server_that_goes_away_is_told_and_the_next_one_does_it(project, tmp_path):
-    project.view("slow.py", SLOW)
-    folder = project.warehouse / "slow" / "_generations"
+    project.view("slower.py", SLOW.replace("def slow(", "def slower("))
+    folder = project.warehouse / "slower" / "_generations"
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     with ConnectServer(tmp_path / "other") as other:
         one = ConnectServer(tmp_path / "one")
         one.start()
-        rebuilding = Rebuilding(project, one.url, "slow", "--verify", "none")
-        wait_until(lambda: [*folder.glob("*/*.parquet")], 120, "rows are written")
+        rebuilding = Rebuilding(project, one.url, "slower", "--verify", "none")
+        wait_until(lambda: [*folder.glob("**/*.parquet")], 120, "rows are written")
         one.stop()
         ran = rebuilding.ended()
         assert ran.code == 1
         assert "the Spark Connect server went away" in ran.out
-        assert Rebuilding(project, other.url, "slow", "--verify", "none").results()
+        assert Rebuilding(project, other.url, "slower", "--verify", "none").results()

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from replay import advancer
 from replay.stored import Records
+from tests.conformance.conftest import delta_rows
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.wait import wait_until
@@ -44,6 +44,7 @@ CREATE TABLE orders (
 """
 ROWS = """
 INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) AS n;
+INSERT INTO customers SELECT n, 'idle ' || n FROM generate_series(1001, 1100) AS n;
 INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5 FROM generate_series(1, 200) AS n;
 """
 CHANGES = """
@@ -68,9 +69,22 @@ def shared(stack, spark, tmp_path_factory):
         yield made
 
 
+@pytest.fixture(params=["whole", pytest.param("vectors", marks=pytest.mark.matrix)])
+def how(request):
+    """How a refresh writes a generation."""
+    return request.param
+
+
 @pytest.fixture
-def project(shared):
+def project(shared, how):
     """The tables as they were at first, and no view."""
+    path = shared.root / "changelog.toml"
+    settings = path.read_text(encoding="utf-8").partition("[rebuild]")[0]
+    vectors = json.dumps(how == "vectors")
+    path.write_text(
+        f"{settings}[rebuild]\nfollow_seconds = 0.2\ndeletion_vectors = {vectors}\n",
+        encoding="utf-8",
+    )
     for path in (shared.root / "views").glob("*.*"):
         path.unlink()
     shared.execute("DELETE FROM customers; DELETE FROM orders;" + ROWS)
@@ -96,15 +110,16 @@ def change(project, statements):
 
 
 def row_of(project, view, key):
-    rows = DeltaTable(str(project.warehouse / view)).to_pyarrow_table().to_pylist()
+    rows = delta_rows(str(project.warehouse / view)) or []
     return next((row for row in rows if next(iter(row.values())) == key), None)
 
 
 VIEWS = {"copy": COPY, "totals": TOTALS, "pairs": PAIRS, "ranked": RANKED}
 
 
+@pytest.mark.parametrize("how", ["whole", "vectors"], indirect=True)
 @pytest.mark.parametrize("kinds", first(1, ["copy totals", "pairs ranked"]))
-def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds) -> None:
+def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds, how) -> None:
     names = {each: f"{each}{uuid.uuid4().hex[:8]}" for each in kinds.split()}
     for each, name in names.items():
         project.view(f"{name}.sql", VIEWS[each])
@@ -120,6 +135,7 @@ def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds) -> None:
         assert (result["verified"], result["mismatches"]) == (True, 0), each
         assert result["generation"] == 2
         assert ("merged" in result["origin"]) is (each != "ranked"), result["origin"]
+        assert ("vectors" in result["origin"]) is (how == "vectors" and each != "ranked")
         assert each != "ranked" or "window function" in result["origin"]
         assert result["records_read"] < 80, "what changed, not what ever happened"
     plan = run("--all", "--plan", "--from", "checkpoint", "--json")
@@ -320,12 +336,6 @@ def following(project, view, *options):
 @pytest.mark.slow
 @pytest.mark.matrix
 def test_following_applies_each_change_once_and_ends_cleanly(project, view, run) -> None:
-    path = project.root / "changelog.toml"
-    if "follow_seconds" not in path.read_text(encoding="utf-8"):
-        path.write_text(
-            path.read_text(encoding="utf-8") + "[rebuild]\nfollow_seconds = 0.2\n",
-            encoding="utf-8",
-        )
     assert run(view, "--refresh").code == 0
     with following(project, view) as (process, results):
         wait_until(lambda: len(results) == 1, 180, "the first round")

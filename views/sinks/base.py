@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from changelog.contract.errors import SinkError, UnavailableError
 
@@ -48,6 +48,23 @@ class SinkSettings:
     memory: MemoryStore | None = field(default=None, repr=False)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What differs between a generation and one before it.
+
+    Attributes:
+        prior: number of the other one, which is sealed.
+        gone: the keys whose rows go, by all or some columns of the view's key, none of them twice.
+        keys: how many these are.
+        rows: the rows that come, each under one of these keys.
+    """
+
+    prior: int
+    gone: DataFrame
+    keys: int
+    rows: DataFrame
 
 
 class Sink(Protocol):
@@ -108,6 +125,23 @@ class Sink(Protocol):
 
     def generations(self) -> list[int]:
         """List the generations that the sink itself holds, whole or not, in order."""
+        ...
+
+
+@runtime_checkable
+class ChangeableSink(Sink, Protocol):
+    """A sink that can write a generation as a change of another one."""
+
+    def obstacle(self, change: Change) -> str | None:
+        """Say why a generation cannot be written as a change of another one, or None."""
+        ...
+
+    def change(self, change: Change) -> None:
+        """Write the generation as a change of another one, in place of `write`.
+
+        Raises:
+            SinkError: two rows of the other one have the same key.
+        """
         ...
 
 

@@ -1,26 +1,36 @@
 """A view as a Delta table: `{warehouse}/{view}`, readable by any Delta reader at all times.
 
-Each generation is a Delta table of its own, `{view}/_generations/000007`, written by Spark in one
-commit. Folders that begin with `_` are no data to Delta: VACUUM of the stable table leaves them
-alone. Publishing adds the generation's files to the stable table's log (`delta_log`); they stay
-where they are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
+Each generation is a Delta table of its own, `{view}/_generations/000007`, written in one commit.
+Folders that begin with `_` are no data to Delta: VACUUM of the stable table leaves them alone.
+Publishing adds the generation's files to the stable table's log (`delta_log`); they stay where they
+are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
+
+A generation that differs little from another one can take over its files: deletion vectors mark
+the rows that are gone, and what is new is a file beside them. Each generation still has all its
+files in a folder of its own, as second names of the same bytes, and goes as it came
+(docs/decisions/0030-deletion-vectors.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.errors import SinkError
+from replay.committed import PATTERN, write
+from replay.files import Files, uri_of
 from views.address import Address
-from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
-from views.sinks.delta_log import DeltaTables, failed
-from views.sinks.files import Files, uri_of
+from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.changes import TakenOver, more_marked, positions_of, within
+from views.sinks.deletion_vectors import file_name, packed
+from views.sinks.delta_log import DeltaTables, failed, sink_errors
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 from views.spec import check_view_name
@@ -30,10 +40,15 @@ if TYPE_CHECKING:
 
 _FOLDER = "_generations"
 _REFUSED = frozenset(" ,;{}()\n\t=")
-_MOMENTS = "spark.sql.parquet.outputTimestampType"
-_NO_BOUNDS = ("delta.dataSkippingNumIndexedCols", "0")
-"""Publishing takes only the counts of rows from Delta's statistics, see `delta_log`."""
 _DISK = ("No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file")
+
+MOST_KEYS = 2_000_000
+"""So many positions, of 8 bytes, fit the memory of the driver, and so many keys that of a task."""
+MANY_FILES = 100
+MANY_GONE = 4
+"""With more files, or when more than one row of so many in them is gone, all are written anew."""
+ROWS_A_FILE = 250_000
+"""So many new rows make a file of their own."""
 
 COUNT_HERE = 2_000_000
 """Up to so many rows the keys are counted in this process: 0.05-0.2 s a million rows against
@@ -55,10 +70,12 @@ class DeltaSink:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._spark = spark
+        self._storage_options = storage_options
         self._files = Files(storage_options)
         self._tables = DeltaTables(storage_options)
         self._stable = f"{uri_of(warehouse)}/{view}"
         self._opened: Opened | None = None
+        self._taken_over: TakenOver | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
@@ -73,28 +90,79 @@ class DeltaSink:
         self.published()  # refuses a table that is not ours
         if self._files.exists(self._uri(generation)):
             raise held_already(self._view, generation)
-        self._opened = Opened(generation, schema)
+        self._opened, self._taken_over = Opened(generation, schema), None
 
     def write(self, rows: DataFrame) -> None:
         """Write all rows of the generation, once, in one commit of the generation's table."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        uri = self._uri(current.generation)
-        with _exact_moments(self._spark), _disk_errors(uri):
-            writer = rows.write.format("delta").mode("error")
-            writer.option(*_NO_BOUNDS).save(uri)
+        self._write(rows, self._uri(current.generation))
+
+    def obstacle(self, change: Change) -> str | None:
+        """Say why a generation cannot be written as a change of another one, or None."""
+        if signs := PATTERN & set(self._stable):
+            return f"the place of the warehouse has a {' and a '.join(sorted(signs))} in it"
+        if change.keys > MOST_KEYS:
+            return f"{change.keys:,} rows are too many to be marked one by one"
+        files = self._tables.files(self._uri(change.prior))
+        if len(files) >= MANY_FILES:
+            return f"generation {change.prior} has {len(files)} files"
+        stored = sum(file.stored for file in files)
+        gone = stored - sum(file.rows for file in files) + change.keys
+        if gone * MANY_GONE > stored:
+            return f"{gone:,} of the {stored:,} rows in its files would be gone"
+        return None
+
+    def change(self, change: Change) -> None:
+        """Write the generation as a change of another one, in place of `write`.
+
+        Raises:
+            SinkError: two rows of the other one have the same key.
+        """
+        current = opened(self._opened, self._view)
+        current.begin(change.rows)
+        prior, uri = self._uri(change.prior), self._uri(current.generation)
+        files = self._tables.files(prior)
+        seen = Observation()
+        rows = within(change.rows, change.gone, seen).coalesce(1 + change.keys // ROWS_A_FILE)
+        with ThreadPoolExecutor(1) as beside:
+            schema = current.schema
+            found = beside.submit(positions_of, self._spark, prior, files, change.gone, schema)
+            self._write(rows, uri)
+            vectors = more_marked(self._tables.vectors(prior, files), found.result(), change.keys)
+        identity, data, places = packed(vectors)
+        self._files.create(f"{uri}/{file_name(identity)}", data)
+        taken = [replace(file, vector=places.get(file.path)) for file in files]
+        taken = [file for file in taken if file.rows]
+        for file in taken:
+            one, other = (
+                f"{number:06d}/{file.path}" for number in (change.prior, current.generation)
+            )
+            self._files.copy(f"{self._stable}/{_FOLDER}", one, other)
+        self._taken_over = TakenOver(taken, seen)
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
         current = opened(self._opened, self._view)
         current.finished()
         uri = self._uri(current.generation)
-        rows = sum(file.rows for file in self._tables.files(uri))
+        written = self._tables.files(uri)
+        rows = sum(file.rows for file in written)
         if rows > COUNT_HERE or self._tables.distinct(uri, list(self._key)) != (rows, 0):
             assert_unique(self._spark.read.format("delta").load(uri), self._key)
-        self._tables.seal(uri, rows)
-        self._opened = None
+        if self._taken_over is None:
+            self._tables.seal(uri, rows)
+        else:
+            # No key is twice among the new rows, and none of those that stay has one of theirs.
+            self._taken_over.check(rows)
+            files = [*self._taken_over.files, *written]
+            self._tables.seal_changed(uri, files, sum(file.rows for file in files))
+        self._opened = self._taken_over = None
         return self.address(current.generation)
+
+    def _write(self, rows: DataFrame, uri: str) -> None:
+        with _disk_errors(uri), sink_errors(uri):
+            write(rows, uri, storage_options=self._storage_options)
 
     def rows(self, generation: int) -> int:
         """Give the number of rows of a sealed generation."""
@@ -134,32 +202,18 @@ class DeltaSink:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _refuse_incomplete(self, generation: int, uri: str) -> None:
-        there = set(self._files.names(uri))
-        missing = [file.path for file in self._tables.files(uri) if file.path not in there]
+        files = self._tables.files(uri)
+        vectors = {file_name(file.vector.identity) for file in files if file.vector is not None}
+        missing = {*vectors, *(file.path for file in files)} - set(self._files.names(uri))
         if missing:
             raise SinkError(
                 f'generation {generation} of view "{self._view}" lacks {len(missing)} of its '
-                f"files, such as {missing[0]}",
+                f"files, such as {min(missing)}",
                 hint="something outside removed them (VACUUM?); rebuild the view",
             )
 
     def _uri(self, generation: int) -> str:
         return f"{self._stable}/{_FOLDER}/{generation:06d}"
-
-
-@contextmanager
-def _exact_moments(spark: SparkSession) -> Iterator[None]:
-    """Let Parquet hold timestamps as 64 bits of microseconds while the block runs.
-
-    Spark's default is INT96, which other readers turn to nanoseconds: moments before 1677 and
-    after 2262, infinity among them, come out wrong without an error.
-    """
-    before = spark.conf.get(_MOMENTS)
-    spark.conf.set(_MOMENTS, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        spark.conf.set(_MOMENTS, before or "INT96")
 
 
 @contextmanager

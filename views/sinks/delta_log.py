@@ -4,13 +4,16 @@ Publishing is one commit on the view's stable table that removes the files of th
 and adds those of the next, by their paths relative to the table. No row is read or copied, and a
 Delta commit is atomic: a reader has the old file list or the new one. Schema and protocol go with
 the commit, so generations may differ in columns and in the table features that they need.
+
+deltalake writes these commits, but for tables with deletion vectors, which it only reads
+(`delta_commits`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,22 +21,20 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
+from obstore.exceptions import BaseError
+from pyroaring import BitMap64
 
 from changelog.contract.errors import SinkError
 from changelog.contract.secret import redacted
+from replay.files import Files
 from replay.warehouse import SETTINGS, is_plain
+from views.sinks.deletion_vectors import FEATURE, VectorError, file_name, unpacked
+from views.sinks.delta_commits import Action, Commits, DataFile, adding, describing, removing
 
 _SEALED = re.compile(r"sealed, (\d+) rows")
 _GENERATION = re.compile(r"generation (\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One file of a generation, its path relative to the generation's folder."""
-
-    path: str
-    size: int
-    rows: int
+_CHECKPOINT_EVERY = 10
+"""Commits of a stable table until its log is put together, as Delta's own writers do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,19 @@ class DeltaTables:
         with sink_errors(uri):
             _present(self.table(uri), uri).alter.set_table_description(f"sealed, {rows} rows")
 
+    def seal_changed(self, uri: str, files: Sequence[DataFile], rows: int) -> None:
+        """Let a table consist of some files, and mark it as whole, in one commit."""
+        with sink_errors(uri):
+            table = _present(self.table(uri), uri)
+            told = describing(
+                table,
+                name="",
+                description=f"sealed, {rows} rows",
+                configuration={},
+                vectors=True,
+            )
+            self._commits(uri).commit(table.version() + 1, [*told, *map(adding, files)])
+
     def files(self, uri: str) -> list[DataFile]:
         """List a generation's files.
 
@@ -90,6 +104,8 @@ class DeltaTables:
         """
         table = _present(self.table(uri), uri)
         with sink_errors(uri):
+            if _has_vectors(table) and _SEALED.fullmatch(table.metadata().description or ""):
+                return self._commits(uri).data_files()  # no other generation was sealed with them
             if not is_plain(table):
                 protocol = table.protocol()
                 features = protocol.reader_features or ()
@@ -103,6 +119,16 @@ class DeltaTables:
             adds = listed.select(["path", "size_bytes", "num_records"]).to_pylist()
         return [DataFile(add["path"], add["size_bytes"], add["num_records"]) for add in adds]
 
+    def vectors(self, uri: str, files: Sequence[DataFile]) -> dict[str, BitMap64]:
+        """Read the deletion vectors of a generation's files."""
+        found = {file.path: file.vector for file in files if file.vector is not None}
+        with sink_errors(uri):
+            data = {
+                identity: Files(self.storage_options).read(f"{uri}/{file_name(identity)}")
+                for identity in {vector.identity for vector in found.values()}
+            }
+            return {path: unpacked(data[at.identity], at) for path, at in found.items()}
+
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
         """Let the stable table consist of the files of a generation.
 
@@ -113,30 +139,61 @@ class DeltaTables:
             folder: that table's place relative to the stable table.
             name: the view's name.
         """
-        adds = [
-            AddAction(
-                path=f"{folder}/{file.path}",
-                size=file.size,
-                partition_values={},
-                modification_time=0,
-                data_change=True,
-                # Counts only: bounds of moments are cut to milliseconds by one writer and read
-                # exactly by another, and a rebuild's files are in no useful order to skip by.
-                stats=json.dumps({"numRecords": file.rows}),
-            )
-            for file in self.files(uri)
-        ]
+        files, table = self.files(uri), _present(self.table(uri), uri)
+        told = f"generation {generation}"
         with sink_errors(stable):
+            before = self.table(stable)
+            is_marked = any(file.vector is not None for file in files)
+            if before is not None and (is_marked or _has_vectors(before)):
+                about = describing(
+                    table, name=name, description=told, configuration=SETTINGS, vectors=is_marked
+                )
+                self._publish_marked(stable, before.version() + 1, about, files, folder)
+                return
+            adds = [
+                AddAction(
+                    path=f"{folder}/{file.path}",
+                    size=file.size,
+                    partition_values={},
+                    modification_time=0,
+                    data_change=True,
+                    # Counts only: bounds of moments are cut to milliseconds by one writer and read
+                    # exactly by another, and a rebuild's files are in no useful order to skip by.
+                    stats=json.dumps({"numRecords": file.stored}),
+                )
+                for file in files
+            ]
             create_table_with_add_actions(
                 stable,
-                _present(self.table(uri), uri).schema(),
+                table.schema(),
                 adds,
                 mode="overwrite",
                 name=name,
-                description=f"generation {generation}",
+                description=told,
                 configuration=SETTINGS,
                 storage_options=dict(self.storage_options) or None,
             )
+
+    def _publish_marked(
+        self,
+        stable: str,
+        version: int,
+        about: Sequence[Action],
+        files: Sequence[DataFile],
+        folder: str,
+    ) -> None:
+        """Do the same where rows of a file, of now or of before, do not all count."""
+        commits = self._commits(stable)
+        gone = [removing(add) for add in commits.adds()]
+        here = [adding(file, f"{folder}/") for file in files]
+        commits.commit(version, [*about, *gone, *here])
+        if version % _CHECKPOINT_EVERY == 0:
+            table = _present(self.table(stable), stable)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+
+    def _commits(self, uri: str) -> Commits:
+        return Commits(Files(self.storage_options), uri)
 
     def distinct(self, uri: str, columns: list[str]) -> tuple[int, int]:
         """Count, in this process, the distinct keys of a table and the rows with a null in one."""
@@ -152,6 +209,10 @@ class DeltaTables:
         return row["d"], row["n"]
 
 
+def _has_vectors(table: DeltaTable) -> bool:
+    return FEATURE in (table.protocol().reader_features or ())
+
+
 def _present(table: DeltaTable | None, uri: str) -> DeltaTable:
     if table is None:
         raise SinkError(f"there is no Delta table at {uri}")
@@ -165,7 +226,7 @@ def sink_errors(uri: str) -> Iterator[None]:
         yield
     except TableNotFoundError:
         raise
-    except (DeltaError, OSError) as error:
+    except (DeltaError, BaseError, VectorError, OSError) as error:
         raise failed(uri, str(error)) from error
 
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from benchmarks.chart import draw
+from benchmarks.chart import kept
 from benchmarks.order_log import ORDERS, Size, lines_of, parts_of
-from benchmarks.replay import kept
 from changelog.batch.rows import BatchCodec
 from changelog.contract.codec import SchemaIds
 from changelog.contract.headers import Op
@@ -47,10 +46,15 @@ def test_a_row_of_the_log_is_a_row_of_orders():
 def test_sizes_measured_before_stay_in_the_file(tmp_path):
     path = tmp_path / "replay.json"
     kept(path, {"peak_mb": 1, "sizes": {"25": {"rebuild_s": 50.0, "limit_s": 40.0}}})
-    told = kept(path, {"peak_mb": 2, "sizes": {"5": {"rebuild_s": 9.0, "limit_s": 8.0}}})
-    draw(told["sizes"], path.with_suffix(".svg"))
+    kept(path, {"peak_mb": 2, "sizes": {"5": {"rebuild_s": 9.0, "limit_s": 8.0}}})
+    told = kept(path, {"sizes": {"25": {"refresh": {"rows_marked_refresh_s": 2.0}}}})
 
     assert json.loads(path.read_text("utf-8")) == told
     assert told["peak_mb"] == 2
     assert list(told["sizes"]) == ["5", "25"]
-    assert "rebuild, published" in path.with_suffix(".svg").read_text("utf-8")
+    refresh = {"rows_marked_refresh_s": 2.0}
+    assert told["sizes"]["25"] == {"rebuild_s": 50.0, "limit_s": 40.0, "refresh": refresh}
+    chart = path.with_suffix(".svg").read_text("utf-8")
+    assert "rebuild, published" in chart
+    assert "by deletion vectors" in chart
+    assert "written whole" not in chart

@@ -1,11 +1,16 @@
 """What a manifest says, which checkpoints stay, and which layers nobody needs."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 
+from changelog.contract.lsn import Lsn
+from changelog.contract.position import Position
 from changelog.contract.schema import SchemaPin
 from replay.checkpoint import (
     Checkpoint,
@@ -86,3 +91,37 @@ def test_a_layer_that_no_checkpoint_names_goes_once_it_is_old() -> None:
     there = ["20260101T000000-a", "20260102T000000-b", f"{NOW:%Y%m%dT%H%M%S}-c"]
     assert unnamed(manifest, there, now=NOW) == ["20260102T000000-b"]
     assert unnamed(replace(manifest, checkpoints=()), there, now=NOW) == there[:2]
+
+
+def test_a_layer_of_before_positions_were_noted_is_read() -> None:
+    text = made(1, "a", "b").to_json().replace(", null, null]", "]")
+    assert json.loads(text)["layers"] == [["a", 5, 1], ["b", 5, 1]]
+    assert Checkpoint.from_json(text) == made(1, "a", "b")
+
+
+gaps = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 4), st.booleans(), st.booleans()), max_size=6
+)
+
+
+@given(gaps, st.integers(0, 40))
+def test_layers_since_a_position_hold_what_came_from_there_on_and_no_more(steps, at) -> None:
+    """Layers follow each other with gaps between them, in which nothing was written."""
+    layers, records, spans, place = [Layer("base", 5)], {}, [], 0
+    for number, (gap, length, is_empty, is_noted) in enumerate(steps):
+        since, place = place + gap, place + gap + length
+        held = set() if is_empty else set(range(since, place))
+        records[f"layer {number}"] = held
+        spans.append((since, place))
+        noted = (Position(1, Lsn(since), 0), Position(1, Lsn(place), 0)) if is_noted else ()
+        layers.append(Layer(f"layer {number}", len(held), 0, *noted))
+    checkpoint = replace(made(1), layers=tuple(layers))
+    assert Checkpoint.from_json(checkpoint.to_json()) == checkpoint
+    found = checkpoint.layers_since(Position(1, Lsn(at), 0))
+    everything = {record for held in records.values() for record in held}
+    if found is not None:
+        held = {record for layer in found for record in records[layer.name]}
+        assert held == {record for record in everything if record >= at}
+        assert all(layer.rows for layer in found)
+    elif all(is_noted for *_, is_noted in steps):
+        assert any(since < at < until for since, until in spans), "only such a layer is cut in two"

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 )
 
 from changelog.contract.errors import ConfigurationError, SinkError
+from replay.files import uri_of
 from views.address import Address
 from views.sinks.base import SinkSettings, UnavailableSinkError
-from views.sinks.files import uri_of
 from views.sinks.load import in_batches
 from views.sinks.make import make_sink
 from views.sinks.search_mapping import field_count, properties

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from views.sinks import files
-from views.sinks.files import Files, uri_of
+from replay import files
+from replay.files import Files, uri_of
 
 
 @pytest.fixture(params=["folder", "storage"])

@@ -1,0 +1,106 @@
+"""The few file operations on a warehouse: where deltalake publishes, with its credentials.
+
+obstore and deltalake stand on the same library, so options and environment mean the same to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import obstore
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, ObjectStore, from_url
+from pyarrow import fs
+
+from replay.warehouse import of_deltalake
+
+
+def uri_of(warehouse: str) -> str:
+    """Give a warehouse without a closing slash, a local folder as its absolute path."""
+    if "://" in warehouse:
+        return warehouse.rstrip("/")
+    return str(Path(warehouse.removeprefix("file:")).expanduser().resolve())
+
+
+class Files:
+    """Files and folders by URI or absolute path."""
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take what deltalake needs to reach a warehouse that is no folder of this machine."""
+        self._storage_options = storage_options
+
+    def names(self, folder: str) -> list[str]:
+        """List the names in a folder; none when it is not there."""
+        system, path = self._of(folder)
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in found)
+
+    def exists(self, place: str) -> bool:
+        """Tell whether a file or folder is there."""
+        folder, _, name = place.rpartition("/")
+        return name in self.names(folder)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Give the files in a folder, by name, and their bytes."""
+        system, path = self._of(folder)
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return {each.base_name: each.size for each in found if each.type is fs.FileType.File}
+
+    def parquet_rows(self, place: str) -> int:
+        """Give the rows of a Parquet file, which its last bytes tell."""
+        system, path = self._of(place)
+        return int(pq.read_metadata(path, filesystem=system).num_rows)
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder and all in it; none there is no error."""
+        if self.exists(folder):
+            system, path = self._of(folder)
+            system.delete_dir(path)
+
+    def read(self, place: str) -> bytes:
+        """Give what a file holds."""
+        folder, _, name = place.rpartition("/")
+        return bytes(obstore.get(self._store(folder), name).bytes())
+
+    def create(self, place: str, data: bytes) -> None:
+        """Make a file, whole or not at all.
+
+        Raises:
+            FileExistsError: there is one already.
+        """
+        folder, _, name = place.rpartition("/")
+        try:
+            obstore.put(self._store(folder), name, data, mode="create")
+        except AlreadyExistsError as error:
+            raise FileExistsError(place) from error
+
+    def copy(self, folder: str, source: str, target: str) -> None:
+        """Give a file a second name; its bytes stay at the storage, and once on a disk.
+
+        Args:
+            folder: that both are below.
+            source: its name, relative to the folder.
+            target: the other name.
+        """
+        obstore.copy(self._store(folder), source, target)
+
+    def _store(self, folder: str) -> ObjectStore:
+        if _is_here(folder):
+            return LocalStore(folder.removeprefix("file://"))
+        config = dict(self._storage_options or {})
+        return from_url(of_deltalake(folder), config=config)  # type: ignore[call-overload,no-any-return]
+
+    def _of(self, place: str) -> tuple[fs.FileSystem, str]:
+        if _is_here(place):
+            return fs.LocalFileSystem(), place.removeprefix("file://")
+        uri = of_deltalake(place)
+        root, _, name = uri.rpartition("/")
+        handler = DeltaStorageHandler(root, dict(self._storage_options or {}) or None)
+        return fs.PyFileSystem(handler), name
+
+
+def _is_here(place: str) -> bool:
+    return "://" not in place or place.startswith("file://")
