@@ -25,6 +25,12 @@ def uri_of(warehouse: str) -> str:
     return str(Path(warehouse.removeprefix("file:")).expanduser().resolve())
 
 
+def can_copy(place: str) -> bool:
+    """Tell whether `Files.copy` works at a place: on a disk, and on the storages of clouds."""
+    scheme = of_deltalake(place).partition("://")[0]
+    return _is_here(place) or scheme in {"s3", "gs", "az", "azure", "abfs", "abfss", "adl"}
+
+
 class Files:
     """Files and folders by URI or absolute path."""
 

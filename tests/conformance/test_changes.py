@@ -208,3 +208,34 @@ def test_a_log_that_somebody_else_goes_on_with_is_an_error(delta, monkeypatch):
     monkeypatch.setattr(DeltaTables, "_commits", late)
     with pytest.raises(SinkError, match="at the same time"):
         sink.publish(2)
+
+
+def test_a_log_that_no_longer_names_its_files_is_not_gone_on_with(delta):
+    """As after a clean-up by others: the commits up to the last checkpoint are gone."""
+    publish(whole(delta, 1, dict.fromkeys(range(30), "a")), 1)
+    publish(changed(delta, 2, 1, {3}, {3: "b"}), 2)
+    table = DeltaTable(stable(delta))
+    table.create_checkpoint()
+    log = Path(stable(delta), "_delta_log")
+    for version in (0, 1):
+        (log / f"{version:020d}.json").unlink()
+    (log / f"{2:020d}.json").write_text('{"commitInfo": {"operation": "VACUUM END"}}\n')
+    assert by_key(delta_rows(stable(delta)))[3] == "b"
+    sink = changed(delta, 3, 2, {4}, {4: "c"})
+    sink.seal()
+    with pytest.raises(SinkError, match="which files it has"):
+        sink.publish(3)
+    assert by_key(delta_rows(stable(delta)))[4] == "a"
+
+
+def test_a_log_that_cannot_be_put_together_is_published_all_the_same(delta, monkeypatch, caplog):
+    monkeypatch.setattr("views.sinks.delta_log._CHECKPOINT_EVERY", 1)
+
+    def fails(self):
+        raise OSError("seeded")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
+    publish(whole(delta, 1, dict.fromkeys(range(30), "a")), 1)
+    sink = publish(changed(delta, 2, 1, {3}, {3: "b"}), 2)
+    assert sink.published() == 2
+    assert "seeded" in caplog.text

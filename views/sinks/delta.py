@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.errors import SinkError
 from replay.committed import PATTERN, write
-from replay.files import Files, uri_of
+from replay.files import Files, can_copy, uri_of
 from views.address import Address
 from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.changes import TakenOver, more_marked, positions_of, within
@@ -102,6 +102,8 @@ class DeltaSink:
         """Say why a generation cannot be written as a change of another one, or None."""
         if signs := PATTERN & set(self._stable):
             return f"the place of the warehouse has a {' and a '.join(sorted(signs))} in it"
+        if not can_copy(self._stable):
+            return "the warehouse's storage gives no file a second name"
         if change.keys > MOST_KEYS:
             return f"{change.keys:,} rows are too many to be marked one by one"
         files = self._tables.files(self._uri(change.prior))
@@ -131,14 +133,13 @@ class DeltaSink:
             self._write(rows, uri)
             vectors = more_marked(self._tables.vectors(prior, files), found.result(), change.keys)
         identity, data, places = packed(vectors)
-        self._files.create(f"{uri}/{file_name(identity)}", data)
         taken = [replace(file, vector=places.get(file.path)) for file in files]
         taken = [file for file in taken if file.rows]
-        for file in taken:
-            one, other = (
-                f"{number:06d}/{file.path}" for number in (change.prior, current.generation)
-            )
-            self._files.copy(f"{self._stable}/{_FOLDER}", one, other)
+        with sink_errors(uri):
+            self._files.create(f"{uri}/{file_name(identity)}", data)
+            for file in taken:
+                names = (f"{n:06d}/{file.path}" for n in (change.prior, current.generation))
+                self._files.copy(f"{self._stable}/{_FOLDER}", *names)
         self._taken_over = TakenOver(taken, seen)
 
     def seal(self) -> Address:

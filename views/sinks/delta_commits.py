@@ -194,16 +194,21 @@ def removing(add: Action) -> Action:
     return {"remove": {**known, **ended}}
 
 
+def path_of(action: Action) -> str:
+    """Give the file that an action adds or removes, relative to the table."""
+    return unquote(action["path"])
+
+
 def _name(action: Action) -> tuple[str, str]:
     vector = action.get("deletionVector") or {}
-    return unquote(action["path"]), json.dumps(vector, sort_keys=True)
+    return path_of(action), json.dumps(vector, sort_keys=True)
 
 
 def _data_file(add: Action) -> DataFile:
     raw = add.get("deletionVector")
     stored = json.loads(add["stats"])["numRecords"]
     vector = Descriptor.from_json(raw) if raw is not None else None
-    return DataFile(unquote(add["path"]), add["size"], stored, vector)
+    return DataFile(path_of(add), add["size"], stored, vector)
 
 
 def _now_ms() -> int:

@@ -12,6 +12,7 @@ deltalake writes these commits, but for tables with deletion vectors, which it o
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,17 @@ from changelog.contract.secret import redacted
 from replay.files import Files
 from replay.warehouse import SETTINGS, is_plain
 from views.sinks.deletion_vectors import FEATURE, VectorError, file_name, unpacked
-from views.sinks.delta_commits import Action, Commits, DataFile, adding, describing, removing
+from views.sinks.delta_commits import (
+    Action,
+    Commits,
+    DataFile,
+    adding,
+    describing,
+    path_of,
+    removing,
+)
+
+log = logging.getLogger("changelog.views")
 
 _SEALED = re.compile(r"sealed, (\d+) rows")
 _GENERATION = re.compile(r"generation (\d+)")
@@ -148,7 +159,8 @@ class DeltaTables:
                 about = describing(
                     table, name=name, description=told, configuration=SETTINGS, vectors=is_marked
                 )
-                self._publish_marked(stable, before.version() + 1, about, files, folder)
+                here = [adding(file, f"{folder}/") for file in files]
+                self._replace(stable, before, [*about, *here])
                 return
             adds = [
                 AddAction(
@@ -174,23 +186,28 @@ class DeltaTables:
                 storage_options=dict(self.storage_options) or None,
             )
 
-    def _publish_marked(
-        self,
-        stable: str,
-        version: int,
-        about: Sequence[Action],
-        files: Sequence[DataFile],
-        folder: str,
-    ) -> None:
+    def _replace(self, stable: str, before: DeltaTable, actions: Sequence[Action]) -> None:
         """Do the same where rows of a file, of now or of before, do not all count."""
-        commits = self._commits(stable)
-        gone = [removing(add) for add in commits.adds()]
-        here = [adding(file, f"{folder}/") for file in files]
-        commits.commit(version, [*about, *gone, *here])
+        commits, version = self._commits(stable), before.version() + 1
+        adds = commits.adds()
+        listed = pa.table(before.get_add_actions()).column("path").to_pylist()
+        if sorted(map(path_of, adds)) != sorted(listed):
+            raise SinkError(
+                f"the log of {stable} does not tell in its last commits which files it has",
+                hint=f"remove {stable}/_delta_log and run it again; readers see no table meanwhile",
+            )
+        commits.commit(version, [*map(removing, adds), *actions])
         if version % _CHECKPOINT_EVERY == 0:
+            self._put_together(stable)
+
+    def _put_together(self, stable: str) -> None:
+        """Give the log of a table a checkpoint; without one it is only slower to open."""
+        try:
             table = _present(self.table(stable), stable)
             table.create_checkpoint()
             table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            log.warning("the log of %s is not put together: %s", stable, error)
 
     def _commits(self, uri: str) -> Commits:
         return Commits(Files(self.storage_options), uri)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay import files
-from replay.files import Files, uri_of
+from replay.files import Files, can_copy, uri_of
 
 
 @pytest.fixture(params=["folder", "storage"])
@@ -41,3 +41,21 @@ def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(place, tmp_pat
 def test_a_warehouse_has_one_name():
     assert uri_of("s3://bucket/warehouse/") == "s3://bucket/warehouse"
     assert uri_of("file:/somewhere") == "/somewhere"
+
+
+def test_a_file_is_made_once_and_has_a_second_name(place, tmp_path):
+    Files().create(f"{place}/000001/vectors.bin", b"\x01")
+    with pytest.raises(FileExistsError):
+        Files().create(f"{place}/000001/vectors.bin", b"\x02")
+    Files().copy(place, "000001/vectors.bin", "000002/vectors.bin")
+    Files().remove(f"{place}/000001")
+    assert Files().read(f"{place}/000002/vectors.bin") == b"\x01"
+    assert Files().sizes(f"{place}/000002")["vectors.bin"] == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "can"),
+    [("/data", True), ("file:///data", True), ("s3a://b/w", True), ("hdfs://n/w", False)],
+)
+def test_where_files_get_a_second_name(where, can):
+    assert can_copy(where) is can
