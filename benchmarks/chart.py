@@ -14,8 +14,6 @@ _LINES = {
     "rebuild_s": "rebuild, published",
     "limit_s": "limit: bare read and bare write",
     "naive_s": "window over everything decoded",
-}
-_REFRESHES = {
     "rows_refresh_s": "refresh of 1 %, written whole",
     "rows_marked_refresh_s": "refresh of 1 % by deletion vectors",
 }
@@ -41,8 +39,8 @@ def draw(sizes: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Draw the seconds of each size, given in millions of records, as SVG."""
     figure = Figure(figsize=(6, 3.6))
     axes = figure.subplots()
-    for name, label in (_LINES | _REFRESHES).items():
-        every = {size: {**found, **found.get("refresh", {})} for size, found in sizes.items()}
+    every = {size: {**found, **found.get("refresh", {})} for size, found in sizes.items()}
+    for name, label in _LINES.items():
         points = [(float(size), found[name]) for size, found in every.items() if name in found]
         if points:
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=label)

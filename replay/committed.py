@@ -18,20 +18,19 @@ the defaults of somebody's Spark, is read by Spark's own reader.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import create_table_with_add_actions
 from pyspark.sql import DataFrame
 
+from replay.clock import clock_ms
 from replay.files import Files
-from replay.warehouse import is_plain, of_deltalake
+from replay.warehouse import adding_counted, is_plain, of_deltalake, paths_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +49,7 @@ _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
-"""Those of moments are cut to milliseconds by one writer and read exactly by another, and our files
-are in no order to skip by."""
+"""Counts only, as `adding_counted` says."""
 _MOMENTS = "spark.sql.parquet.outputTimestampType"
 _FOOTERS = 8
 """So many files are asked for their rows at once."""
@@ -82,19 +80,12 @@ def write(
             frame.write.format("delta").mode("error").options(**_NO_BOUNDS, **metadata).save(place)
             return
         frame.write.mode("error").options(**_COMMITTER).parquet(place)
-    files, now_ms = Files(storage_options), int(time.time() * 1000)
+    files, now_ms = Files(storage_options), clock_ms()
     sizes = {name: size for name, size in files.sizes(place).items() if name.endswith(".parquet")}
     with ThreadPoolExecutor(_FOOTERS) as pool:
         rows = pool.map(lambda name: files.parquet_rows(f"{place}/{name}"), sizes)
     adds = [
-        AddAction(
-            path=name,
-            size=size,
-            partition_values={},
-            modification_time=now_ms,
-            data_change=True,
-            stats=json.dumps({"numRecords": count}),
-        )
+        adding_counted(name, size, count, modified_ms=now_ms)
         for (name, size), count in zip(sizes.items(), rows, strict=True)
     ]
     create_table_with_add_actions(
@@ -132,11 +123,12 @@ def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
         return "string" if kind.startswith(("char(", "varchar(")) else kind
     match kind["type"]:
         case "struct":
+            plain = {"nullable": True, "metadata": {}}
             fields = [
-                {"name": each["name"], "type": _any_null(each["type"]), "nullable": True}
+                {"name": each["name"], "type": _any_null(each["type"]), **plain}
                 for each in kind["fields"]
             ]
-            return {"type": "struct", "fields": [{**each, "metadata": {}} for each in fields]}
+            return {"type": "struct", "fields": fields}
         case "array":
             item = _any_null(kind["elementType"])
             return {"type": "array", "elementType": item, "containsNull": True}
@@ -166,7 +158,7 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
         table = DeltaTable(of_deltalake(place))
         is_whole = is_plain(table) and not table.metadata().partition_columns
         if is_whole and not PATTERN & set(place):
-            paths += _files(place, table)
+            paths += [f"{place}/{path}" for path in paths_of(table)]
         else:
             others.append(place)
     found = [parquet(spark, paths, schema)] if paths else []
@@ -177,8 +169,3 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
 def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:
     """Read all rows that some files have, one at least, whatever a log says of them."""
     return spark.read.schema(schema).options(**_WHOLE).parquet(*paths)
-
-
-def _files(place: str, table: DeltaTable) -> list[str]:
-    listed = pa.table(table.get_add_actions())
-    return [f"{place}/{path}" for path in listed.column("path").to_pylist()]

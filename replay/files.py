@@ -40,9 +40,7 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """List the names in a folder; none when it is not there."""
-        system, path = self._of(folder)
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(each.base_name for each in found)
+        return sorted(each.base_name for each in self._listed(folder))
 
     def exists(self, place: str) -> bool:
         """Tell whether a file or folder is there."""
@@ -51,8 +49,7 @@ class Files:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Give the files in a folder, by name, and their bytes."""
-        system, path = self._of(folder)
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        found = self._listed(folder)
         return {each.base_name: each.size for each in found if each.type is fs.FileType.File}
 
     def parquet_rows(self, place: str) -> int:
@@ -92,6 +89,10 @@ class Files:
             target: the other name.
         """
         obstore.copy(self._store(folder), source, target)
+
+    def _listed(self, folder: str) -> list[fs.FileInfo]:
+        system, path = self._of(folder)
+        return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
 
     def _store(self, folder: str) -> ObjectStore:
         if _is_here(folder):

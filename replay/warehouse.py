@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
 """Of the tables that get a commit with each run. Whoever opens one lists all the commits that are
@@ -32,6 +36,28 @@ def is_plain(table: DeltaTable) -> bool:
     features = frozenset(protocol.reader_features or ())
     is_known = protocol.min_reader_version <= _PLAIN_READER or bool(features)
     return is_known and features <= _PLAIN
+
+
+def paths_of(table: DeltaTable) -> list[str]:
+    """List the files of a table, relative to it."""
+    paths: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    return paths
+
+
+def adding_counted(path: str, size: int, rows: int, *, modified_ms: int = 0) -> AddAction:
+    """Give the action that makes a file part of a table, with the count of its rows.
+
+    Counts only: bounds of moments are cut to milliseconds by one writer and read exactly by
+    another, and the files of a rebuild are in no useful order to skip by.
+    """
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values={},
+        modification_time=modified_ms,
+        data_change=True,
+        stats=json.dumps({"numRecords": rows}),
+    )
 
 
 def of_deltalake(place: str) -> str:

@@ -31,7 +31,7 @@ from views.kinds.lineage import MARK, Lineage, Untraceable, trace
 from views.kinds.query import query
 from views.kinds.sql import rewritten
 from views.sinks.base import Change
-from views.sinks.unique import column
+from views.sinks.unique import column, of_keys
 from views.spec import SqlSource, TableReference, ViewSpec
 
 if TYPE_CHECKING:
@@ -285,20 +285,11 @@ def _sent(keys: DataFrame, count: int) -> DataFrame:
 
 def _without(rows: DataFrame, keys: DataFrame, names: tuple[str, ...]) -> DataFrame:
     """Leave out the rows with one of the keys."""
-    renamed = keys.select(*(column(name).alias(_renamed(name)) for name in names))
-    same = [column(name).eqNullSafe(column(_renamed(name))) for name in names]
-    return rows.join(renamed, on=same, how="left_anti")
+    found, same = of_keys(keys, {name: name for name in names})
+    return rows.join(found, on=same, how="left_anti")
 
 
 def _only(rows: DataFrame, keys: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """Keep the rows with one of the keys; `names` maps columns of the rows to those of the keys.
-
-    Nulls are equal here: a view's row whose key holds one is an error that must come up.
-    """
-    renamed = keys.select(*(column(held).alias(_renamed(held)) for held in names.values()))
-    same = [column(name).eqNullSafe(column(_renamed(held))) for name, held in names.items()]
-    return rows.join(renamed, on=same, how="left_semi")
-
-
-def _renamed(name: str) -> str:
-    return f"key {name}"
+    """Keep the rows with one of the keys; `names` maps columns of the rows to those of the keys."""
+    found, same = of_keys(keys, names)
+    return rows.join(found, on=same, how="left_semi")

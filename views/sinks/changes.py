@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructType
 
 from changelog.contract.errors import SinkError
 from replay.committed import parquet
 from views.sinks.delta_commits import DataFile
-from views.sinks.unique import column
+from views.sinks.unique import column, of_keys
 
 _STRAYS, _ROWS = "strays", "rows"
 _FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
@@ -75,7 +75,7 @@ def positions_of(
         F.col("_metadata.file_name").alias(_FILE),
         F.col("_metadata.row_index").alias(_ROW),
     )
-    keys, same = _keys(gone)
+    keys, same = of_keys(gone, {name: name for name in gone.columns})
     found = placed.join(F.broadcast(keys), on=same, how="left_semi")
     by_file = found.groupBy(column(_FILE)).agg(F.collect_list(column(_ROW)).alias(_ROW))
     return {row[_FILE]: BitMap64(row[_ROW]) for row in by_file.toArrow().to_pylist()}
@@ -108,16 +108,9 @@ def more_marked(
 
 def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
     """Give the rows as they are, and observe how many have none of some keys."""
-    keys, same = _keys(gone)
+    keys, same = of_keys(gone, {name: name for name in gone.columns})
     known = keys.withColumn(_IS_KNOWN, F.lit(True))
     strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)
     joined = rows.join(F.broadcast(known), on=same, how="left")
     observed = joined.observe(seen, strays, F.count(F.lit(1)).alias(_ROWS))
     return observed.select(*map(column, rows.columns))
-
-
-def _keys(gone: DataFrame) -> tuple[DataFrame, list[Column]]:
-    """Give keys under other names, and that a row has one of them."""
-    named = {name: f"gone {name}" for name in gone.columns}
-    keys = gone.select(*(column(name).alias(other) for name, other in named.items()))
-    return keys, [column(name).eqNullSafe(column(other)) for name, other in named.items()]

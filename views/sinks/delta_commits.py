@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from urllib.parse import quote, unquote
 from deltalake import DeltaTable
 
 from changelog.contract.errors import SinkError
+from replay.clock import clock_ms
 from replay.files import Files
 from views.sinks.deletion_vectors import FEATURE, Descriptor
 
@@ -95,7 +95,7 @@ class Commits:
         Raises:
             SinkError: somebody else wrote it.
         """
-        operation = {"timestamp": _now_ms(), "operation": "WRITE", "operationParameters": {}}
+        operation = {"timestamp": clock_ms(), "operation": "WRITE", "operationParameters": {}}
         lines = [json.dumps(action) for action in ({"commitInfo": operation}, *actions)]
         try:
             self.files.create(self._place(version), "\n".join(lines).encode())
@@ -160,7 +160,7 @@ def describing(
         "schemaString": table.schema().to_json(),
         "partitionColumns": [],
         "configuration": dict(configuration),
-        "createdTime": _now_ms(),
+        "createdTime": clock_ms(),
     }
     return [{"protocol": protocol}, {"metaData": metadata}]
 
@@ -178,7 +178,7 @@ def adding(file: DataFile, folder: str = "") -> Action:
         "size": file.size,
         "modificationTime": 0,
         "dataChange": True,
-        # Counts only, as of all that is published: see delta_log.
+        # Counts only, as `adding_counted` says.
         "stats": json.dumps({"numRecords": file.stored, "tightBounds": file.vector is None}),
     }
     if file.vector is not None:
@@ -190,7 +190,7 @@ def removing(add: Action) -> Action:
     """Give the action that takes a file out of a table, together with its vector."""
     kept = ("path", "partitionValues", "size", "deletionVector")
     known = {name: add[name] for name in kept if name in add}
-    ended = {"deletionTimestamp": _now_ms(), "dataChange": True, "extendedFileMetadata": True}
+    ended = {"deletionTimestamp": clock_ms(), "dataChange": True, "extendedFileMetadata": True}
     return {"remove": {**known, **ended}}
 
 
@@ -209,7 +209,3 @@ def _data_file(add: Action) -> DataFile:
     stored = json.loads(add["stats"])["numRecords"]
     vector = Descriptor.from_json(raw) if raw is not None else None
     return DataFile(path_of(add), add["size"], stored, vector)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

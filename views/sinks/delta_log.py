@@ -11,7 +11,6 @@ deltalake writes these commits, but for tables with deletion vectors, which it o
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +20,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import create_table_with_add_actions
 from obstore.exceptions import BaseError
 from pyroaring import BitMap64
 
 from changelog.contract.errors import SinkError
 from changelog.contract.secret import redacted
 from replay.files import Files
-from replay.warehouse import SETTINGS, is_plain
+from replay.warehouse import SETTINGS, adding_counted, is_plain, paths_of
 from views.sinks.deletion_vectors import FEATURE, VectorError, file_name, unpacked
 from views.sinks.delta_commits import (
     Action,
@@ -163,17 +162,7 @@ class DeltaTables:
                 self._replace(stable, before, [*about, *here])
                 return
             adds = [
-                AddAction(
-                    path=f"{folder}/{file.path}",
-                    size=file.size,
-                    partition_values={},
-                    modification_time=0,
-                    data_change=True,
-                    # Counts only: bounds of moments are cut to milliseconds by one writer and read
-                    # exactly by another, and a rebuild's files are in no useful order to skip by.
-                    stats=json.dumps({"numRecords": file.stored}),
-                )
-                for file in files
+                adding_counted(f"{folder}/{file.path}", file.size, file.stored) for file in files
             ]
             create_table_with_add_actions(
                 stable,
@@ -190,8 +179,7 @@ class DeltaTables:
         """Do the same where rows of a file, of now or of before, do not all count."""
         commits, version = self._commits(stable), before.version() + 1
         adds = commits.adds()
-        listed = pa.table(before.get_add_actions()).column("path").to_pylist()
-        if sorted(map(path_of, adds)) != sorted(listed):
+        if sorted(map(path_of, adds)) != sorted(paths_of(before)):
             raise SinkError(
                 f"the log of {stable} does not tell in its last commits which files it has",
                 hint=f"remove {stable}/_delta_log and run it again; readers see no table meanwhile",

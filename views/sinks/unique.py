@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -15,6 +15,21 @@ from changelog.contract.errors import SinkError
 def column(name: str) -> Column:
     """Give a top-level column by its name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[Column]]:
+    """Give keys under names that no row has, and the condition that a row has one of them.
+
+    Nulls are equal here: a view's row whose key holds one is an error that must come up.
+
+    Args:
+        keys: the keys.
+        names: for columns of the rows, those of the keys.
+    """
+    renamed = {held: f"key {held}" for held in names.values()}
+    found = keys.select(*(column(held).alias(other) for held, other in renamed.items()))
+    same = [column(name).eqNullSafe(column(renamed[held])) for name, held in names.items()]
+    return found, same
 
 
 def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
