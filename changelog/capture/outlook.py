@@ -12,13 +12,13 @@ from changelog.capture.ground import Ground
 from changelog.capture.policy import with_way_out
 from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.contract.backfill import BackfillRecord, copies_of
-from changelog.contract.errors import SchemaConflictError
+from changelog.contract.errors import LookAgainError, SchemaConflictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from changelog.source.publication import PublicationChange
 from changelog.source.readiness import check_readable, check_room
-from changelog.source.slot import SlotStatus, check_slot, inspect_slot
+from changelog.source.slot import SlotStatus, check_idle, check_slot, inspect_slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class SlotStanding:
 
         Raises:
             SlotError: log and server do not tell one story.
-            SlotBusyError: the slot is temporary, and another connection has it.
+            SlotBusyError: another capture reads the slot, or still our own last connection.
             ConfigurationError: what is asked for is not to be had.
         """
         capture = ground.settings.capture
-        if self.slot is not None and self.slot.temporary:
-            check_slot(self.slot)  # read by another capture, or still by our own last connection
+        if self.slot is not None:
+            check_idle(self.slot)
         return decide(
             slot_name=ground.settings.slot,
             frontier=self.frontier,
@@ -81,12 +81,50 @@ class SlotStanding:
 
 
 def standing(ground: Ground) -> SlotStanding:
-    """Ask log and server."""
-    slot = ground.settings.slot
+    """Ask the server, and then the log.
+
+    Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
+    and a frontier before it acknowledges one: so what is read of the log later explains the slot
+    of now, and one that stands past it has been moved by somebody else.
+    """
+    name = ground.settings.slot
+    slot = inspect_slot(ground.connection, name)
     return SlotStanding(
-        record=ground.frontiers.last(slot),
-        backfill=ground.frontiers.backfill(slot),
-        slot=inspect_slot(ground.connection, slot),
+        record=ground.frontiers.last(name), backfill=ground.frontiers.backfill(name), slot=slot
+    )
+
+
+def check_slot_unmoved(ground: Ground, found: SlotStanding) -> None:
+    """Check, before a slot is made or dropped, that it is still what was decided on.
+
+    Raises:
+        LookAgainError: another capture has made, moved, dropped or taken it since.
+    """
+    now, then = inspect_slot(ground.connection, ground.settings.slot), found.slot
+    if now is not None and then is not None:
+        same = not now.active and now.confirmed_flush_lsn == then.confirmed_flush_lsn
+    else:
+        same = now is then
+    if not same:
+        raise _moved_on(ground)
+
+
+def check_log_unmoved(ground: Ground, found: SlotStanding) -> None:
+    """Check, now that this capture alone reads the slot, that it goes on where the log ends.
+
+    It may have stood still between its look and this (SIGSTOP, a host that was paused).
+
+    Raises:
+        LookAgainError: another capture has written a frontier since.
+    """
+    now = ground.frontiers.last(ground.settings.slot)
+    if now is not None and (found.record is None or now.offset != found.record.offset):
+        raise _moved_on(ground)
+
+
+def _moved_on(ground: Ground) -> LookAgainError:
+    return LookAgainError(
+        f'another capture has moved the slot "{ground.settings.slot}" on since it was looked at'
     )
 
 

@@ -23,7 +23,13 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.growth import GrowthWatch
 from changelog.capture.messages import MessageLog, MessageWriter
-from changelog.capture.outlook import SlotStanding, refuse_first, skipped_tables
+from changelog.capture.outlook import (
+    SlotStanding,
+    check_log_unmoved,
+    check_slot_unmoved,
+    refuse_first,
+    skipped_tables,
+)
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
@@ -132,7 +138,11 @@ class CaptureSession:
                 self._take_over(ground, producer)
             found = refuse_first(ground)
             ground.make()
-            self._stream(ground, producer, self._begin(ground, found, stack), until)
+            beginning = self._begin(ground, found, stack)
+            self._around.reach("log read")
+            self._stream(
+                ground, producer, beginning, partial(check_log_unmoved, ground, found), until
+            )
 
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
@@ -166,7 +176,7 @@ class CaptureSession:
                 what = "no table is copied" if capture.skip_snapshot else "copying every table"
                 level = logging.INFO if record is None else logging.WARNING
                 log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
-                made = self._make_slot(ground, epoch, stack, drop=drop)
+                made = self._make_slot(ground, found, epoch, stack, drop=drop)
                 if not capture.temporary_slot:
                     made.close()
                 start = made.consistent_point
@@ -300,10 +310,11 @@ class CaptureSession:
         )
 
     def _make_slot(
-        self, ground: Ground, epoch: int, stack: ExitStack, *, drop: bool
+        self, ground: Ground, found: SlotStanding, epoch: int, stack: ExitStack, *, drop: bool
     ) -> ExportedSnapshot:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
         slot, reach = self._capture.slot, self._around.reach
+        check_slot_unmoved(ground, found)
         ground.publish(None)
         ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
         reach("slot intended")
@@ -371,7 +382,12 @@ class CaptureSession:
         return check
 
     def _stream(
-        self, ground: Ground, producer: LogProducer, beginning: Beginning, until: Lsn | None
+        self,
+        ground: Ground,
+        producer: LogProducer,
+        beginning: Beginning,
+        check_unmoved: Callable[[], None],
+        until: Lsn | None,
     ) -> None:
         seed = beginning.seed
         progress = Progress(seed.lsn)
@@ -388,6 +404,7 @@ class CaptureSession:
                     connection=beginning.connection,
                 )
             )
+            check_unmoved()
             waiting = _Waiting(stream.send_status, self._around.stop)
             producer.on_wait = ground.frontiers.on_wait = waiting
             ground.frontiers.connect()

@@ -11,7 +11,12 @@ import psycopg2
 from psycopg2 import errorcodes, sql
 from psycopg2.extras import LogicalReplicationConnection
 
-from changelog.contract.errors import ConfigurationError, SlotError, SourceError
+from changelog.contract.errors import (
+    ConfigurationError,
+    LookAgainError,
+    SlotError,
+    SourceError,
+)
 from changelog.contract.lsn import Lsn
 from changelog.source.connect import (
     Connection,
@@ -35,8 +40,9 @@ class SlotBusyError(SlotError):
     """Another process reads the slot now; it may be a dying one of our own."""
 
 
-_REFUSALS: dict[str, tuple[type[SlotError], str]] = {
-    errorcodes.DUPLICATE_OBJECT: (SlotError, "drop it, or use another name"),
+_REFUSALS: dict[str, tuple[type[SourceError], str]] = {
+    # Capture looks first: another one has made it since.
+    errorcodes.DUPLICATE_OBJECT: (LookAgainError, ""),
     errorcodes.CONFIGURATION_LIMIT_EXCEEDED: (
         SlotError,
         "drop an unused slot, or raise max_replication_slots",
@@ -127,7 +133,8 @@ def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnap
 
     Raises:
         ConfigurationError: PostgreSQL does not allow the name.
-        SlotError: the slot exists already, or there are no free ones.
+        LookAgainError: the slot exists already.
+        SlotError: there are no free ones.
     """
     if _SLOT_NAME.fullmatch(slot) is None:
         raise ConfigurationError(

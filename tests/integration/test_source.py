@@ -21,6 +21,7 @@ from psycopg2.extensions import make_dsn, parse_dsn, quote_ident
 from changelog.contract.change import Change, Delete, Insert, Truncate, Update
 from changelog.contract.errors import (
     ConfigurationError,
+    LookAgainError,
     SlotError,
     SourceError,
     UnavailableSourceError,
@@ -553,7 +554,7 @@ def test_slots_that_cannot_be_used_are_named(server, pg):
     with pytest.raises(SlotError, match="does not exist"):
         ReplicationStream(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=Lsn(0))
     run(pg, f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
-    with pytest.raises(SlotError, match="already exists"):
+    with pytest.raises(LookAgainError, match="already exists"):
         create_slot(server.dsn, SLOT)
     there = connect(server.database_dsn("postgres"))
     status = inspect_slot(there, SLOT)

@@ -23,6 +23,7 @@ from changelog.capture import (
     fence,
     growth,
     messages,
+    outlook,
     session,
     start,
     tables,
@@ -220,6 +221,26 @@ def forget_foreign():
     resume._is_foreign = lambda *_: False
 
 
+def look_at_the_log_first():
+    """Ask for the slot when the last frontier has been read, though both move meanwhile."""
+
+    def look(ground):
+        name = ground.settings.slot
+        return outlook.SlotStanding(
+            record=ground.frontiers.last(name),
+            backfill=ground.frontiers.backfill(name),
+            slot=inspect_slot(ground.connection, name),
+        )
+
+    outlook.standing = look
+    outlook.check_idle = lambda _: None
+
+
+def look_once():
+    """Go on at the frontier that was found at first, whatever others have done since."""
+    session.check_log_unmoved = session.check_slot_unmoved = lambda *_: None
+
+
 def forget_silence():
     """Wait for a server that says nothing, for ever."""
     stream.ReplicationStream._notice = lambda *_, **__: None
@@ -284,6 +305,8 @@ DEFECTS = {
         forget_to_look,
         believe_start_lsn,
         forget_foreign,
+        look_at_the_log_first,
+        look_once,
         forget_silence,
         forget_partitions,
     )
