@@ -42,6 +42,7 @@ _GROUPS = {
         "tests/integration/test_forms.py",
         "tests/integration/test_log_history.py",
         "tests/integration/test_rebuild.py",
+        "tests/integration/test_rebuild_apart.py",
         "tests/integration/test_refresh.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_splits.py",

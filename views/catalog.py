@@ -79,13 +79,32 @@ class Catalog:
         Raises:
             ViewError: one is unknown or unusable, or there is none at all.
         """
+        return [self.load(name) for name in self._chosen(names)]
+
+    def load_each(
+        self, names: Iterable[str] | None = None
+    ) -> tuple[list[ViewSpec], dict[str, ViewError]]:
+        """Read the declarations that can be used, and tell by name why the others cannot.
+
+        Raises:
+            ViewError: one is unknown, or there is none at all.
+        """
+        specs, unusable = [], {}
+        for name in self._chosen(names):
+            try:
+                specs.append(self.load(name))
+            except ViewError as error:
+                unusable[name] = error
+        return specs, unusable
+
+    def _chosen(self, names: Iterable[str] | None) -> list[str]:
         chosen = list(dict.fromkeys(self.paths if names is None else names))
         for name in chosen:  # a wrong name is told before any file is read
             if name not in self.paths:
                 raise self._unknown(name)
         if not chosen:
             raise ViewError(f"{self.root / FOLDER} holds no view", hint="add views/NAME.sql")
-        return [self.load(name) for name in chosen]
+        return chosen
 
     def _unknown(self, name: str) -> ViewError:
         near = get_close_matches(name.lower(), self.paths, n=3)

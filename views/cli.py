@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
-from changelog.contract.errors import ChangelogError, ConfigurationError
+from changelog.contract.errors import ChangelogError, ConfigurationError, VerdictError
 from changelog.edge import (
     console,
     one_line,
@@ -36,11 +36,14 @@ from replay.connect import release
 from replay.session import cancel_jobs
 from views.catalog import Catalog
 from views.config import RebuildSettings, Source, VerifyMode
+from views.failure import of_view
 from views.follow import follow
 from views.history import PUBLISHED, History, HistoryRow, last_states
-from views.plan import Plan, groups_of, plan_view, planned
+from views.outcome import Outcome
+from views.plan import Plan, groups_of, plan_view
+from views.plannable import plannable
 from views.progress import Stages
-from views.rebuild import Outcome, Rebuild
+from views.rebuild import Rebuild
 from views.report import ViewResult, catalog_table, history_table, results_table
 from views.rollback import roll_back
 from views.served import served_of
@@ -151,12 +154,19 @@ def rebuild_view(
             "row is left out, the record goes to the table _quarantine of the warehouse.",
         ),
     ] = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Publish all of the views or none. Without it each succeeds or fails by itself.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
 ) -> None:
-    """Rebuild views from the log: build aside, verify row by row, publish all at once.
+    """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 
     Readers see the old generation or the new one, never the work, also when this is killed. It
     asks no question and needs no terminal.
@@ -201,17 +211,21 @@ def rebuild_view(
                 as_of=asked,
                 source=_source(source, refresh=reads_on, explains=explain is not None),
                 on_bad_record=on_bad_record,
+                together=together,
             )
-            specs = Catalog.of(settings.project.root).load_all(chosen)
-            names = [spec.name for spec in specs]
+            catalog = Catalog.of(settings.project.root)
+            specs, unusable = _declared(catalog, chosen, each=not (following or together))
+            names = [spec.name for spec in specs] + [result.view for result in unusable]
             if explain is not None:
                 _explain(specs[0], explain, settings, as_json=as_json)
             elif plan:
-                _plan(specs, settings, as_json=as_json)
+                _plan(specs, settings, unusable, as_json=as_json)
             elif following:
                 _follow(specs, settings, as_json=as_json, debug=debug)
+            elif rollback:
+                _roll_back(specs, settings, as_json=as_json, debug=debug)
             else:
-                _work(specs, settings, rollback=rollback, as_json=as_json, debug=debug)
+                _rebuild(specs, settings, unusable, as_json=as_json, debug=debug)
     except ChangelogError as error:
         if debug or not (as_json and names):
             raise
@@ -236,11 +250,25 @@ def _check_usage(*rules: tuple[bool, str]) -> None:
             raise typer.BadParameter(what)
 
 
-def _work(
+def _declared(
+    catalog: Catalog, names: Sequence[str] | None, *, each: bool
+) -> tuple[list[ViewSpec], list[ViewResult]]:
+    """Read declarations; with `each`, one that cannot be used does not keep back the others."""
+    if not each:
+        return catalog.load_all(names), []
+    specs, unusable = catalog.load_each(names)
+    if not specs:
+        raise next(iter(unusable.values()))
+    return specs, [
+        ViewResult(view=name, error=of_view(error, name)) for name, error in unusable.items()
+    ]
+
+
+def _rebuild(
     specs: Sequence[ViewSpec],
     settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
     *,
-    rollback: bool,
     as_json: bool,
     debug: bool,
 ) -> None:
@@ -248,12 +276,20 @@ def _work(
     stop = stop_on_signals()
 
     def work() -> Outcome:
-        if rollback:
-            return Outcome(tuple(roll_back(specs, settings, stages)))
         return _rebuilt(groups_of(specs, settings), settings, stages, stop)
 
     with stages.shown():
         outcome = _in_thread(work, stop)
+    _ended(Outcome.of([*outcome.results, *unusable]), as_json=as_json, debug=debug)
+
+
+def _roll_back(
+    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
+) -> None:
+    stages = Stages(console)
+    stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
+    with stages.shown():
+        outcome = _in_thread(lambda: Outcome.of(roll_back(specs, settings, stages)), stop)
     _ended(outcome, as_json=as_json, debug=debug)
 
 
@@ -278,11 +314,14 @@ def _follow(
 
 
 def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:
-    if outcome.error is not None and debug:
-        traceback.print_exception(outcome.error)
+    errors = outcome.errors()
+    if debug:
+        for error in errors:
+            traceback.print_exception(error)
     _print_results(outcome.results, as_json=as_json)
+    for error in errors:
+        say_error(error)
     if outcome.error is not None:
-        say_error(outcome.error)
         raise typer.Exit(outcome.error.exit_code)
 
 
@@ -292,14 +331,19 @@ def _rebuilt(
     stages: Stages,
     stop: Callable[[], bool],
 ) -> Outcome:
-    """Run each group of views that has one cut; the first that fails ends it."""
+    """Run each group of views that has one cut; with `--together` the first that fails ends it."""
     results: list[ViewResult] = []
     for group in groups:
-        outcome = Rebuild(settings, stages, stop=stop).run(group)
+        try:
+            outcome = Rebuild(settings, stages, stop=stop).run(group)
+        except ChangelogError as error:
+            if len(groups) == 1:
+                raise
+            outcome = Outcome.of(ViewResult(view=spec.name, error=error) for spec in group)
         results += outcome.results
-        if outcome.error is not None:
-            return Outcome(tuple(results), outcome.error)
-    return Outcome(tuple(results))
+        if stop() or (settings.together and outcome.error is not None):
+            break
+    return Outcome.of(results)
 
 
 def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
@@ -330,13 +374,34 @@ def _cancel_jobs() -> None:
     cancel_jobs()
 
 
-def _plan(specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool) -> None:
-    plans = []
+def _plan(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
+    *,
+    as_json: bool,
+) -> None:
+    failed = list(unusable)
     for group in groups_of(specs, settings):
-        plans.append(planned(group, settings, sample=True))
-        _show_plan(group, plans[-1], settings, as_json=as_json)
-    for plan in plans:
-        plan.cut.verdict.require()
+        found = plannable(group, settings, sample=True, required=False)
+        failed += found.failed
+        if found.plan is None:
+            continue
+        _show_plan(found.specs, found.plan, settings, as_json=as_json)
+        try:
+            found.plan.cut.verdict.require()
+        except VerdictError as error:
+            if len(specs) == 1:
+                raise
+            failed += [ViewResult(view=spec.name, error=error) for spec in found.specs]
+    if as_json:
+        for result in failed:
+            print_json(result.to_json())
+    outcome = Outcome.of(failed)
+    for each in outcome.errors():
+        say_error(each)
+    if outcome.error is not None:
+        raise typer.Exit(outcome.error.exit_code)
 
 
 def _show_plan(

@@ -42,6 +42,7 @@ class RebuildSettings:
             rows that serve. None is the log, and a checkpoint for an older state that the log
             cannot give any more.
         on_bad_record: what follows when a record that decides about a row cannot be read.
+        together: whether all views of a run are published or none; else each for itself.
     """
 
     project: Project = field(repr=False)
@@ -51,6 +52,7 @@ class RebuildSettings:
     as_of: AsOf | None = None
     source: Source | None = None
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
+    together: bool = False
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class RebuildSettings:
         as_of: AsOf | None = None,
         source: Source | None = None,
         on_bad_record: OnBadRecord | None = None,
+        together: bool = False,
     ) -> RebuildSettings:
         """Take what the command line gave, else the project's."""
         return cls(
@@ -73,6 +76,7 @@ class RebuildSettings:
             as_of=as_of,
             source=source,
             on_bad_record=on_bad_record or OnBadRecord(project.on_bad_record),
+            together=together,
         )
 
     @property

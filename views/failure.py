@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from changelog.contract.errors import ChangelogError, ViewError
+from changelog.contract.errors import (
+    ChangelogError,
+    UnavailableError,
+    UnavailableLogError,
+    VerdictError,
+    ViewError,
+)
 from changelog.contract.secret import redacted
 from replay.failures import translate
 
@@ -35,6 +41,19 @@ def explained(error: Exception, doing: str) -> ChangelogError:
             "run it again; the unfinished generation is removed",
         )
     return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
+
+
+def is_of_the_run(error: ChangelogError) -> bool:
+    """Tell whether an error is no view's fault: the log has moved or is away, or Spark is."""
+    return isinstance(error, VerdictError | UnavailableLogError) or type(error) is UnavailableError
+
+
+def of_view(error: ChangelogError, name: str) -> ChangelogError:
+    """Return the error with the view named in its text."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    if f'"{name}"' not in text:
+        error.args = (f'view "{name}": {text}', *error.args[1:])
+    return error
 
 
 def analysed(error: Exception, view: str, path: str) -> ChangelogError:

@@ -16,28 +16,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.contract.errors import ChangelogError, LogMovedError, UnavailableError
+from changelog.contract.errors import ChangelogError, UnavailableError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
 from replay.clock import clock_ms
 from replay.offsets import read_frontier
+from views.attempts import PASSING, rest
 from views.config import RebuildSettings
 from views.lock import locked
+from views.outcome import Outcome
 from views.plan import declared_of, no_frontier, tables_of
 from views.progress import Stages
-from views.rebuild import Outcome, Rebuild
+from views.rebuild import Rebuild
 from views.spec import ViewSpec
 
 log = logging.getLogger("changelog.views")
 
-_LOOK_S = 0.5
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _WAITS_S = (1, 2, 5, 10, 30)
 """Between attempts while a server does not answer; the last one again and again."""
-_PASSING = (UnavailableError, LogMovedError)
-"""A broker that is restarted gives partitions new leaders, which refuses what is read just then.
-What stays is refused by the verdict before the next read, and that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def follow(
             begun = time.monotonic()
             outcome = follower.round()
             error = outcome.error if outcome is not None else None
-            if error is not None and not stop() and not isinstance(error, _PASSING):
+            if error is not None and not stop() and not isinstance(error, PASSING):
                 return outcome or Outcome(())
             if error is not None:
                 log.warning("%s", error)
@@ -117,7 +115,7 @@ def follow(
             least = settings.project.follow_seconds
             if failures:
                 least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
-            _rest(begun + least, stop)
+            rest(begun + least, stop)
     return Outcome(())
 
 
@@ -162,8 +160,3 @@ class _Follower:
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = Seen.of(applied, self._tables)
         return outcome
-
-
-def _rest(until: float, stop: Callable[[], bool]) -> None:
-    while not stop() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_S))

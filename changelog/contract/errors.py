@@ -137,6 +137,8 @@ class VerdictError(LogError):
 class LogMovedError(VerdictError):
     """Topics, settings or leaders changed under a read; a new one may well be exact."""
 
+    exit_code = 1
+
 
 class ViewError(ChangelogError):
     """A view's declaration cannot be used: unknown, does not parse, names no captured table."""

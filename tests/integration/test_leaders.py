@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,14 +16,13 @@ from changelog.contract.frontier import FrontierRecord
 from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
 from changelog.stack.kafka import KafkaServer
-from changelog.stack.ports import pick
 from replay.advance import Step, plan_advance
 from replay.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
 from replay.cut import freeze, recheck
 from replay.increment import Base
 from tests.support.builders import make_relation
 from tests.support.log_writer import KEEP, LogWriter
-from tests.support.services import KAFKA_PROPERTIES
+from tests.support.services import own_broker
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 THINGS = TableName("public", "things")
@@ -32,15 +30,8 @@ THINGS = TableName("public", "things")
 
 @pytest.fixture
 def server(downloads: None) -> Iterator[KafkaServer]:
-    with tempfile.TemporaryDirectory(prefix="changelog-leaders-") as folder:
-        Path(folder).chmod(0o755)  # under root the server runs as another user
-        port = pick([])
-        made = KafkaServer(Path(folder) / "kafka", port, pick([port]), properties=KAFKA_PROPERTIES)
-        made.start()
-        try:
-            yield made
-        finally:
-            made.stop()
+    with own_broker() as made:
+        yield made
 
 
 def cut_after(path: Path, batches: int) -> None:

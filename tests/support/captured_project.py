@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg2
@@ -65,13 +65,15 @@ class CapturedProject:
 
 @contextmanager
 def captured_database(
-    stack: Stack, root: Path, statements: str, *, capture: str = ""
+    stack: Stack, root: Path, statements: str, *, capture: str = "", brokers: str = ""
 ) -> Iterator[tuple[CapturedProject, str]]:
     """Give a captured database with a project at `root`, and the prefix of its topics.
 
-    `capture` is more text of the section of that name.
+    `capture` is more text of the section of that name, `brokers` another broker than the stack's.
     """
     endpoints = stack.endpoints()
+    if brokers:
+        endpoints = replace(endpoints, brokers=brokers)
     prefix = f"r{uuid.uuid4().hex[:10]}"
     with closing(psycopg2.connect(endpoints.postgres)) as admin:
         admin.autocommit = True

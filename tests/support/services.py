@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from changelog.contract.errors import StackError
 from changelog.stack.artifacts import ALL
 from changelog.stack.endpoints import Endpoints
 from changelog.stack.fetch import resolve
+from changelog.stack.kafka import KafkaServer
 from changelog.stack.places import make_directory
 from changelog.stack.ports import pick
 from changelog.stack.stack import Stack
@@ -73,6 +74,20 @@ def stack(downloads: None) -> Iterator[Stack]:
             java_options=["-XX:TieredStopAtLevel=1"],
         ) as running:
             yield running
+
+
+@contextmanager
+def own_broker() -> Iterator[KafkaServer]:
+    """A broker that a test may stop, kill and start as it likes."""
+    with tempfile.TemporaryDirectory(prefix="changelog-broker-") as folder:
+        Path(folder).chmod(0o755)  # under root the server runs as another user
+        port = pick([])
+        made = KafkaServer(Path(folder) / "kafka", port, pick([port]), properties=KAFKA_PROPERTIES)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from tests.unit.replay.states import RECORD
 from views import follow as following
 from views.follow import Seen, follow
 from views.history import HistoryRow
+from views.outcome import Outcome
 from views.plan import planned
-from views.rebuild import Outcome
 from views.refresh import Prior, Whole, prior_of
 from views.report import ViewResult
 
@@ -106,7 +106,7 @@ def followed(monkeypatch, tmp_path):
             return replace(RECORD, frontier=replace(RECORD.frontier, ends={"things": (end,)}))
 
         monkeypatch.setattr(following, "read_frontier", read)
-        monkeypatch.setattr(following, "_rest", lambda *_: None)
+        monkeypatch.setattr(following, "rest", lambda *_: None)
 
         project = SimpleNamespace(
             root=tmp_path, kafka=None, slot="s", follow_seconds=0.1, logs=logs
