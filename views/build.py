@@ -50,11 +50,11 @@ def frame_of(
             frame = python_frame(spec.source, own)
         columns = frame.columns
     except PySparkException as error:
-        raise analysed(error, spec.name, spec.path.name) from error
+        raise analysed(error, spec.name, spec.path) from error
     except Exception as error:
         if isinstance(spec.source, SqlSource):
             raise
-        raise analysed(error, spec.name, spec.path.name) from error
+        raise analysed(error, spec.name, spec.path) from error
     _check_columns(spec, columns)
     return frame
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from changelog.contract.errors import (
     ChangelogError,
@@ -56,11 +58,22 @@ def of_view(error: ChangelogError, name: str) -> ChangelogError:
     return error
 
 
-def analysed(error: Exception, view: str, path: str) -> ChangelogError:
-    """Give the error for a view whose query Spark does not accept."""
+def analysed(error: Exception, view: str, path: Path) -> ChangelogError:
+    """Return the error for a view whose query Spark does not accept, or whose function fails."""
     if isinstance(error, ChangelogError):
         return error
-    return ViewError(f'{path}: Spark does not accept view "{view}": {_line(str(error))}')
+    line = line_in(error, path)
+    if line is None:
+        return ViewError(f'{path.name}: Spark does not accept view "{view}": {_line(str(error))}')
+    return ViewError(
+        f'{path.name}:{line}: view "{view}" fails: {type(error).__name__}: {_line(str(error))}'
+    )
+
+
+def line_in(error: BaseException, path: Path) -> int | None:
+    """Return the innermost line of a file that an error came through; None when it did not."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame.lineno for frame in frames if frame.filename == str(path)), None)
 
 
 def _texts(error: BaseException) -> Iterator[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -132,6 +132,10 @@ class HistoryRow:
         values["certificate"] = json.loads(row["certificate"])
         values["sinks"] = tuple(filter(None, row["sinks"].split(",")))
         return cls(**values)
+
+    def again(self, **changes: Any) -> HistoryRow:  # noqa: ANN401 - any of the columns
+        """Return the row of a later step of this generation, which is done now."""
+        return replace(self, **{"at": datetime.now(UTC), **changes})
 
     def to_json(self) -> dict[str, Any]:
         """Give the row for `--history --json`."""

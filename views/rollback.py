@@ -50,14 +50,29 @@ def roll_back(
             froms.append(max(one.published or 0 for one in held))
         with stages.stage("publish", "publish the previous generations"):
             swap(targets)
-        notes = [f"rolled back from generation {number}" for number in froms]
         history.append(
-            HistoryRow(
-                view=spec.name, generation=target, state=PUBLISHED, sinks=spec.sinks, note=note
-            )
-            for spec, (_, target), note in zip(specs, targets, notes, strict=True)
+            _row(history, spec, target, before)
+            for spec, (_, target), before in zip(specs, targets, froms, strict=True)
         )
     return [
         ViewResult(view=spec.name, generation=target, published=True, sinks=spec.sinks, mode="none")
         for spec, (_, target) in zip(specs, targets, strict=True)
     ]
+
+
+def _row(history: History, spec: ViewSpec, generation: int, before: int) -> HistoryRow:
+    """Return what is recorded: the generation as it was first published, and the move."""
+    note = f"rolled back from generation {before}"
+    first = next(
+        (
+            row
+            for row in history.rows([spec.name], generation=generation)
+            if row.state == PUBLISHED and row.lsn is not None
+        ),
+        None,
+    )
+    if first is None:
+        return HistoryRow(
+            view=spec.name, generation=generation, state=PUBLISHED, sinks=spec.sinks, note=note
+        )
+    return first.again(state=PUBLISHED, note=note, sinks=spec.sinks)

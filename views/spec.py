@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from changelog.contract.errors import ViewError
+from changelog.contract.errors import VerdictError, ViewError
 from changelog.contract.relation import TableName
 
 if TYPE_CHECKING:
@@ -161,11 +161,12 @@ def check_captured(
 
     Raises:
         ViewError: one is not; names it and those that are.
+        VerdictError: the log has no exact state of one for now.
     """
     known = sorted(captured)
     for table in spec.tables:
         if table in aside:
-            raise ViewError(
+            raise VerdictError(
                 f'view "{spec.name}" reads table "{short_name(table)}", which is set aside: '
                 f"{aside[table]}",
                 hint="`changelog status` says what to do",

@@ -84,7 +84,8 @@ def settle(served: Served, history: History) -> None:
             if held[name].published != generation:
                 sink.publish(generation)
         *_, sealed = history.rows([served.view], generation=generation)
-        history.append([_published_late(sealed)])
+        note = "recorded by a later run: its own was killed"
+        history.append([sealed.again(state=PUBLISHED, note=note)])
         log.warning(
             'view "%s": generation %d of a killed rebuild is published', served.view, generation
         )
@@ -106,12 +107,4 @@ def retire(served: Served, history: History, *, previous: int | None, keep: int)
             gone.add(generation)
     history.append(
         HistoryRow(view=served.view, generation=number, state=RETIRED) for number in sorted(gone)
-    )
-
-
-def _published_late(sealed: HistoryRow) -> HistoryRow:
-    values = {name: getattr(sealed, name) for name in HistoryRow.__dataclass_fields__}
-    del values["at"]
-    return HistoryRow(
-        **{**values, "state": PUBLISHED, "note": "recorded by a later run: its own was killed"}
     )

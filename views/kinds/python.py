@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from changelog.contract.errors import ViewError
 from changelog.contract.relation import TableName
 from views.declare import MARK, Declaration
+from views.failure import line_in
 from views.spec import (
     DEFAULT_SINKS,
     PythonSource,
@@ -79,15 +79,8 @@ def _module(name: str, path: Path) -> ModuleType:
     except SyntaxError as error:
         raise ViewError(f"{path.name}:{error.lineno}:{error.offset}: {error.msg}") from error
     except Exception as error:
-        line = next(
-            (
-                frame.lineno
-                for frame in reversed(traceback.extract_tb(error.__traceback__))
-                if frame.filename == str(path)
-            ),
-            "?",
-        )
-        text = f"{path.name}:{line}: the file fails: {type(error).__name__}: {error}"
+        place = f"{path.name}:{line_in(error, path) or '?'}"
+        text = f"{place}: the file fails: {type(error).__name__}: {error}"
         raise ViewError(text.splitlines()[0]) from error
     return module
 

@@ -1,5 +1,9 @@
 """What libraries throw becomes one line with advice and without secrets."""
 
+from pathlib import Path
+
+import pytest
+
 from changelog.contract.errors import SinkError
 from views.failure import analysed, explained
 
@@ -14,7 +18,7 @@ Caused by: java.io.IOException: No space left on device
 def test_our_own_errors_pass() -> None:
     error = SinkError("full", hint="empty it")
     assert explained(error, "x") is error
-    assert analysed(error, "v", "v.sql") is error
+    assert analysed(error, "v", Path("v.sql")) is error
 
 
 def test_a_full_disk_is_named_wherever_it_is_said() -> None:
@@ -39,6 +43,16 @@ def test_an_error_without_text_still_says_its_kind() -> None:
 
 
 def test_what_spark_does_not_accept_is_the_views_fault() -> None:
-    found = analysed(RuntimeError("[UNRESOLVED_COLUMN] a\n== SQL =="), "v", "v.sql")
+    found = analysed(RuntimeError("[UNRESOLVED_COLUMN] a\n== SQL =="), "v", Path("v.sql"))
     assert found.exit_code == 2
     assert str(found) == 'v.sql: Spark does not accept view "v": [UNRESOLVED_COLUMN] a'
+
+
+def test_a_function_that_raises_shows_its_line_and_the_kind_of_error(tmp_path) -> None:
+    path = tmp_path / "v.py"
+    text = "def v(things):\n    rows = {}\n    return rows['missing']\n"
+    namespace: dict = {}
+    exec(compile(text, str(path), "exec"), namespace)  # noqa: S102 - as a view's file is loaded
+    with pytest.raises(KeyError) as raised:
+        namespace["v"](None)
+    assert str(analysed(raised.value, "v", path)) == "v.py:3: view \"v\" fails: KeyError: 'missing'"
