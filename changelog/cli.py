@@ -60,6 +60,7 @@ from changelog.options import (
     StatusIntervalOption,
     TemporarySlotOption,
     TopicOption,
+    VersionOption,
     WhereOption,
     WorkersOption,
     capture_overrides,
@@ -116,6 +117,13 @@ slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_he
 ddl_app = typer.Typer(
     help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
 )
+
+
+@app.callback()
+def changelog(version: VersionOption = False) -> None:
+    """Take the options of all commands."""
+
+
 app.add_typer(slot_app, name="slot")
 app.add_typer(ddl_app, name="ddl")
 

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -309,15 +310,55 @@ def load_project(
     try:
         settings = _File.model_validate(_resolved(raw, root))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(
-            f"{FILE_NAME}: {where}: {first['msg'].lower()}",
-            hint="`changelog init` writes a file with every setting explained",
-        ) from None
+        raise _explained(error) from None
     if settings.capture.output_format is Output.JSON:
         needs = {*needs} - {REGISTRY}  # documents have no schema id
     return _project(root, settings, _Endpoints(root, needs))
+
+
+def _explained(error: ValidationError) -> ConfigurationError:
+    """Return the first thing that is wrong with the settings, in the user's words."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    said, meant = first["msg"].lower(), None
+    if first["type"] == "extra_forbidden":
+        said, meant = "there is no such setting", closest(name, _names(_File))
+    hint = f"did you mean {meant}?" if meant else "`changelog init` writes a file with every one"
+    return ConfigurationError(f"{FILE_NAME}: {name}: {said}", hint=hint)
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    """Return the setting that is meant by a name that none has, None where none is near.
+
+    First one of the same section, then one of that name in another section.
+
+    >>> closest("capture.tabels", ["capture.slot", "capture.tables", "logs.tables"])
+    'capture.tables'
+    >>> closest("postgres.slot", ["capture.slot", "postgres.dsn"])
+    'capture.slot'
+    """
+    section, _, last = name.rpartition(".")
+    siblings = {each.rpartition(".")[2]: each for each in known if _section(each) == section}
+    others = {each.rpartition(".")[2]: each for each in known}
+    for found in (siblings, others):
+        near = get_close_matches(last, found, n=1, cutoff=0.7)
+        if near:
+            return found[near[0]]
+    return None
+
+
+def _section(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _names(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the dotted names of all settings and sections."""
+    found = []
+    for name, each in model.model_fields.items():
+        found.append(prefix + name)
+        if isinstance(each.annotation, type) and issubclass(each.annotation, BaseModel):
+            found += _names(each.annotation, f"{prefix}{name}.")
+    return found
 
 
 def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,20 @@ MAX_FRONTIER_AGE_S = 300.0
 
 ProjectOption = Annotated[
     Path, typer.Option("--project", help="Folder with changelog.toml; it may be missing.")
+]
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(version("changelog-store"))
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_tell_version, is_eager=True, help="Print the version and end."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")]

@@ -30,6 +30,7 @@ from changelog.edge import (
     tell,
 )
 from changelog.garbage import collect_rarely
+from changelog.options import VersionOption
 from replay.asof import parse_as_of
 from replay.config import OnBadRecord
 from replay.connect import release
@@ -79,6 +80,7 @@ def rebuild_view(
     views: Annotated[
         list[str] | None, typer.Argument(metavar="VIEW…", help="Views of the project.")
     ] = None,
+    version: VersionOption = False,
     all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False,
     project: Annotated[
         Path, typer.Option("--project", help="Folder with changelog.toml and views/.")

@@ -39,13 +39,14 @@ from changelog.capture.fence import XidSnapshot
 from changelog.capture.ground import Ground
 from changelog.capture.policy import TABLE_ERRORS, Answer, answer, with_way_out
 from changelog.capture.report import SnapshotProgress
+from changelog.capture.roster import why_gone
 from changelog.capture.seed import Seed, Surroundings
 from changelog.capture.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.task import TableTask
 from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter, bury
 from changelog.contract.backfill import BackfillRecord
-from changelog.contract.errors import ChangelogError, LookAgainError, UncapturableTableError
+from changelog.contract.errors import ChangelogError, LookAgainError
 from changelog.contract.headers import Op
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -299,6 +300,8 @@ class Backfill:
             lsn: of the commit that showed it.
         """
         topic = self._ground.topics[table]
+        if topic in self._dropped or self._is_gone(table):
+            return
         task = self._tasks.get(topic)
         copying = task is not None and task.since is None
         what = {"table": str(table), "lsn": str(lsn)}
@@ -315,6 +318,39 @@ class Backfill:
                 task.high = self._ground.current_lsn()
                 self._set_aside(task)
                 self._note(task)
+
+    def _is_gone(self, table: TableName) -> bool:
+        """Tell whether a table is no longer there, or not under its name, and let it go then."""
+        now = self._ground.catalogue.table(self._ground.relations[table].oid)
+        if now is not None and now.name == table:
+            return False
+        self.leave(table, why_gone(now.name if now is not None else None))
+        return True
+
+    def leave(self, table: TableName, why: str) -> None:
+        """Let frontiers leave out a table that is no longer there, or not under its name.
+
+        The catalogue is ahead of the stream: of what is still to come of it nothing is written.
+        """
+        topic = self._ground.topics[table]
+        if topic in self._dropped:
+            return
+        log.warning(
+            'table "%s" %s: frontiers leave it out', table, why, extra={"table": str(table)}
+        )
+        self._tasks.pop(topic, None)
+        self._dropped.add(topic)
+        self._writer.since[topic] = Position(self._epoch, NEVER, 0)
+        self._deaf_until[self._ground.relations[table].oid] = NEVER
+        self._cutter.renew()
+        self._tell_cutter()
+
+    def refuse(self, refused: dict[TableName, str]) -> None:
+        """Say which tables are wanted and cannot be captured, and why."""
+        self._ground.refused = refused
+        self._cutter.renew()
+        self._tell_cutter()
+        self._write_progress()
 
     def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
         """Give the task of a table that nothing is copied of yet."""
@@ -436,18 +472,9 @@ class Backfill:
         name = task.relation.name
         self._ground.tables.forget(name)
         table = self._ground.catalogue.table(task.relation.oid)
-        if table is None:
-            log.warning('table "%s" was dropped: it is not copied', name)
-            del self._tasks[task.topic]
-            if task.is_new:
-                self._dropped.add(task.topic)
-            self._tell_cutter()
+        if table is None or table.name != name:
+            self.leave(name, why_gone(table.name if table is not None else None))
             return
-        if table.name != name:
-            raise UncapturableTableError(
-                f'table "{name}" is called "{table.name}" now',
-                hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
-            )
         check_capturable([table])
         self._watch.begin(name)
         task.relation = self._ground.relations[name] = table.relation

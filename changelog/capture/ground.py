@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from changelog.capture.ddl import KEPT_FOR_EVER
 from changelog.capture.forms import check_forms
+from changelog.capture.newcomers import Newcomers
 from changelog.capture.rules import Rules, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
@@ -61,10 +62,10 @@ from changelog.source.publication import (
     PublicationChange,
     Wanted,
     make_publication,
-    publication_version,
     published_tables,
     use_publication,
 )
+from changelog.source.published import PublicationVersion, publication_version, sends_still
 from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
 
 log = logging.getLogger("changelog.capture")
@@ -107,7 +108,7 @@ class Ground:
     filters: dict[TableName, str] = field(default_factory=dict)
     refused: dict[TableName, str] = field(default_factory=dict)
     _plans: tuple[TopicPlan, ...] = ()
-    _publication: str | None = None
+    _publication: PublicationVersion | None = None
 
     @property
     def topics(self) -> dict[TableName, str]:
@@ -137,11 +138,12 @@ class Ground:
 
     def refused_records(self) -> dict[str, TableBackfill]:
         """Give what is written down of the refused tables, by the topics that they would have."""
-        names = topic_names([*self.topics, *self.refused], self.settings.topic_prefix)
-        return {
-            names[table]: TableBackfill(table=table, reason=why, set_aside=True, fault=why)
-            for table, why in self.refused.items()
-        }
+        found = {}
+        for table, why in self.refused.items():
+            with suppress(ConfigurationError):  # it would share the topic of a captured one
+                topic = topic_names([*self.topics, table], self.settings.topic_prefix)[table]
+                found[topic] = TableBackfill(table=table, reason=why, set_aside=True, fault=why)
+        return found
 
     def scope_of(self, table: TableName) -> Scope:
         """Give what is captured of a table."""
@@ -199,14 +201,31 @@ class Ground:
 
         One that was dropped and made anew is among them, since it is another table.
         """
+        streamed = self._streamed(frontier, backfill)
+        if not streamed:
+            return set()
+        return streamed - published_tables(self.connection, self.settings.capture.publication)
+
+    def _streamed(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None
+    ) -> set[TableName]:
+        """Return the tables whose changes the log has up to where the stream goes on."""
         copied = copies_of(backfill)
         aside = {table.table for table in copied if table.set_aside and table.since is None}
         begun = {table.table for table in copied if table.since is not None}
         spoken = set(frontier.tables.values()) if frontier is not None else set()
-        streamed = ((spoken | begun) & set(self.relations)) - aside
-        if not streamed:
-            return set()
-        return streamed - published_tables(self.connection, self.settings.capture.publication)
+        return ((spoken | begun) & set(self.relations)) - aside
+
+    def _check_there(self, tables: Collection[TableName]) -> None:
+        """Check that tables are still those that were listed at the start.
+
+        Raises:
+            LookAgainError: one was dropped, renamed or moved since.
+        """
+        now = self.catalogue.names() if tables else {}
+        gone = sorted(each for each in tables if now.get(self.relations[each].oid) != each)
+        if gone:
+            raise LookAgainError("tables vanished: " + ", ".join(map(str, gone)))
 
     def publish(
         self,
@@ -229,12 +248,14 @@ class Ground:
 
         Raises:
             SlotError: a table of the frontier was taken out: what it changed since is lost.
+            LookAgainError: a table that is streamed on vanished since it was listed.
             SourceError: the publication cannot be made or used.
         """
         name = self.settings.capture.publication
         begun = [table for table in copies_of(backfill) if table.since is not None]
         streamed = bool(begun) or (frontier is not None and bool(frontier.tables))
         gone = self.unpublished(frontier, backfill)
+        self._check_there(gone)
         mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
         if gone and not mended:
             raise SlotError(
@@ -256,29 +277,36 @@ class Ground:
             change = make_publication(self.connection, name, wanted, rehearse=rehearse)
         else:
             change = use_publication(self.connection, name, wanted)
+        self._check_there(change.vanished & self._streamed(frontier, backfill))
+        for table in sorted(change.vanished):
+            log.info('table "%s" vanished: it is not captured', table, extra={"table": str(table)})
         if not rehearse:
             self.filters = dict(change.filters)
             self._publication = publication_version(self.connection, name)
         return change
 
     def check_publication(self) -> None:
-        """Check that nobody has altered the publication since `publish`.
+        """Check that nobody has taken anything away from the publication since `publish`.
 
         Called before each frontier: PostgreSQL leaves out the changes of a table that was taken
         out of the publication, without a word in the stream.
 
         Raises:
             LookAgainError: it was altered or dropped, and that is to be mended.
-        SourceError: the same, and it is not.
+            SourceError: the same, and it is not.
         """
         name = self.settings.capture.publication
-        if publication_version(self.connection, name) != self._publication:
+        now = publication_version(self.connection, name)
+        if now == self._publication:
+            return
+        if not sends_still(self.connection, self._publication, now):
             mended = self.settings.capture.on_incompatible == "resnapshot"
             kind = LookAgainError if mended else SourceError
             raise kind(
                 f'the publication "{name}" was altered while capture runs',
                 hint="start capture again: it says what is missing",
             )
+        self._publication = now
 
     def check_topics(self, frontier: Frontier) -> set[TableName]:
         """Check that the topics are those of the frontier.
@@ -329,8 +357,12 @@ class Ground:
 
 
 @contextmanager
-def survey(settings: Project) -> Iterator[Ground]:
+def survey(settings: Project, newcomers: Newcomers) -> Iterator[Ground]:
     """Connect and check; what is missing is made by `Ground.make`.
+
+    Args:
+        settings: the project.
+        newcomers: what earlier lives know of tables that appeared.
 
     Raises:
         ChangelogError: what stands against capture; see each family.
@@ -343,17 +375,18 @@ def survey(settings: Project) -> Iterator[Ground]:
     ):
         check_ready(connection)
         system = identify(settings.postgres)
+        cluster = frontiers.cluster_id()
         rules = Rules(capture, str(connection.info.dbname))
         catalogue = Catalogue(connection, rules.unkeyed)
-        selected, refused = wanted_tables(catalogue, settings)
+        last = frontiers.last(capture.slot)
+        spoken = last.frontier.tables.values() if last is not None else ()
+        selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
         for name, why in refused.items():
             log.error('the table "%s" is set aside: it %s', name, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
-        cluster = frontiers.cluster_id()
-        last = frontiers.last(capture.slot)
         yield stand(
             settings=settings,
             connection=connection,
@@ -481,9 +514,18 @@ def _watch_schema(connection: Connection) -> None:
 
 
 def wanted_tables(
-    catalogue: Catalogue, settings: Project
+    catalogue: Catalogue,
+    settings: Project,
+    newcomers: Newcomers | None = None,
+    spoken: Collection[TableName] = (),
 ) -> tuple[tuple[Table, ...], dict[TableName, str]]:
     """Give the tables to capture, and why others cannot be, where these are set aside.
+
+    Args:
+        catalogue: of the source.
+        settings: the project.
+        newcomers: what earlier lives know of tables that appeared.
+        spoken: the tables that the log has.
 
     Raises:
         UncapturableTableError: one is missing or cannot be captured; names all of them.
@@ -491,10 +533,15 @@ def wanted_tables(
     """
     capture = settings.capture
     selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
-    refused = {}
+    newcomers = newcomers or Newcomers()
+    obstacles = {each.name: each.obstacle for each in selected if each.obstacle}
+    refused = newcomers.refused(obstacles, spoken)
     if capture.on_error == "log":
-        refused = {each.name: each.obstacle for each in selected if each.obstacle}
-        selected = tuple(each for each in selected if not each.obstacle)
+        refused |= obstacles
+    there = {each.name for each in selected}
+    refused = {table: why for table, why in refused.items() if table in there}
+    selected = tuple(each for each in selected if each.name not in refused)
+    newcomers.listed(each.name for each in selected)
     check_capturable(selected)
     if not selected:
         raise ConfigurationError(

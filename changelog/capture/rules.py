@@ -59,9 +59,7 @@ class Rules:
     @property
     def unkeyed(self) -> Unkeyed:
         """Give what is to be done with tables without a primary key."""
-        if not self._allow_unkeyed:
-            return Unkeyed.REFUSED
-        return Unkeyed.CHANGED if {"update", "delete"} & {*self._operations} else Unkeyed.ADDED
+        return unkeyed_of(self._allow_unkeyed, self._operations)
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -148,6 +146,13 @@ class Rules:
     def is_whole(self) -> bool:
         """Tell whether every table is captured whole."""
         return self._operations == OPERATIONS and not (self._dropped or self._masked or self._rows)
+
+
+def unkeyed_of(allowed: bool, operations: Iterable[str]) -> Unkeyed:
+    """Return what is to be done with tables without a primary key, by the settings."""
+    if not allowed:
+        return Unkeyed.REFUSED
+    return Unkeyed.CHANGED if {"update", "delete"} & {*operations} else Unkeyed.ADDED
 
 
 def _operations(given: Iterable[str]) -> tuple[str, ...]:

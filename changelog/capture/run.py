@@ -15,8 +15,10 @@ from contextlib import closing
 
 from rich.console import Console
 
+from changelog.capture.newcomers import Newcomers
 from changelog.capture.policy import Answer, answer, with_way_out
 from changelog.capture.report import CaptureReport
+from changelog.capture.roster import NewTablesError
 from changelog.capture.seed import Surroundings, reach_nothing
 from changelog.capture.session import CaptureSession
 from changelog.config import Project
@@ -76,9 +78,10 @@ class CaptureRun:
         wait_s = FIRST_WAIT_S
         busy_until = time.monotonic() + BUSY_S
         refused: dict[str, ChangelogError] = {}
+        newcomers = Newcomers()
         while not self._stop():
             around = Surroundings(self._report, self._console, self._stop, self._reach)
-            session = CaptureSession(self._settings, around, refused)
+            session = CaptureSession(self._settings, around, refused, newcomers)
             try:
                 session.run(until)
             except SlotBusyError as error:
@@ -90,15 +93,7 @@ class CaptureRun:
                 log.info("%s; trying again", error)
                 self._wait(FIRST_WAIT_S)
             except RecordRefusedError as error:
-                # Which table's it was, the producer alone knows; and that is of no use any more.
-                stops = answer(error, self._settings.capture) is Answer.STOP
-                if stops or error.topic in refused or not error.topic:
-                    raise with_way_out(error) from error
-                refused[error.topic] = error
-                self._report.errors[type(error).__name__] += 1
-            except LookAgainError as error:
-                self._report.errors[type(error).__name__] += 1
-                log.warning("%s; beginning again", error.args[0])
+                self._note_refused(error, refused)
             except UnavailableError as error:
                 if not session.connected and self._report.restarts == 0:
                     raise
@@ -112,13 +107,43 @@ class CaptureRun:
                 log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
                 self._report.restarts += 1
                 self._wait(wait_s)
+            except ChangelogError as error:
+                if not _begins_again(error, newcomers):
+                    raise
+                self._report.errors[type(error).__name__] += 1
             else:
                 return
+
+    def _note_refused(self, error: RecordRefusedError, refused: dict[str, ChangelogError]) -> None:
+        """Keep the error for the next life, or raise it.
+
+        Which table's record it was, the producer alone knows; and that is of no use any more.
+        """
+        stops = answer(error, self._settings.capture) is Answer.STOP
+        if stops or error.topic in refused or not error.topic:
+            raise with_way_out(error) from error
+        refused[error.topic] = error
+        self._report.errors[type(error).__name__] += 1
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not self._stop() and time.monotonic() < deadline:
             time.sleep(_NAP_S)
+
+
+def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
+    """Tell whether a new life may do better at once."""
+    if isinstance(error, NewTablesError):
+        log.info("%s; beginning again", error.args[0])
+        return True
+    if isinstance(error, LookAgainError):
+        newcomers.aside.clear()  # what has changed may be what stood against them
+        log.warning("%s; beginning again", error.args[0])
+        return True
+    if newcomers.blame(error):
+        log.warning("%s; beginning again without the new tables", error)
+        return True
+    return False
 
 
 def until_lsn(settings: Project, text: str | None) -> Lsn | None:

@@ -23,6 +23,7 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
 from changelog.capture.growth import GrowthWatch
 from changelog.capture.messages import MessageLog, MessageWriter
+from changelog.capture.newcomers import Newcomers
 from changelog.capture.outlook import (
     SlotStanding,
     check_log_unmoved,
@@ -30,6 +31,7 @@ from changelog.capture.outlook import (
     refuse_first,
     skipped_tables,
 )
+from changelog.capture.roster import Roster
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.streaming import StreamLoop
@@ -97,7 +99,11 @@ class CaptureSession:
     """
 
     def __init__(
-        self, settings: Project, around: Surroundings, refused: dict[str, ChangelogError]
+        self,
+        settings: Project,
+        around: Surroundings,
+        refused: dict[str, ChangelogError],
+        newcomers: Newcomers | None = None,
     ) -> None:
         """Prepare a life.
 
@@ -105,7 +111,10 @@ class CaptureSession:
             settings: the project.
             around: report, console, stop, crash points.
             refused: topics that took no record of an earlier life; emptied when that is noted.
+            newcomers: what earlier lives know of tables that appeared.
         """
+        self._newcomers = newcomers or Newcomers()
+        self._begun_at = time.monotonic()
         self.connected = False
         self._refused = refused
         self.sender_timeout_s = 0.0
@@ -131,7 +140,7 @@ class CaptureSession:
             stack.callback(producer.close)
             self._around.report.began(lambda: producer.queued)
             stack.callback(self._around.report.ended)
-            ground = stack.enter_context(survey(self._settings))
+            ground = stack.enter_context(survey(self._settings, self._newcomers))
             self.connected = True
             self.sender_timeout_s = sender_timeout_s(ground.connection)
             if producer.is_transactional:
@@ -478,12 +487,19 @@ class CaptureSession:
                 backfill=backfill,
                 names=ground.names,
                 watch=watch,
+                roster=Roster(
+                    ground,
+                    backfill,
+                    self._newcomers,
+                    start_s=time.monotonic() - self._begun_at,
+                ),
             )
             while self._refused:
                 topic, error = self._refused.popitem()
                 if topic not in ground.topics.values():
                     raise error  # no table's
                 backfill.failed(ground.table_of(topic), error, seed.lsn)
+            self._newcomers.began()
             log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
             loop.run(until, self._around.stop)
 

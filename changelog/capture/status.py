@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rich.table import Table
 
 from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
+from changelog.capture.missing import matching, missing
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import SlotError
 from changelog.contract.frontier import FrontierRecord
+from changelog.contract.relation import TableName
 from changelog.contract.topic import frontier_topic
 from changelog.options import MAX_FRONTIER_AGE_S
 from changelog.sink.frontier import FrontierLog
@@ -56,6 +58,7 @@ class CaptureStatus:
         now_ms: when it was asked, milliseconds since 1970.
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are set aside; None when there are none.
+        wanted: the tables that match the settings, each with what stands against capturing it.
     """
 
     slot_name: str
@@ -66,6 +69,14 @@ class CaptureStatus:
     now_ms: int
     limits: Limits
     backfill: BackfillRecord | None = None
+    wanted: Mapping[TableName, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Return the tables that match and are not captured, with the reason."""
+        frontier = self.frontier.frontier if self.frontier is not None else None
+        found = missing(self.wanted, frontier, self.backfill)
+        return {str(table): why for table, why in found.items()}
 
     @property
     def aside(self) -> dict[str, str]:
@@ -172,6 +183,7 @@ class CaptureStatus:
                 "used": highest[1] if highest else None,
             },
             "aside": self.aside,
+            "not_captured": self.missing,
             "reserves": [asdict(each) for each in self.reserves],
             "frontier": None
             if record is None
@@ -214,6 +226,8 @@ class CaptureStatus:
         for name, count in self.records.items():
             part = ", changes alone" if name in self.uncopied else ""
             yield name, f"{count:,} records written{part}"
+        for name, why in self.missing.items():
+            yield "not captured", f"{name}: {why}"
         for problem in self.problems:
             yield "PROBLEM", problem
 
@@ -285,6 +299,7 @@ def capture_status(
         clock.note(first)
         time.sleep(apart_s)
         source = ask_source(connection, settings.slot)
+        wanted = matching(connection, settings.capture)
     record = last_frontier(settings)
     with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
         backfill = frontiers.backfill(settings.slot)
@@ -299,6 +314,7 @@ def capture_status(
         now_ms=time.time_ns() // 1_000_000,
         limits=limits or Limits(),
         backfill=backfill,
+        wanted=wanted,
     )
 
 

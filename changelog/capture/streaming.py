@@ -17,6 +17,7 @@ from changelog.capture.ddl import DdlWriter
 from changelog.capture.messages import MessageWriter
 from changelog.capture.policy import TABLE_ERRORS
 from changelog.capture.report import CaptureReport, op_of
+from changelog.capture.roster import Roster
 from changelog.capture.watch import Watch
 from changelog.capture.writer import RecordWriter
 from changelog.contract.change import Truncate
@@ -67,6 +68,7 @@ class StreamLoop:
         backfill: Backfill,
         names: Mapping[int, TableName],
         watch: Watch,
+        roster: Roster,
     ) -> None:
         """Join the parts of one life.
 
@@ -87,7 +89,9 @@ class StreamLoop:
             backfill: copies tables between segments of the stream.
             names: the captured tables by object id.
             watch: looks for changes of tables that the stream does not tell.
+            roster: looks for tables that come and go.
         """
+        self._roster = roster
         self._watch = watch
         self._names = names
         self._backfill = backfill
@@ -128,6 +132,7 @@ class StreamLoop:
             if self._producer.open_s > OPEN_S:
                 self._producer.commit()  # no frontier, but readers and the cleaner are not held up
             if self._progress.between_transactions:
+                self._roster.step()
                 self._backfill.step()
             if until is not None:
                 if self._progress.settle() >= until and not self._backfill.pending:
@@ -246,6 +251,7 @@ class StreamLoop:
         lsn = self._progress.frontier_due()
         if lsn is None or not self._cutter.worthwhile(self._progress):
             return
+        self._roster.look()
         if not self._watch.look(self._cutter.absent, self._backfill.failed):
             return
         self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us)
@@ -253,6 +259,7 @@ class StreamLoop:
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())
         self._backfill.frontier_written()
+        self._roster.frontier_written()
         self._report.frontier_written(lsn, self._began.ts_us)
         self._reach("acknowledged")
 

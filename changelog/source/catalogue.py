@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,15 +13,19 @@ from changelog.source.connect import Connection, source_errors
 from changelog.source.filter import TableFilter
 from changelog.source.pgoutput import RelationMessage
 from changelog.source.pgtypes import TypeResolver
+from changelog.source.steady import steadily
 from changelog.source.uncaptured import uncaptured
 
 # Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
-_TABLES = """
-SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text
+_OWN = """
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
    AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
-   AND (%(oid)s IS NULL OR c.oid = %(oid)s)
+"""
+_NAMES = f"SELECT c.oid, n.nspname, c.relname {_OWN}"
+_TABLES = f"""
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
+   AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s))
  ORDER BY n.nspname, c.relname
 """
 _COLUMNS = """
@@ -59,6 +63,9 @@ SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.t
                       SELECT relid FROM pg_partition_tree(%(oid)s::oid) WHERE isleaf)
    AND a.attname = ANY(%(names)s) AND NOT a.attisdropped
 """
+
+
+_WHAT = "cannot read the catalogue"
 
 
 class Unknown(Enum):
@@ -166,15 +173,22 @@ class Catalogue:
         self._types = TypeResolver(connection)
         self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
 
-    def tables(self) -> tuple[Table, ...]:
-        """List the user's permanent tables by name; partitions are left out for their roots."""
-        with source_errors(self._connection, "cannot read the catalogue"):
-            return self._read(None)
+    def tables(self, oids: Collection[int] | None = None) -> tuple[Table, ...]:
+        """List the user's permanent tables by name; partitions are left out for their roots.
+
+        Args:
+            oids: of the only ones to list.
+        """
+        return steadily(lambda: self._at_once(oids))
+
+    def names(self) -> dict[int, TableName]:
+        """List the same tables by object id, with no more than their names."""
+        with source_errors(self._connection, _WHAT):
+            return {oid: TableName(*name) for oid, *name in self._fetch(_NAMES, {})}
 
     def table(self, oid: int) -> Table | None:
         """Look a table up as it is now; None when it is gone, or no longer one of `tables`."""
-        with source_errors(self._connection, "cannot read the catalogue"):
-            found = self._read(oid)
+        found = self.tables([oid])
         return found[0] if found else None
 
     def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
@@ -224,8 +238,8 @@ class Catalogue:
         cached = self._streamed.get(message.oid)
         if cached is not None and cached[0] == message:
             return cached[1]
+        found = self.tables([message.oid])
         with source_errors(self._connection, f'cannot read the table "{name}"'):
-            found = self._read(message.oid)
             types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
         key, generated = (cached[1].key, cached[1].generated) if cached is not None else ((), ())
         identity = message.identity
@@ -271,8 +285,23 @@ class Catalogue:
         """Say what else is in the database and not captured; see `uncaptured`."""
         return uncaptured(self._connection, wanted, [table.relation for table in tables])
 
-    def _read(self, oid: int | None) -> tuple[Table, ...]:
-        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oid": oid})]
+    def _at_once(self, oids: Collection[int] | None) -> tuple[Table, ...]:
+        """Read in one snapshot: a table that is dropped meanwhile has its key to the end."""
+        with source_errors(self._connection, _WHAT):
+            self._execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return self._read(oids)
+            finally:
+                if not self._connection.closed:
+                    self._execute("ROLLBACK")
+
+    def _execute(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def _read(self, oids: Collection[int] | None) -> tuple[Table, ...]:
+        wanted = None if oids is None else list(oids)
+        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oids": wanted})]
         oids = [row.oid for row in rows]
         columns: dict[int, list[_Column]] = {}
         for owner, *column in self._fetch(_COLUMNS, (oids,)):

@@ -32,13 +32,19 @@ class TablePattern:
         """Read `table` (of the schema `public`), `schema.table` or `"odd.schema"."odd table"`.
 
         Raises:
-            ConfigurationError: the text has another form.
+            ConfigurationError: the text has another form, or is `*` without a schema, which
+                looks like all tables and would be those of `public`.
         """
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
             raise ConfigurationError(
                 f'"{text}" is not a table pattern',
                 hint="write table, schema.table or schema.*; put double quotes round odd names",
+            )
+        if match["schema"] is None and set(match["table"]) == {"*"}:
+            raise ConfigurationError(
+                f'"{text}" names no schema',
+                hint="write public.* for the tables of that schema, or *.* for those of all",
             )
         schema, table = match["schema"] or "public", match["table"]
         wild = is_wild(schema) or is_wild(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from psycopg2 import sql
 
@@ -11,6 +11,7 @@ from changelog.contract.errors import SourceError, UncapturableTableError
 from changelog.contract.relation import TableName
 from changelog.contract.scope import OPERATIONS
 from changelog.source.connect import Connection, source_errors
+from changelog.source.steady import has_vanished, steadily
 
 _FIND = """
 SELECT oid, puballtables, pubviaroot,
@@ -57,12 +58,10 @@ SELECT n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum)
           AND NOT coalesce(k.attnum = ANY (i.indkey::int2[]), false))
  GROUP BY n.nspname, c.relname
 """
-# Changes with every statement that touches the publication, also one that is undone later.
-_VERSION = """
-SELECT format('%%s:%%s:', p.oid, p.xmin)
-       || coalesce((SELECT string_agg(format('%%s:%%s', r.prrelid, r.xmin), ',' ORDER BY r.prrelid)
-                      FROM pg_publication_rel r WHERE r.prpubid = p.oid), '')
-  FROM pg_publication p WHERE p.pubname = %s
+_MISSING = """
+SELECT w.nspname, w.relname FROM unnest(%s::text[], %s::text[]) AS w(nspname, relname)
+ WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE n.nspname = w.nspname AND c.relname = w.relname)
 """
 _VERSION_15 = 150_000
 REHEARSAL_TIMEOUT = "5s"
@@ -124,6 +123,7 @@ class PublicationChange:
         removed: tables that it no longer has.
         refiltered: tables that had another row filter.
         filters: the row filter of each table that has one, as the server writes it.
+        vanished: wanted tables that are gone meanwhile, and so left out.
     """
 
     created: bool
@@ -131,10 +131,15 @@ class PublicationChange:
     removed: frozenset[TableName]
     refiltered: frozenset[TableName] = frozenset()
     filters: Mapping[TableName, str] = field(default_factory=dict)
+    vanished: frozenset[TableName] = frozenset()
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
     """Read a publication; None when it is missing. Changes nothing."""
+    return steadily(lambda: _read(connection, name))
+
+
+def _read(connection: Connection, name: str) -> PublicationFacts | None:
     what = f'cannot read the publication "{name}"'
     recent = connection.server_version >= _VERSION_15
     with source_errors(connection, what), connection.cursor() as cursor:
@@ -177,6 +182,7 @@ def make_publication(
 
     Make it before the slot: a stream cannot read a publication that is younger than the changes.
     A rehearsal does the same, so that the server says what it would refuse, and takes it back.
+    A table that vanishes meanwhile is left out, and named in what is returned.
 
     Raises:
         SourceError: the right is missing, a row filter cannot be used, or the existing
@@ -184,7 +190,26 @@ def make_publication(
             for the changes already made.
     """
     check_filters_possible(connection, wanted)
-    facts = read_publication(connection, name)
+    vanished: set[TableName] = set()
+
+    def attempt() -> PublicationChange:
+        left = {table: how for table, how in wanted.tables.items() if table not in vanished}
+        try:
+            return _make(connection, name, replace(wanted, tables=left), rehearse=rehearse)
+        except SourceError as error:
+            if has_vanished(error):
+                vanished.update(_missing(connection, left))
+            if len(vanished) == len(wanted.tables):
+                raise _all_gone(vanished) from error
+            raise
+
+    return replace(steadily(attempt), vanished=frozenset(vanished))
+
+
+def _make(
+    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool
+) -> PublicationChange:
+    facts = _read(connection, name)
     if facts is not None:
         problems = shape_problems(name, facts, wanted)
         if problems:
@@ -199,7 +224,7 @@ def make_publication(
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
             for statement in _statements(name, facts, wanted):
                 cursor.execute(statement)
-            after = read_publication(connection, name)
+            after = _read(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
             _check_filter_columns(connection, after.oid, wanted)
             untouched = facts is not None and _alike(facts, after)
@@ -209,6 +234,21 @@ def make_publication(
                 cursor.execute("ROLLBACK")
             raise
     return _change(facts, after)
+
+
+def _missing(connection: Connection, tables: Iterable[TableName]) -> set[TableName]:
+    """Return the tables of these names that are not there now."""
+    names = list(tables)
+    what = "cannot read the catalogue"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        schemas = [each.schema for each in names]
+        cursor.execute(_MISSING, (schemas, [each.table for each in names]))
+        return {TableName(*row) for row in cursor.fetchall()}
+
+
+def _all_gone(tables: Iterable[TableName]) -> SourceError:
+    names = ", ".join(str(table) for table in sorted(tables))
+    return SourceError(f"no table is left to publish: {names} vanished", hint="start again")
 
 
 def use_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
@@ -356,21 +396,6 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
     """Give the tables that a publication sends, none when it is missing; changes nothing."""
     facts = read_publication(connection, name)
     return frozenset() if facts is None else facts.sent
-
-
-def publication_version(connection: Connection, name: str) -> str | None:
-    """Give a text that changes whenever the publication does; None when it is missing.
-
-    PostgreSQL 18 leaves out the changes of a missing publication with no more than a warning in
-    its own log, and every version obeys when someone takes a table out: the stream goes on and
-    rows are lost without a word. A version that is still the same, read after the stream has
-    come to some LSN, proves that the publication was whole up to there.
-    """
-    what = f'cannot read the publication "{name}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_VERSION, (name,))
-        row = cursor.fetchone()
-    return None if row is None else str(row[0])
 
 
 def drop_publication(connection: Connection, name: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from changelog.contract.errors import SlotError, SourceError
 from changelog.contract.relation import Relation, TableName
 from changelog.source.connect import Connection, source_errors
+from changelog.source.steady import steadily
 
 _ROOM = """
 SELECT current_setting('max_replication_slots')::int,
@@ -15,10 +17,10 @@ SELECT current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_stat_replication)
 """
 # Partitions are copied and locked by themselves. A row-level policy would leave rows out of a copy,
-# so the copy refuses to run under one.
+# so the copy refuses to run under one. The right to a table that is gone meanwhile is null.
 _RIGHTS = """
-SELECT DISTINCT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
-       has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid)
+SELECT DISTINCT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE') IS NOT FALSE,
+       has_table_privilege(c.oid, 'SELECT') IS NOT FALSE, row_security_active(c.oid)
   FROM unnest(%s::oid[]) AS root(oid)
  CROSS JOIN LATERAL (SELECT root.oid AS relid
                      UNION SELECT relid::oid FROM pg_partition_tree(root.oid)) t
@@ -67,30 +69,64 @@ def check_room(connection: Connection, *, needs_slot: bool) -> str:
     return f"{slots - used} of {slots} slots and {senders - busy} of {senders} WAL senders are free"
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A table, or a partition, that the role may not copy.
+
+    Attributes:
+        table: of the rows.
+        said: what is missing.
+        hint: what to do.
+    """
+
+    table: TableName
+    said: str
+    hint: str
+
+
+def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Unreadable]:
+    """Return the tables and partitions whose rows the role may not read."""
+    oids = [relation.oid for relation in relations]
+    found = []
+    for schema, name, usage, select, policy in steadily(lambda: _rights(connection, oids)):
+        table = TableName(schema, name)
+        if not usage:
+            said = f'the role may not use the schema of table "{table}"'
+            found.append(Unreadable(table, said, "GRANT USAGE ON SCHEMA … TO …"))
+        elif not select:
+            said = f'the role may not read table "{table}"'
+            found.append(Unreadable(table, said, "GRANT SELECT ON … TO …"))
+        elif policy:
+            said = f'row-level policies hide rows of table "{table}" from the role'
+            found.append(Unreadable(table, said, "ALTER ROLE … BYPASSRLS"))
+    return found
+
+
 def check_readable(connection: Connection, relations: Iterable[Relation]) -> None:
     """Check that the role may read tables that are to be copied.
 
     Raises:
         SourceError: it may not; names all tables, each with what is missing.
     """
-    with source_errors(connection, "cannot read the rights"), connection.cursor() as cursor:
-        cursor.execute(_RIGHTS, ([relation.oid for relation in relations],))
-        rows = cursor.fetchall()
-    found = []
-    hints = set()
-    for schema, name, usage, select, policy in rows:
-        table = TableName(schema, name)
-        if not usage:
-            found.append(f'the role may not use the schema of table "{table}"')
-            hints.add("GRANT USAGE ON SCHEMA … TO …")
-        elif not select:
-            found.append(f'the role may not read table "{table}"')
-            hints.add("GRANT SELECT ON … TO …")
-        elif policy:
-            found.append(f'row-level policies hide rows of table "{table}" from the role')
-            hints.add("ALTER ROLE … BYPASSRLS")
+    found = unreadable(connection, relations)
     if found:
-        raise SourceError("; ".join(found), hint="; ".join(sorted(hints)))
+        hints = sorted({each.hint for each in found})
+        raise SourceError("; ".join(each.said for each in found), hint="; ".join(hints))
+
+
+def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:
+    with source_errors(connection, "cannot read the rights"), connection.cursor() as cursor:
+        cursor.execute(_RIGHTS, (oids,))
+        return cursor.fetchall()
+
+
+def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[TableName]:
+    """Return the tables that the role may not alter, since they belong to another one."""
+    what = "cannot read the owners of tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        names = [table.schema for table in tables], [table.table for table in tables]
+        cursor.execute(_OWNERS, names)
+        return [TableName(*row) for row in cursor.fetchall()]
 
 
 def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
@@ -99,11 +135,7 @@ def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
     Raises:
         SourceError: some belong to another role; names them.
     """
-    what = "cannot read the owners of tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
-        names = [table.schema for table in tables], [table.table for table in tables]
-        cursor.execute(_OWNERS, names)
-        others = [TableName(*row) for row in cursor.fetchall()]
+    others = not_owned(connection, tables)
     if others:
         raise SourceError(
             "only their owner may alter " + ", ".join(f'"{table}"' for table in others),

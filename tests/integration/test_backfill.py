@@ -166,10 +166,8 @@ def test_a_table_that_is_dropped_in_between_does_not_stop_the_others(capture):
     capture.sql("CREATE TABLE other (id integer PRIMARY KEY, text text)")
     capture.sql("INSERT INTO other VALUES (1, 'x')")
     code, said = capture.attempt(small=True, at="progress written:DROP TABLE notes")
-    assert code != 0
-    assert 'table "public.notes" was dropped: it is not copied' in said
-    assert "was altered while capture runs | hint: start capture again" in said
-    capture.finish(small=True)
+    assert code == 0, said
+    assert 'table "public.notes" was dropped, or is a partition now: frontiers leave' in said
     assert [table.table for table in capture.frontier().tables.values()] == ["other"]
     assert set(capture.log("other").rows) == {(1,)}
 

@@ -1,5 +1,6 @@
 """Tables that the log cannot go on with: stopped by name, copied anew, or set aside."""
 
+import json
 from contextlib import closing
 
 import psycopg2
@@ -17,7 +18,7 @@ class Capture(CrashingCapture):
 
     def set(self, **settings):
         path = self.folder / "changelog.toml"
-        more = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
+        more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
         path.write_text(path.read_text() + more)
 
     def differing(self, table, *, only=False):

@@ -38,7 +38,8 @@ from changelog.source.fetch import fetch_columns
 from changelog.source.filter import TableFilter
 from changelog.source.message import emit
 from changelog.source.pgoutput import RelationMessage, StreamColumn, decode
-from changelog.source.publication import drop_publication, ensure_publication, publication_version
+from changelog.source.publication import drop_publication, ensure_publication
+from changelog.source.published import publication_version
 from changelog.source.slot import (
     SlotBusyError,
     SlotStatus,

@@ -24,6 +24,7 @@ from changelog.capture import (
     growth,
     messages,
     outlook,
+    roster,
     session,
     start,
     tables,
@@ -145,6 +146,11 @@ def forget_to_skip_messages():
 def forget_constants():
     """Take older rows to have nothing in a column that was added with a constant."""
     Catalogue.older_values = lambda *_: {}
+
+
+def forget_newcomers():
+    """Know the tables of the start alone."""
+    roster.Roster._note_new = lambda _: None
 
 
 def forget_touched():
@@ -294,6 +300,7 @@ DEFECTS = {
         place_with_the_last_commit,
         forget_to_skip_messages,
         forget_constants,
+        forget_newcomers,
         forget_touched,
         forget_hidden,
         forget_filenode,

@@ -4,11 +4,14 @@ import json
 import logging
 import sys
 from datetime import datetime, timedelta
+from importlib import import_module
+from importlib.metadata import entry_points, version
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from changelog.config import load_project
 from changelog.contract.errors import ConfigurationError
@@ -82,6 +85,37 @@ def test_bad_settings_are_named(tmp_path, text, says):
     (tmp_path / "changelog.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=says):
         load_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("[capture]\ntabels = []", "capture.tables"),
+        ("[capture]\nfrontier_intervall_ms = 5", "capture.frontier_interval_ms"),
+        ("[captur]\nslot = 'x'", "capture"),
+        ("[postgres]\nslot = 'x'", "capture.slot"),
+        ("[rebuild]\nsettings = {}", "spark.settings"),
+    ],
+)
+def test_a_setting_that_is_none_has_the_nearest_one_told(tmp_path, text, meant):
+    (tmp_path / "changelog.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match="there is no such setting") as caught:
+        load_project(tmp_path)
+    assert caught.value.hint == f"did you mean {meant}?"
+
+
+def test_a_setting_that_is_like_no_other_has_no_guess(tmp_path):
+    (tmp_path / "changelog.toml").write_text("[capture]\nxylophone = 1")
+    with pytest.raises(ConfigurationError, match="no such setting") as caught:
+        load_project(tmp_path)
+    assert "did you mean" not in caught.value.hint
+
+
+@pytest.mark.parametrize("command", ["changelog", "rebuild-view"])
+def test_the_version_is_told_at_once(command):
+    (script,) = entry_points(group="console_scripts", name=command)
+    done = CliRunner().invoke(import_module(script.module).app, ["--version"])
+    assert (done.exit_code, done.stdout.strip()) == (0, version("changelog-store"))
 
 
 def test_a_connection_that_a_command_does_not_need_may_be_missing(tmp_path):

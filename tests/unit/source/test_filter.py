@@ -4,7 +4,7 @@ import pytest
 
 from changelog.contract.errors import ConfigurationError
 from changelog.contract.relation import TableName
-from changelog.source.filter import TableFilter
+from changelog.source.filter import ColumnPattern, TableFilter
 
 
 def wants(name, include=("*.*",), exclude=()):
@@ -38,8 +38,8 @@ def test_a_pattern_covers_a_table(pattern, name, matches):
 
 
 def test_excluding_is_stronger_than_including():
-    assert not wants(("public", "orders"), ["*"], ["orders"])
-    assert wants(("public", "other"), ["*"], ["orders"])
+    assert not wants(("public", "orders"), ["public.*"], ["orders"])
+    assert wants(("public", "other"), ["public.*"], ["orders"])
 
 
 def test_all_tables_are_wanted_unless_asked_otherwise():
@@ -49,6 +49,16 @@ def test_all_tables_are_wanted_unless_asked_otherwise():
 def test_only_full_names_have_to_exist():
     chosen = TableFilter(["a", "b*", 's."t*"', "gone"], ["gone"])
     assert chosen.named == (TableName("public", "a"), TableName("s", "t*"))
+
+
+@pytest.mark.parametrize("pattern", ["*", " * ", "**"])
+def test_a_star_without_a_schema_is_refused_and_not_taken_for_public(pattern):
+    with pytest.raises(ConfigurationError, match="names no schema") as caught:
+        TableFilter([pattern])
+    assert "public.*" in caught.value.hint
+    assert "*.*" in caught.value.hint
+    with pytest.raises(ConfigurationError, match="names no schema"):
+        ColumnPattern.parse(f"{pattern.strip()}.password")
 
 
 @pytest.mark.parametrize("pattern", ["", "a.b.c", ".a", "a.", '"a', 'a"b'])

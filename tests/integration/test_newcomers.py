@@ -1,0 +1,240 @@
+"""Tables that appear while capture runs are taken, with their rows; what is not is named."""
+
+import pytest
+from psycopg2.extensions import make_dsn
+
+from changelog.stack.ports import pick
+from changelog.stack.postgres import PostgresServer
+from tests.integration.test_incompatible import Capture
+from tests.support.matrix import first
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.services
+
+DEADLINE_S = 60.0
+COLUMNS = "(id integer PRIMARY KEY, text text)"
+
+
+@pytest.fixture(scope="module", params=first(1, [18, 15]))
+def server(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp(f"pg{request.param}")
+    with PostgresServer(
+        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def capture(server, kafka, registry, prefix, tmp_path):
+    server.create_database(prefix)
+    made = Capture(
+        dsn=server.database_dsn(prefix),
+        kafka=kafka,
+        registry=registry,
+        prefix=prefix,
+        folder=tmp_path,
+    )
+    made.sql(f"CREATE TABLE kept {COLUMNS}", "INSERT INTO kept VALUES (1, 'x')")
+    yield made
+    made.kill()
+
+
+def spoken(capture):
+    """The names of the tables that the last frontier speaks of."""
+    found = capture.frontier()
+    return {table.table for table in found.tables.values()} if found is not None else set()
+
+
+def wait_for(capture, *tables, deadline_s=DEADLINE_S):
+    def ready():
+        assert capture.running.poll() is None, capture.said()
+        return spoken(capture) == {*tables}
+
+    wait_until(ready, deadline_s, f"{tables} are captured, and no others")
+
+
+def equal(capture, *tables):
+    """Tell whether the log has the rows of the tables as the source has them."""
+    capture.settle()
+    found = {
+        table: {key: row["text"] for (key,), row in capture.rows(table).items()} for table in tables
+    }
+    return found == {
+        table: dict(capture.query(f"SELECT id, text FROM {table}")) for table in tables
+    }
+
+
+BEFORE = (
+    "CREATE SCHEMA aside",
+    f"CREATE TABLE aside.moved {COLUMNS}",
+    f"CREATE TABLE hidden_yet {COLUMNS}",
+    f"CREATE UNLOGGED TABLE unlogged {COLUMNS}",
+    "CREATE TABLE root (id integer PRIMARY KEY, text text) PARTITION BY RANGE (id)",
+    "CREATE TABLE part PARTITION OF root FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE rest PARTITION OF root DEFAULT",
+    f"CREATE TABLE joins {COLUMNS}",
+    f"CREATE TABLE old_name {COLUMNS}",
+    f"CREATE TABLE again {COLUMNS}",
+    f"CREATE TABLE leaves {COLUMNS}",
+)
+CHANGES = (
+    f"CREATE TABLE created {COLUMNS}",
+    "ALTER TABLE aside.moved SET SCHEMA public",
+    "ALTER TABLE hidden_yet RENAME TO renamed",
+    "ALTER TABLE unlogged SET LOGGED",
+    "ALTER TABLE root DETACH PARTITION part",
+    "ALTER TABLE old_name RENAME TO new_name",
+    f"DROP TABLE again; CREATE TABLE again {COLUMNS}",
+    "ALTER TABLE root ATTACH PARTITION joins FOR VALUES FROM (1000) TO (2000)",
+    "ALTER TABLE leaves SET SCHEMA aside",
+    "CREATE TABLE excluded_by_name (id integer PRIMARY KEY)",
+)
+AFTER = ("kept", "created", "moved", "renamed", "unlogged", "root", "part", "new_name", "again")
+
+
+def prepare(capture):
+    capture.set(exclude=["hidden_*", "excluded_*"], on_incompatible="resnapshot")
+    capture.sql(*BEFORE)
+    for number, table in enumerate(
+        ["aside.moved", "hidden_yet", "unlogged", "root", "joins", "old_name", "again", "leaves"]
+    ):
+        start = 1000 if table == "joins" else 10 * number
+        capture.sql(
+            f"INSERT INTO {table} SELECT n, 'old' FROM generate_series({start}, {start} + 5) n"
+        )
+
+
+def test_each_way_in_which_a_table_appears_or_goes(capture):
+    prepare(capture)
+    capture.begin()
+    wait_for(capture, "kept", "root", "joins", "old_name", "again", "leaves")
+    capture.sql(*CHANGES, "INSERT INTO again VALUES (7, 'new')")
+    for table in AFTER:
+        capture.sql(f"INSERT INTO {table} VALUES (77, 'at once')")
+    wait_for(capture, *AFTER)
+    for table in AFTER:
+        capture.sql(f"UPDATE {table} SET text = 'later' WHERE id % 2 = 1")
+        capture.sql(f"DELETE FROM {table} WHERE id % 5 = 0")
+    assert equal(capture, *AFTER)
+
+
+def test_twin_without_a_look_at_the_tables_they_are_missed(capture):
+    capture.begin(defect="forget_newcomers")
+    wait_for(capture, "kept")
+    capture.sql(f"CREATE TABLE created {COLUMNS}", "INSERT INTO kept VALUES (2, 'y')")
+    capture.settle()
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for(capture, "kept", "created", deadline_s=5)
+
+
+def status(capture):
+    (found,) = capture.command("status", "--json", codes={0, 1})
+    return found
+
+
+def test_what_cannot_be_captured_is_named_until_it_can_be(capture):
+    capture.begin()
+    wait_for(capture, "kept")
+    capture.sql("CREATE TABLE bare (id integer, text text)", f"CREATE TABLE good {COLUMNS}")
+    capture.sql("INSERT INTO bare VALUES (1, 'x'), (2, 'y')")
+    wait_for(capture, "kept", "good")
+    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+    assert why == {"public.bare": "has no primary key"}
+    found = status(capture)
+    assert found["not_captured"] == {"public.bare": "it has no primary key"}
+    assert any(
+        '"public.bare" is set aside: has no primary key' in each for each in found["problems"]
+    )
+    assert (
+        'table "public.bare" matches and is not captured: it has no primary key' in capture.said()
+    )
+    capture.sql("ALTER TABLE bare ADD PRIMARY KEY (id)")
+    wait_for(capture, "kept", "good", "bare")
+    assert equal(capture, "kept", "good", "bare")
+    assert status(capture)["not_captured"] == {}
+
+
+@pytest.fixture
+def humble(capture, server, prefix):
+    """Capture as a role that owns the database and nothing of others."""
+    role = f"{prefix}_role"
+    capture.sql(
+        f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'pw'",
+        f"GRANT CREATE ON DATABASE {prefix} TO {role}",
+        f"GRANT ALL ON SCHEMA public TO {role}",
+        f"ALTER TABLE kept OWNER TO {role}",
+    )
+    path = capture.folder / "changelog.toml"
+    theirs = make_dsn(capture.dsn, user=role, password="pw")
+    lines = [
+        f'dsn = "{theirs}"' if line.startswith("dsn =") else line
+        for line in path.read_text().splitlines()
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    yield role
+    capture.kill()
+
+
+def test_a_table_that_the_role_may_not_publish_is_named_until_it_may(capture, humble):
+    capture.begin()
+    wait_for(capture, "kept")
+    capture.sql(f"CREATE TABLE foreign_one {COLUMNS}", "INSERT INTO foreign_one VALUES (1, 'x')")
+    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+    assert why == {"public.foreign_one": "belongs to another role: its owner alone may publish it"}
+    assert capture.running.poll() is None
+    capture.sql(f"ALTER TABLE foreign_one OWNER TO {humble}")
+    wait_for(capture, "kept", "foreign_one")
+    assert equal(capture, "kept", "foreign_one")
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["all_tables", "named"])
+@pytest.mark.matrix
+def test_a_publication_of_others_decides_by_what_it_sends(capture, everything):
+    which = "ALL TABLES" if everything else "TABLE kept"
+    capture.sql(f"CREATE PUBLICATION theirs FOR {which} WITH (publish_via_partition_root)")
+    capture.set(publication="theirs", create_publication=False)
+    capture.begin()
+    wait_for(capture, "kept")
+    capture.sql(f"CREATE TABLE created {COLUMNS}", "INSERT INTO created VALUES (1, 'x')")
+    if not everything:
+        why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+        assert why == {"public.created": 'is not sent by the publication "theirs"'}
+        capture.sql("ALTER PUBLICATION theirs ADD TABLE created")
+    wait_for(capture, "kept", "created")
+    capture.sql("DROP TABLE created", f"CREATE TABLE created {COLUMNS}")
+    capture.sql("INSERT INTO created VALUES (2, 'another')")
+    if not everything:
+        capture.sql("ALTER PUBLICATION theirs ADD TABLE created")
+    wait_until(lambda: equal(capture, "created"), DEADLINE_S, "it is the new table")
+    assert equal(capture, "kept", "created")
+
+
+@pytest.mark.matrix
+def test_a_new_table_that_no_start_takes_does_not_end_the_others(capture):
+    capture.begin()
+    wait_for(capture, "kept")
+    # Both are called `a_b` on the log.
+    capture.set(tables=["public.*", "a.*"])
+    capture.end()
+    capture.sql(f'CREATE TABLE "a.b" {COLUMNS}', "CREATE SCHEMA a")
+    capture.begin()
+    wait_for(capture, "kept", "a.b")
+    capture.sql(f"CREATE TABLE a.b {COLUMNS}")
+    wait_until(lambda: "beginning again without" in capture.said(), DEADLINE_S, "it is tried")
+    capture.sql("INSERT INTO kept VALUES (2, 'goes on')")
+    assert equal(capture, "kept")
+    assert "share" in status(capture)["not_captured"]["a.b"] or capture.running.poll() is None
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("point", ["progress written:1", "chunk copied:1", "frontier written:2"])
+def test_a_crash_while_a_new_table_is_taken_loses_nothing(capture, point):
+    capture.finish()
+    capture.sql(f"CREATE TABLE created {COLUMNS}")
+    capture.sql("INSERT INTO created SELECT n, 'x' FROM generate_series(1, 2000) n")
+    capture.crash(point, small=True)
+    capture.sql("DELETE FROM created WHERE id % 2 = 0")
+    capture.finish()
+    capture.begin()
+    wait_for(capture, "kept", "created")
+    assert equal(capture, "kept", "created")

@@ -1,0 +1,106 @@
+"""Tables that are made, moved and dropped beside capture never end it."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from changelog.contract.errors import SourceError
+from changelog.contract.relation import TableName
+from changelog.source import steady
+from changelog.source.catalogue import Catalogue, check_capturable
+from changelog.source.connect import connect
+from changelog.source.publication import Wanted, make_publication, published_tables
+from changelog.stack.ports import pick
+from changelog.stack.postgres import PostgresServer
+from tests.support.capture_command import CrashingCapture
+from tests.support.churn import MOVED, Churn
+from tests.support.matrix import first
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.services
+
+DEADLINE_S = 60.0
+KEPT = TableName("public", "kept")
+
+
+@pytest.fixture(scope="module", params=first(1, [18, 15]))
+def server(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp(f"pg{request.param}")
+    with PostgresServer(
+        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def database(server, prefix):
+    server.create_database(prefix)
+    return server.database_dsn(prefix)
+
+
+@pytest.fixture
+def capture(database, kafka, registry, prefix, tmp_path):
+    made = CrashingCapture(
+        dsn=database, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
+    )
+    made.sql("CREATE TABLE kept (id integer PRIMARY KEY, text text)")
+    yield made
+    made.kill()
+
+
+def publish_beside(dsn, enough):
+    """List and publish tables beside a churn, until `enough` lists had one that vanished."""
+    end, late = time.monotonic() + DEADLINE_S, 0
+    with closing(connect(dsn)) as connection, closing(connect(dsn)) as other, Churn(dsn):
+        while late < enough:
+            assert time.monotonic() < end, f"only {late} tables vanished in time"
+            tables = Catalogue(connection).tables()
+            check_capturable(tables)
+            wanted = Wanted(tables={each.name: "" for each in tables})
+            change = make_publication(connection, "all_of_it", wanted)
+            late += bool(change.vanished)
+            assert KEPT in published_tables(other, "all_of_it")
+
+
+def test_a_publication_is_made_beside_tables_that_vanish(capture):
+    publish_beside(capture.dsn, 10)
+
+
+def test_twin_with_one_attempt_ends_with_the_first_that_vanishes(capture, monkeypatch):
+    monkeypatch.setattr(steady, "ATTEMPTS", 1)
+    with pytest.raises(SourceError, match=r"does not exist|vanish|concurrently|cache lookup"):
+        publish_beside(capture.dsn, 10)
+
+
+@pytest.mark.matrix
+def test_each_start_beside_tables_that_vanish_ends_well(capture):
+    with Churn(capture.dsn):
+        for number in range(3):
+            capture.sql(f"INSERT INTO kept VALUES ({number}, 'x')")
+            capture.finish()
+    assert {key for (key,) in capture.rows("kept")} == {0, 1, 2}
+
+
+def test_a_capture_that_runs_beside_tables_that_vanish_goes_on(capture):
+    capture.sql("INSERT INTO kept VALUES (0, 'x')")
+    running = capture.start()
+    capture.settle()
+    with Churn(capture.dsn) as churn:
+        capture.sql("CREATE TABLE late (id integer PRIMARY KEY, text text)")
+        wait_until(lambda: spoken(capture) >= {"late", "kept"}, DEADLINE_S, "late is captured")
+        made = churn.made
+        capture.sql("INSERT INTO late VALUES (1, 'y')", "INSERT INTO kept VALUES (1, 'y')")
+        wait_until(lambda: churn.made > made, DEADLINE_S, "more tables vanish")
+        capture.settle()
+    assert running.poll() is None
+    wait_until(lambda: spoken(capture) == {"late", "kept", MOVED}, DEADLINE_S, "all are captured")
+    capture.settle()
+    assert len(capture.rows("kept")) == 2
+    assert len(capture.rows("late")) == 1
+    capture.stop()
+
+
+def spoken(capture):
+    """The names of the tables that the last frontier speaks of."""
+    return {table.table for table in capture.frontier().tables.values()}
