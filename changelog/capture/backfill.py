@@ -164,7 +164,7 @@ class Backfill:
         self._not_before = ground.current_lsn()
         for task in tasks:
             self._mute(task)
-        cutter.on_foreign = self.overwritten
+        cutter.on_foreign = self._interrupted
         self._tell_cutter()
         self._show()
         if ground.refused or any(task.fault for task in tasks):
@@ -399,6 +399,15 @@ class Backfill:
         self._around.report.errors["ForeignRecords"] += count
         if topic in self._ground.topics.values() and topic not in self._ground.unkeyed:
             self.request(self._ground.table_of(topic), "others have written to its topic", lsn)
+
+    def _interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
+        """Take records of others that came while we write.
+
+        An earlier life of ours may have sent them: it was further in the stream than we are, at
+        most at the end of the WAL. Until we are there, no LSN is an exact cut.
+        """
+        self._progress.hold_until(self._ground.current_lsn())
+        self.overwritten(topic, count, lsn)
 
     def frontier_written(self) -> None:
         """Note that a frontier stands on the log, which speaks of all tables that are whole."""
@@ -652,6 +661,8 @@ class Backfill:
 
     def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
         self._cutter.lose_count([job.topic])  # some of its records may stand
+        # And nobody tells any more whether an earlier life's do.
+        self._progress.hold_until(self._ground.current_lsn())
         task = self._tasks[job.topic]
         if task.plan is not None:
             task.restart()

@@ -2,8 +2,8 @@
 
 A run of row messages with whole transactions among them is encoded table by table; order between
 topics means nothing. What is out of the ordinary (a key change, a TOAST value that was left out)
-is encoded row by row and put in its place. Where more than that is out of the ordinary, such as
-records that are on the log already after a crash, the caller goes row by row.
+is encoded row by row and put in its place. After a crash, what is on the log already is encoded
+and left out. Where more is out of the ordinary, the caller goes row by row.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The records of one topic: from one of them up to an end."""
+    """The records of one topic: from one of them up to an end, and how many are left out."""
 
     topic: str
     first: int
     end: int
+    left_out: int
 
 
 class BulkWriter:
@@ -147,7 +148,7 @@ class BulkWriter:
         begin = Begin(Lsn(last.commit_lsn), last.ts_us, last.xid)
         assembler.continue_at(begin if run.is_open else None, run.raw.next_sequence)
         return Taken(
-            records=len(self._records),
+            records=len(self._records) - sum(each.left_out for each in found),
             changes=changes,
             sizes=sizes,
             commits=run.raw.commits,
@@ -181,11 +182,15 @@ class BulkWriter:
             if not relation.key or any(topic == other.topic for other in found):
                 raise NotInBulkError
             at = Position(self._epoch, Lsn(rows[seen.first].lsn), rows[seen.first].sequence)
-            if not self._writer.all_new(topic, at):
+            if not self._writer.all_alive(topic, at):
                 raise NotInBulkError
             start = len(self._records)
             self._add_table(messages, relation, seen, at)
-            found.append(_Found(topic, start, len(self._records)))
+            written = self._writer.written(topic, at)
+            left_out = 0
+            if written is not None:
+                left_out = self._records.leave_out_written(start, written)
+            found.append(_Found(topic, start, len(self._records), left_out))
             totals = self._records.raw
             for place, op in enumerate(_OPS):
                 if totals.rows[place]:
@@ -219,7 +224,7 @@ class BulkWriter:
         position = Position(self._epoch, Lsn(row.lsn), row.sequence)
         totals, number = self._records.raw, _OPS.index(_OP_OF[payload[:1]])
         totals.rows[number] += 1
-        for key, value, op, step in self._writer.encoded(change, position):
+        for key, value, op, step in self._writer.encoded(change, position, row.xid):
             totals.sizes[number] += len(key) + len(value or b"")
             self._records.add(Record(key, value, row.lsn, row.sequence + step, row.ts_us, op.value))
 

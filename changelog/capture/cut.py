@@ -102,8 +102,11 @@ class Cutter:
         *,
         since: Mapping[str, Position],
         ts_us: int,
-    ) -> Frontier:
+    ) -> Frontier | None:
         """Write the frontier at `lsn` and wait for its acknowledgement.
+
+        Returns:
+            The frontier, or None where others have written records: they may be newer than it.
 
         Args:
             lsn: what `Progress.frontier_due` allows.
@@ -123,7 +126,8 @@ class Cutter:
         places = self._log.places(list(topic_ids))
         ends = {topic: each.ends for topic, each in places.items()}
         check_not_grown(self._partitions, ends)
-        self._look_for_others(ends, lsn)
+        if self._look_for_others(ends, lsn):
+            return None
         frontier = Frontier(
             slot=base.slot,
             epoch=base.epoch,
@@ -158,9 +162,9 @@ class Cutter:
         if self._alone is not None:
             self._alone.lose_count(topics)
 
-    def _look_for_others(self, ends: Mapping[str, tuple[int, ...]], lsn: Lsn) -> None:
+    def _look_for_others(self, ends: Mapping[str, tuple[int, ...]], lsn: Lsn) -> bool:
         if self._alone is None:
-            return
+            return False
         found = self._alone.foreign(ends, self._producer.sent + self.copied)
         for topic, count in sorted(found.items()):
             if count < 0:
@@ -168,6 +172,7 @@ class Cutter:
                     f'topic "{topic}" has {-count} records less than the brokers have acknowledged'
                 )
             self.on_foreign(topic, count, lsn)
+        return bool(found)
 
     def _scopes(self, topics: Collection[str]) -> dict[str, Scope]:
         scopes = {topic: self._base.scope_of(topic) for topic in topics}

@@ -29,7 +29,8 @@ class Seed:
         partitions: per topic how many the last frontier knew.
         written: per topic and partition the last position behind the last frontier.
         uncopied: topics that hold only what has changed since they began.
-        hold_until: no frontier before the stream has passed this.
+        hold_until: no frontier before the stream has passed this: the records that were found
+            behind the last one have been sent again, so that none is newer than the next.
     """
 
     epoch: int

@@ -220,8 +220,12 @@ class CaptureSession:
         refiltered = ground.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
-        seed = Seed(epoch=first.epoch, lsn=start, written=written.positions)
-        self._hold(ground, seed)
+        seed = Seed(
+            epoch=first.epoch,
+            lsn=start,
+            written=written.positions,
+            hold_until=written.passed_at(first.epoch),
+        )
         return self._first(ground, seed, first, refiltered)
 
     def _first(
@@ -257,6 +261,7 @@ class CaptureSession:
         refiltered = ground.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        seed.hold_until = written.passed_at(frontier.epoch)
         skipped = skipped_tables(ground, begin, going)
         seed.skip([ground.topics[table] for table in skipped.new])
         seed.uncopied |= {ground.topics[table] for table in skipped.kept}
@@ -264,7 +269,6 @@ class CaptureSession:
             log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
         rescoped = ground.rescoped(frontier, skipped.kept)
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
-        self._hold(ground, seed)
         seed.resend_grown(ground.partitions)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
         return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
@@ -302,12 +306,6 @@ class CaptureSession:
         ground.frontiers.write_backfill(record)
         self._around.reach("loss noted")
         return record
-
-    @staticmethod
-    def _hold(ground: Ground, seed: Seed) -> None:
-        if seed.written:
-            # Values fetched before the crash may come from any moment up to now.
-            seed.hold_until = ground.current_lsn()
 
     def _intent(self, ground: Ground, epoch: int, start: Lsn) -> BackfillRecord:
         return BackfillRecord(
@@ -424,9 +422,7 @@ class CaptureSession:
                 since=seed.since,
                 partitions=ground.partitions,
                 written=seed.written,
-                fetch=lambda relation, key, names: fetch_columns(
-                    ground.connection, relation, key, names
-                ),
+                fetch=partial(fetch_columns, ground.connection),
                 dead_keys=partial(ground.dead_keys, producer, on_wait=waiting),
                 hold_until=progress.hold_until,
             )

@@ -254,7 +254,8 @@ class StreamLoop:
         self._roster.look()
         if not self._watch.look(self._cutter.absent, self._backfill.failed):
             return
-        self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us)
+        if self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us) is None:
+            return
         self._reach("frontier written")
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())

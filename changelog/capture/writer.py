@@ -22,6 +22,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.partition import partition_of, partition_without_key
 from changelog.contract.position import Position
 from changelog.contract.relation import UNCHANGED, Field, KeyRow, Relation, Row
+from changelog.native.buffers import Written
 
 
 class Log(Protocol):
@@ -38,8 +39,11 @@ class Log(Protocol):
         """Queue one record; blocks while the queue is full."""
 
 
-FetchRow = Callable[[Relation, KeyRow, Sequence[str]], tuple[Sequence[Field] | None, Lsn]]
-"""Reads columns of a row by its key as they are now, and the WAL position after the read."""
+_ALL = ((1 << 64) - 1, (1 << 64) - 1)
+
+FetchRow = Callable[[Relation, KeyRow, Sequence[str], int], tuple[Sequence[Field] | None, Lsn]]
+"""Reads columns of a row by its key as they are now, and the WAL position up to which they may be
+newer than what a transaction, given by its number, has left."""
 
 DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
 """Partition and key of each row of a topic that lives, though its record is before a position."""
@@ -100,6 +104,7 @@ class RecordWriter:
         self._written = {topic: dict(places) for topic, places in written.items() if places}
         places = [p for by_partition in self._written.values() for p in by_partition.values()]
         self._catch_up_until = max(places, default=None)
+        self._written_in: dict[str, Written] = {}
         self._fetch = fetch
         self._dead_keys = dead_keys
         self._hold_until = hold_until
@@ -135,8 +140,10 @@ class RecordWriter:
             key = codec.encode_key(record.key) if record.key else None
             if self.recent.noting and key is not None:
                 self.recent.touch(topic, key)
-            if not self._on_log(topic, key, position):
-                value = self._value(codec, record, told)
+            if self._on_log(topic, key, position):
+                self._hold_again(codec.relation, record, xid)
+            else:
+                value = self._value(codec, record, xid, told)
                 if value is not None or isinstance(record, Tombstone):
                     headers = encode_headers(position, record.op, ts_us)
                     place = None if key is not None else self._place(topic, position)
@@ -145,17 +152,31 @@ class RecordWriter:
             position = Position(position.epoch, position.commit_lsn, position.sequence + 1)
         return count
 
-    def all_new(self, topic: str, first: Position) -> bool:
-        """Tell whether every record of a topic from a position on is alive and not on the log."""
+    def all_alive(self, topic: str, first: Position) -> bool:
+        """Tell whether every record of a topic from a position on is alive."""
         floor = self.since.get(topic)
-        if floor is not None and first < floor:
-            return False
+        return floor is None or first >= floor
+
+    def written(self, topic: str, first: Position) -> Written | None:
+        """Return what the log holds of a topic's records from a position on; None for nothing."""
         if self._catch_up_until is not None and first > self._catch_up_until:
             self._catch_up_until = None
-        return self._catch_up_until is None
+        if self._catch_up_until is None or topic not in self._written:
+            return None
+        if topic not in self._written_in:
+            places = self._written[topic]
+            found = (places.get(place) for place in range(self._partitions[topic]))
+            self._written_in[topic] = Written([self._last_of_epoch(last) for last in found])
+        return self._written_in[topic]
+
+    def _last_of_epoch(self, last: Position | None) -> tuple[int, int]:
+        """Return LSN and sequence up to which a partition holds all records of this epoch."""
+        if last is None or last.epoch < self._epoch:
+            return 0, 0
+        return (last.commit_lsn, last.sequence) if last.epoch == self._epoch else _ALL
 
     def encoded(
-        self, change: RowChange, position: Position
+        self, change: RowChange, position: Position, xid: int
     ) -> list[tuple[bytes, bytes | None, Op, int]]:
         """Give the records of a change without writing them: key, value, op, step in sequence.
 
@@ -165,7 +186,7 @@ class RecordWriter:
         codec = self._tables.codec(change.relation, position)
         found = []
         for step, record in enumerate(records_of(change)):
-            value = self._value(codec, record)
+            value = self._value(codec, record, xid)
             if value is not None or isinstance(record, Tombstone):
                 found.append((codec.encode_key(record.key), value, record.op, step))
         return found
@@ -187,13 +208,17 @@ class RecordWriter:
         return last is not None and position <= last
 
     def _value(
-        self, codec: Rows, record: Upsert | Tombstone | Event, told: _Told | None = None
+        self,
+        codec: Rows,
+        record: Upsert | Tombstone | Event,
+        xid: int,
+        told: _Told | None = None,
     ) -> bytes | None:
         if isinstance(record, Tombstone):
             return None
         row = record.after if isinstance(record, Event) else record.row
         if row is not None and UNCHANGED in row and record.key:
-            row = self._completed(codec.relation, record.key, row)
+            row = self._completed(codec.relation, record.key, row, xid)
             if row is None:
                 return None
         if isinstance(record, Event):
@@ -202,7 +227,19 @@ class RecordWriter:
         assert row is not None  # noqa: S101 - only an event may lack it
         return codec.encode_value(row)
 
-    def _completed(self, relation: Relation, key: KeyRow, row: Row) -> Row | None:
+    def _hold_again(self, relation: Relation, record: Upsert | Tombstone | Event, xid: int) -> None:
+        """Hold frontiers for a record that stands on the log, as the life that wrote it did.
+
+        Nothing there says how new the values were that it fetched. They are no newer than what
+        is read now; and where that is as the transaction has left it, so were they.
+        """
+        if isinstance(record, Tombstone):
+            return
+        row = record.after if isinstance(record, Event) else record.row
+        if row is not None and UNCHANGED in row and record.key:
+            self._completed(relation, record.key, row, xid)
+
+    def _completed(self, relation: Relation, key: KeyRow, row: Row, xid: int) -> Row | None:
         """Fill in unchanged TOAST values; None when the row is gone.
 
         The values are read as they are now, which may be later than this change. A later change
@@ -212,7 +249,7 @@ class RecordWriter:
         """
         missing = [index for index, field in enumerate(row) if field is UNCHANGED]
         names = [relation.columns[index].name for index in missing]
-        values, lsn = self._fetch(relation, key, names)
+        values, lsn = self._fetch(relation, key, names, xid)
         self._hold_until(lsn)
         if values is None:
             return None

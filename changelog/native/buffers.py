@@ -87,6 +87,31 @@ class Record(NamedTuple):
     op: bytes
 
 
+class Written(Sequence[tuple[int, int]]):
+    """For each partition of a topic the LSN and sequence of the last record that it holds.
+
+    Attributes:
+        raw: the library's array of `written`.
+    """
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        """Take them in the order of partitions; (0, 0) where there is none."""
+        self.raw: Any = ffi.new("written[]", [tuple(place) for place in places])
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        """Copy one out, or some."""
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return int(self.raw[place].lsn), int(self.raw[place].sequence)
+
+
 class Records(Sequence[Record]):
     """Records that are to be produced, of one epoch.
 
@@ -145,6 +170,13 @@ class Records(Sequence[Record]):
 
     def _between(self, start: int, end: int) -> bytes:
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
+
+    def leave_out_written(self, first: int, written: Written) -> int:
+        """Do not produce those from one of them on that the log holds already; return how many.
+
+        The counts of rows and bytes from there on are of what is left.
+        """
+        return int(lib.records_leave_out(self.raw, first, written.raw, len(written)))
 
     def leave_out(self, place: int) -> None:
         """Do not produce one of them."""

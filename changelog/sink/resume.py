@@ -40,6 +40,11 @@ class Written:
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     foreign: Mapping[str, int] = field(default_factory=dict)
 
+    def passed_at(self, epoch: int) -> Lsn:
+        """Return the first LSN past every record of an epoch; 0 when there is none."""
+        found = (each for by_partition in self.positions.values() for each in by_partition.values())
+        return Lsn(max((each.commit_lsn + 1 for each in found if each.epoch == epoch), default=0))
+
 
 @dataclass(frozen=True, slots=True)
 class Known:

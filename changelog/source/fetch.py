@@ -24,14 +24,21 @@ _CHANGED_CODES = {
 }
 
 
-def fetch_columns(
-    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
-) -> tuple[tuple[Field, ...] | None, Lsn]:
-    """Read some columns of one row, and the WAL position read after it.
+AS_WRITTEN = Lsn(0)
+"""Where the stream has to be for values that are those of the change itself: anywhere."""
 
-    The values are those of now, which may be later than the change that needs them. Whatever
-    made them so was committed before the returned position: once the stream has passed it, the
-    log holds that change too. None means that the row is gone; its end is then in the stream.
+
+def fetch_columns(
+    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str], xid: int
+) -> tuple[tuple[Field, ...] | None, Lsn]:
+    """Read some columns of one row, and the WAL position up to which they may be newer.
+
+    The values are those of now. When nobody but the transaction `xid` itself has written the row
+    since, they are those of the change, and the position is `AS_WRITTEN`. Else whatever made them
+    so was committed before the position: once the stream has passed it, the log holds that change
+    too. None means that the row is gone; its end is then in the stream.
+
+    A savepoint has a number of its own, which the stream does not tell: its rows count as newer.
 
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
@@ -50,7 +57,10 @@ def fetch_columns(
                 f"{what}: {error}",
                 hint="the table was altered after the row was written",
             ) from error
-    return (parse_row(found[0]) if found else None), current_lsn(connection)
+    if not found:
+        return None, current_lsn(connection)
+    writer, *fields = parse_row(found[0])
+    return tuple(fields), AS_WRITTEN if writer == b"%d" % xid else current_lsn(connection)
 
 
 def _copy(
@@ -66,6 +76,6 @@ def _copy(
     same = sql.SQL("{}::regclass = {}").format(
         sql.Literal(name.as_string(connection)), sql.Literal(relation.oid)
     )
-    return sql.SQL("COPY (SELECT {} FROM {} WHERE {} AND {}) TO STDOUT").format(
+    return sql.SQL("COPY (SELECT xmin, {} FROM {} WHERE {} AND {}) TO STDOUT").format(
         sql.SQL(", ").join(map(sql.Identifier, columns)), name, where, same
     )

@@ -34,7 +34,7 @@ from changelog.source.assemble import Assembler, Changed, Committed, Emitted, Ev
 from changelog.source.catalogue import Catalogue, check_capturable, select_tables
 from changelog.source.connect import Connection, connect, connect_replication
 from changelog.source.copytext import parse_row
-from changelog.source.fetch import fetch_columns
+from changelog.source.fetch import AS_WRITTEN, fetch_columns
 from changelog.source.filter import TableFilter
 from changelog.source.message import emit
 from changelog.source.pgoutput import RelationMessage, StreamColumn, decode
@@ -256,10 +256,38 @@ def test_unchanged_toast_is_marked_or_taken_from_the_old_row(pg, capture, identi
     ]
     (relation,) = relations(pg)
     before = current_lsn(pg)
-    values, after = fetch_columns(pg, relation, (b"5",), ["big", "n"])
+    values, after = fetch_columns(pg, relation, (b"5",), ["big", "n"], 0)
     assert values == (b"x" * 9000, b"2")
     assert after >= before
-    assert fetch_columns(pg, relation, (b"99",), ["big"])[0] is None
+    gone, after = fetch_columns(pg, relation, (b"99",), ["big"], 0)
+    assert gone is None
+    assert after >= before
+
+
+def test_a_fetched_row_that_nobody_has_written_since_is_as_its_transaction_left_it(pg, capture):
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY, big text, n int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO t VALUES (1, repeat('x', 9000), 1)",
+    )
+    (relation,) = relations(pg)
+
+    def fetched(xid):
+        return fetch_columns(pg, relation, (b"1",), ["big"], xid)
+
+    def writes(statement):
+        ((xid,),) = ask(pg, f"WITH done AS ({statement} RETURNING 1) SELECT txid_current()")
+        return int(xid) % (1 << 32)
+
+    own = writes("UPDATE t SET n = 2")
+    assert fetched(own) == ((b"x" * 9000,), AS_WRITTEN)
+    before = current_lsn(pg)
+    other = writes("UPDATE t SET big = 'y'")
+    values, after = fetched(own)
+    assert values == (b"y",)
+    assert after > before
+    assert fetched(other) == ((b"y",), AS_WRITTEN)
 
 
 def test_partitions_come_as_their_root_and_only_their_keys_are_relied_on(pg, capture):
@@ -321,7 +349,7 @@ def test_odd_names_are_quoted_everywhere(server, pg, capture):
         (change,) = made.changes()
         assert change.relation == relation
         assert shape(change) == ("insert", (b"7",), (b"7", None, None, None))
-        values, _ = fetch_columns(pg, relation, (b"1",), columns)
+        values, _ = fetch_columns(pg, relation, (b"1",), columns, 0)
         assert values == (b"1", b"2", b"3", b"a\tb")
     finally:
         made.stream.close()
@@ -741,7 +769,7 @@ def test_values_of_a_snapshot_equal_those_of_the_stream(server, pg):
     assert first[1] == b"tab\there\nline\\back\r\b\f\v\\N"
     assert first[2] == b"ab   "
     names = [column.name for column in read[0].columns[1:]]
-    assert fetch_columns(pg, read[0], (b"1",), names)[0] == first[1:]
+    assert fetch_columns(pg, read[0], (b"1",), names, 0)[0] == first[1:]
 
 
 def test_snapshot_and_stream_meet_exactly_under_a_writer(server, pg):

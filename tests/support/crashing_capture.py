@@ -117,7 +117,7 @@ def acknowledge_early():
 def null_for_toast():
     """Write a null for a TOAST value that the stream left out."""
 
-    def completed(self, relation, key, row):
+    def completed(self, relation, key, row, _xid):
         return [None if field is writer.UNCHANGED else field for field in row]
 
     writer.RecordWriter._completed = completed
@@ -204,6 +204,25 @@ def forget_to_look():
 def skip_bad_rows():
     """Leave out what cannot be written, and let frontiers speak of the table all the same."""
     backfill.Backfill.failed = lambda *_: None
+
+
+def forget_to_hold():
+    """Write frontiers before what lies behind the last one was sent again."""
+    resume.Written.passed_at = lambda *_: 0
+
+
+def forget_to_hold_again():
+    """Take values that an earlier life has fetched for those of the change."""
+    from changelog.capture import streaming
+
+    session.RecordWriter._hold_again = lambda *_: None
+    streaming.StreamLoop._write_bulk = lambda *_: False  # there they are fetched once more
+
+
+def believe_fetched():
+    """Take what is fetched for the value at the change, whoever has written it since."""
+    original = session.fetch_columns
+    session.fetch_columns = lambda *arguments: (original(*arguments)[0], 0)
 
 
 def believe_aborted():
@@ -306,6 +325,9 @@ DEFECTS = {
         forget_filenode,
         forget_writers,
         progress_before_copy,
+        forget_to_hold,
+        forget_to_hold_again,
+        believe_fetched,
         believe_aborted,
         forget_to_compare,
         skip_bad_rows,

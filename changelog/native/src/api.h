@@ -160,6 +160,16 @@ typedef struct records {
 int records_add(records *to, const uint8_t *key, int64_t key_size, const uint8_t *value,
                 int64_t value_size, uint64_t lsn, uint64_t sequence, int64_t ts_us, uint8_t op);
 void records_clear(records *of);
+
+/* The last record of a partition that the log holds already; none of the epoch: an LSN of 0. */
+typedef struct written {
+    uint64_t lsn;
+    uint64_t sequence;
+} written;
+
+/* Leave out the records from one of them on that the partition of their key holds already; gives
+ * how many. The counts are made anew of what is left: there a row that moves is two. */
+int64_t records_leave_out(records *of, int64_t first, const written *in, int32_t partitions);
 void records_free(records *of);
 
 /* ---- avro.c, rows.c: rows to records ---- */
@@ -220,6 +230,7 @@ typedef struct row {
     uint64_t sequence;
     int64_t ts_us;
     uint32_t oid;
+    uint32_t xid;
     uint8_t letter;
 } row;
 

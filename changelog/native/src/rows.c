@@ -79,6 +79,7 @@ static int add_row(run *of, const uint8_t *message, int64_t size, int64_t place,
                                   .sequence = of->next_sequence,
                                   .ts_us = of->ts_us,
                                   .oid = oid,
+                                  .xid = of->xid,
                                   .letter = message[0]};
     of->next_sequence += step;
     return 1;

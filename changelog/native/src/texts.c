@@ -74,6 +74,28 @@ void records_clear(records *of)
     give_back(&of->bytes, &of->room);
 }
 
+int64_t records_leave_out(records *of, int64_t first, const written *in, int32_t partitions)
+{
+    static const char OPS[] = "cudr"; /* in the order of the counts */
+    int64_t left_out = 0;
+    memset(of->rows, 0, sizeof of->rows);
+    memset(of->sizes, 0, sizeof of->sizes);
+    for (int64_t place = first; place < of->count; place++) {
+        record *at = &of->list[place];
+        const written *last =
+            &in[partition_of(of->bytes + at->key, (size_t)(at->value - at->key), partitions)];
+        if (at->lsn < last->lsn || (at->lsn == last->lsn && at->sequence <= last->sequence)) {
+            at->left_out = 1;
+            left_out++;
+            continue;
+        }
+        ptrdiff_t what = strchr(OPS, at->op) - OPS;
+        of->rows[what]++;
+        of->sizes[what] += at->end - at->key;
+    }
+    return left_out;
+}
+
 void records_free(records *of)
 {
     free(of->bytes);

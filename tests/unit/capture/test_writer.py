@@ -123,6 +123,18 @@ def test_unchanged_toast_is_fetched_and_holds_the_frontier():
     assert b"long" in bench.log.records[0][2]
 
 
+def test_toast_that_stands_on_the_log_is_not_written_again_but_holds_the_frontier_again():
+    """What the life before has fetched may be newer than the change, as what is fetched now."""
+    everywhere = dict.fromkeys(range(4), Position(1, Lsn(100), 0))
+    for fetched in (([b"newer"], Lsn(500)), (None, Lsn(500))):
+        bench = Bench(fetched=fetched, written={"notes": everywhere})
+        assert bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED))) == 0
+        assert (bench.held, bench.log.records) == ([500], [])
+        bench.write(Delete(RELATION, (b"1",)))
+        bench.write(insert())
+        assert bench.held == [500]
+
+
 def test_a_row_that_is_gone_writes_no_record_but_still_holds_the_frontier():
     bench = Bench(fetched=(None, Lsn(500)))
     assert bench.write(Update(RELATION, (b"1",), (b"1",), (b"1", UNCHANGED))) == 0
