@@ -51,7 +51,7 @@ def topics(
     taken on trust. Ends with 4 when a captured table cannot be rebuilt exactly now.
     """
     from replay.offsets import list_topics, read_frontier
-    from replay.survey import survey
+    from replay.survey import survey, told
 
     settings = load_project(
         project,
@@ -84,9 +84,8 @@ def topics(
             }
         )
     else:
-        for each in found:
-            for line in each.lines():
-                tell(line)
+        for line in told(found):
+            tell(line)
         for topic in gone:
             tell(f"{topic}: table {record.frontier.tables[topic] if record else ''}, is gone")
     if refused:

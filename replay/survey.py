@@ -91,20 +91,41 @@ class TopicSurvey:
             **self.verdict.to_json(),
         }
 
-    def lines(self) -> list[str]:
-        """Say it for people."""
+    def lines(self, *, common: frozenset[str] = frozenset()) -> list[str]:
+        """Say it for people.
+
+        Args:
+            common: lines that were said of all topics already.
+        """
         state, density = self.state, self.density
         what = "not captured" if self.table is None else f"table {self.table}"
-        settings = (f"{name}={state.settings.get(name)}" for name in SETTINGS[:5])
         ratio = "" if density.ratio is None else f", {density.ratio:.2f} an offset"
+        settings, verdict = self._general()
         return [
             f"{state.topic}: {what}, {state.partitions} partitions, id {state.topic_id}",
-            f"  {', '.join(settings)}",
+            *([] if settings in common else [f"  {settings}"]),
             f"  starts {_list(state.log_starts)}, ends {_list(state.ends)}"
             + ("" if self.ends is None else f", frontier {_list(self.ends)}"),
             f"  about {density.records:,} records in {density.offsets:,} offsets{ratio}",
-            f"  {self.verdict}",
+            *([] if verdict in common else [f"  {verdict}"]),
         ]
+
+    def _general(self) -> tuple[str, str]:
+        """Return settings and verdict, which are often the same for all topics."""
+        settings = (f"{name}={self.state.settings.get(name)}" for name in SETTINGS[:5])
+        return ", ".join(settings), str(self.verdict)
+
+
+def told(surveys: Sequence[TopicSurvey]) -> list[str]:
+    """Say for people how topics stand; what is the same for all of them is said once, first."""
+    common: list[str] = []
+    if len(surveys) > 1:
+        first, *others = (each._general() for each in surveys)
+        common = [line for line in first if all(line in other for other in others)]
+    lines = [f"all {len(surveys)} topics: {line}" for line in common]
+    for each in surveys:
+        lines += each.lines(common=frozenset(common))
+    return lines
 
 
 def survey(

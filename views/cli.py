@@ -45,7 +45,7 @@ from views.plan import Plan, groups_of, plan_view
 from views.plannable import plannable
 from views.progress import Stages
 from views.rebuild import Rebuild
-from views.report import ViewResult, catalog_table, history_table, results_table
+from views.report import ViewResult, catalog_table, fitted, history_table, results_table
 from views.rollback import roll_back
 from views.served import served_of
 from views.spec import ViewSpec, short_name
@@ -492,7 +492,7 @@ def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
 def _show(table: Table) -> None:
     """Write a table; where there is no terminal, nothing says how wide it may be."""
     wide = console if console.is_terminal else Console(stderr=True, width=_WIDE)
-    wide.print(table)
+    wide.print(fitted(table, wide))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from changelog.contract.errors import ViewError
+from changelog.contract.errors import ChangelogError, ViewError
 from changelog.contract.form import Output
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
@@ -33,8 +33,13 @@ from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
 from views.verify.translate import MACROS, UnverifiableError, translate
 from views.verify.types import Type, logged_type, quoted
 
-MOST_RECORDS = 20
-MOST_SUPERSEDED = 10
+MOST_RECORDS = 1_000
+"""Of a table; each takes some milliseconds. How many there are is told besides."""
+MOST_SUPERSEDED = 100
+
+
+class NoSuchRowError(ChangelogError):
+    """The view has no row of the key that is asked for."""
 
 
 def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
@@ -70,6 +75,7 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
     """Say where the row of a view with a key comes from, at the newest frontier.
 
     Raises:
+        NoSuchRowError: the view has no row of that key.
         ViewError: the key does not fit the view, or it reads a table that is not captured.
         VerdictError: the log cannot give the exact state any more.
         LogError: the log cannot be read.
@@ -142,7 +148,7 @@ class _Work:
             return self._made(self._row(), fields, self._untraced(), (str(error),))
         row = self._row()
         if not places:
-            return self._made(None, {}, (), ("the view has no row of this key",))
+            raise self._missing()
         sources = tuple(
             self._contributions(
                 source.alias, source.table, [(p, o) for p, o in places[number] if p is not None]
@@ -150,6 +156,14 @@ class _Work:
             for number, source in enumerate(found.sources)
         )
         return self._made(row, found.fields, sources, found.notes)
+
+    def _missing(self) -> NoSuchRowError:
+        key = ", ".join(f"{name} = {value}" for name, value in self._key.items())
+        lsn = self._plan.record.frontier.lsn
+        return NoSuchRowError(
+            f'view "{self._spec.name}" has no row of the key {key} at LSN {lsn}',
+            hint="the key is compared as PostgreSQL writes its text",
+        )
 
     def _made(
         self,
@@ -181,6 +195,8 @@ class _Work:
                 [self._key[name] for name in state.key],
             ).fetchall()
             sources.append(self._contributions(table.table, table, rows))
+        if all(source.count == 0 for source in sources):
+            raise self._missing()
         note = "a function makes this view: shown are the records that have its key themselves"
         return self._made(None, {}, tuple(sources), (note,))
 
@@ -214,7 +230,11 @@ class _Work:
         ]
 
     def _row(self) -> dict[str, str | None] | None:
-        """Compute the row; None where the view has none of this key, or DuckDB cannot say."""
+        """Compute the row; None where DuckDB cannot.
+
+        Raises:
+            NoSuchRowError: it can, and there is none.
+        """
         try:
             found = translate(self._spec.sql or "", self._types(with_places=False))
         except UnverifiableError:
@@ -230,7 +250,9 @@ class _Work:
             )
         except duckdb.Error:
             return None
-        return None if row is None else dict(zip(found.names, row, strict=True))
+        if row is None:
+            raise self._missing()
+        return dict(zip(found.names, row, strict=True))
 
     def _prepare(self) -> None:
         for macro in MACROS:

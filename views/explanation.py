@@ -137,8 +137,6 @@ class Explanation:
         frontier = self.plan.record.frontier
         key = ", ".join(f"{name} = {value}" for name, value in self.key.items())
         out = [f"{self.view}, {key}: at LSN {frontier.lsn}, epoch {frontier.epoch}"]
-        if self.row is None and not self.sources:
-            out.append("  no such row")
         for name, origin in self.fields.items():
             value = "" if self.row is None else f" = {self.row.get(name)}"
             parts = [", ".join(f"{alias}.{column}" for alias, column in origin.columns)]

@@ -64,6 +64,8 @@ _SCHEMA = pa.schema(
         ("origin", pa.string()),
     ]
 )
+_OUTCOME = ("verified", "rows_expected", "rows_served", "mismatches", "notes")
+"""What a list of generations tells of a certificate."""
 _LATER = ("definition", "origin")  # a history from before has no such columns
 
 
@@ -138,8 +140,15 @@ class HistoryRow:
         return replace(self, **{"at": datetime.now(UTC), **changes})
 
     def to_json(self) -> dict[str, Any]:
-        """Give the row for `--history --json`."""
+        """Return the row for `--history --json`: of each certificate only its outcome.
+
+        The whole certificates are in the table's column `certificate`.
+        """
         row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row["certificate"] = {
+            sink: {name: report[name] for name in _OUTCOME if name in report}
+            for sink, report in self.certificate.items()
+        }
         row["at"] = self.at.isoformat()
         row["ts"] = self.ts.isoformat() if self.ts is not None else None
         row["sinks"] = list(self.sinks)

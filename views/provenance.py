@@ -1,9 +1,9 @@
 """Where the columns and rows of a SQL view come from, read off its query (pure).
 
 `qualify` gives each column its table, and `merge_subqueries` dissolves the subqueries and WITH
-clauses that only select and join. What is left is one SELECT over tables, or is not: then no row
-can be traced, and the reason is said. From the one SELECT follows a query for the places of the
-rows that make up a key: the same joins and conditions, without the grouping.
+clauses that only select and join. Where one SELECT over tables is left, a query for the places of
+the rows that make up a key follows from it: the same joins and conditions, without the grouping.
+Otherwise `views/nested_provenance.py` follows the subqueries; what it does not follow is said.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
 from sqlglot.optimizer.eliminate_subqueries import eliminate_subqueries
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 
 from changelog.contract.relation import TableName
+from views.nested_provenance import UnnestableError, derived, handed, inlined, with_places
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN
+
+_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +86,89 @@ def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str
         UntraceableError: its rows cannot be traced; says why.
     """
     try:
-        query = _flat(sql, tables)
-        sources = tuple(_sources(query, tables))
-        items = {item.alias_or_name.lower(): item.unalias() for item in query.selects}
-        fields = {
-            item.alias_or_name: _origin(item.unalias(), {each.alias for each in sources})
-            for item in query.selects
-        }
-        aggregated = bool(query.args.get("group")) or any(map(_aggregates, items.values()))
-        return Lineage(
-            sources=sources,
-            fields=fields,
-            aggregated=aggregated,
-            places=_places(query, sources, [_key_item(items, name) for name in key]),
-            notes=tuple(_notes(query)),
-        )
+        query = _qualified(sql, tables)
+        flat = merge_subqueries(eliminate_subqueries(query.copy()))
+        if isinstance(flat, exp.Select) and _is_flat(flat):
+            return _of_flat(flat, tables, key)
+        return _of_nested(sql, query, tables, key)
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise UntraceableError(f"sqlglot does not follow it: {first}") from error
+
+
+def _is_flat(query: exp.Select) -> bool:
+    items = (item.unalias() for item in query.selects)
+    is_global = query.args.get("group") is None and any(map(_aggregates, items))
+    return query.args.get("with_") is None and not is_global
+
+
+def _of_flat(
+    query: exp.Select, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]
+) -> Lineage:
+    if query.args.get("laterals"):
+        raise UntraceableError("it makes rows of its own (LATERAL VIEW)")
+    group = query.args.get("group")
+    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
+        raise UntraceableError("it groups in several ways at once (ROLLUP, CUBE, GROUPING SETS)")
+    sources = tuple(_sources(query, tables))
+    items = {item.alias_or_name.lower(): item.unalias() for item in query.selects}
+    fields = {
+        item.alias_or_name: _origin(item.unalias(), {each.alias for each in sources})
+        for item in query.selects
+    }
+    return Lineage(
+        sources=sources,
+        fields=fields,
+        aggregated=group is not None,
+        places=_places(query, sources, [_key_item(items, name) for name in key]),
+        notes=tuple(_notes(query)),
+    )
+
+
+def _of_nested(
+    sql: str,
+    query: exp.Expr,
+    tables: Mapping[TableName, Sequence[str]],
+    key: Sequence[str],
+) -> Lineage:
+    if not isinstance(query, exp.Query):
+        raise UntraceableError("it is not a query")
+    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
+    sources: list[Source] = []
+
+    def leaf(node: exp.Table) -> int:
+        found = names.get((node.db, node.name))
+        if found is None:
+            raise UnnestableError("it reads from something that is no captured table")
+        sources.append(Source(node.alias_or_name, found))
+        return len(sources) - 1
+
+    notes = tuple(_notes(query)) if isinstance(query, exp.Select) else ()
+    for clause in ("order", "limit", "offset"):
+        query.set(clause, None)
+    try:
+        columns = (PARTITION_COLUMN, OFFSET_COLUMN)
+        rows, _ = with_places(inlined(query), leaf, columns)
+    except UnnestableError as error:
+        raise UntraceableError(str(error)) from error
+    given = {name.lower(): name for name in query.named_selects}
+    for name in key:
+        if name.lower() not in given:
+            raise UntraceableError(f'it has no column "{name}"')
+    keys = [
+        exp.alias_(exp.column(given[name.lower()], table=_ROWS, quoted=True), f"k{number}")
+        for number, name in enumerate(key)
+    ]
+    chosen = exp.select(*keys, *handed(range(len(sources)), _ROWS))
+    # What is not needed for the places, such as the documents themselves, is not computed.
+    places = pushdown_projections(chosen.from_(derived(rows, _ROWS)))
+    return Lineage(
+        sources=tuple(sources),
+        fields=columns_of(sql, tables),
+        aggregated=True,
+        places=places.sql("spark"),
+        notes=notes,
+    )
 
 
 def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str, FieldOrigin]:
@@ -133,25 +202,13 @@ def _schema(tables: Mapping[TableName, Sequence[str]]) -> dict[str, object]:
     return {**found}
 
 
-def _flat(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Select:
-    query = qualify(
+def _qualified(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Expr:
+    return qualify(
         sqlglot.parse_one(sql, read="spark"),
         schema=_schema(tables),
         dialect="spark",
         db="public",
     )
-    query = merge_subqueries(eliminate_subqueries(query))
-    if not isinstance(query, exp.Select):
-        raise UntraceableError("it is put together from several queries (UNION and the like)")
-    if query.args.get("with_") is not None:
-        names = ", ".join(cte.alias for cte in query.args["with_"].expressions)
-        raise UntraceableError(f"a subquery of it aggregates, limits or is used twice ({names})")
-    if query.args.get("laterals"):
-        raise UntraceableError("it makes rows of its own (LATERAL VIEW)")
-    group = query.args.get("group")
-    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
-        raise UntraceableError("it groups in several ways at once (ROLLUP, CUBE, GROUPING SETS)")
-    return query
 
 
 def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> Iterator[Source]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from changelog.contract.errors import ChangelogError
@@ -15,6 +16,9 @@ from changelog.edge import one_line
 from views.history import HistoryRow
 from views.spec import ViewSpec, short_name
 from views.verify.report import VerifyReport
+
+_WIDE = 100
+"""From so many columns on, a table whose cells are folded is easier to read than lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,20 @@ def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
         return None
     time = moment(frontier.ts_us).isoformat()
     return {"epoch": frontier.epoch, "lsn": str(frontier.lsn), "ts": time}
+
+
+def fitted(table: Table, console: Console) -> Table | Group:
+    """Return the table, or where the terminal is too narrow a few lines for each of its rows."""
+    natural = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if natural <= console.width or console.width >= _WIDE:
+        return table
+    columns = [(str(column.header), list(column.cells)) for column in table.columns]
+    lines: list[RenderableType] = [table.title] if table.title else []
+    for row in range(table.row_count):
+        (_, names), *others = columns
+        lines.append(f"[bold]{names[row]}[/]")
+        lines += [f"  {header}: {cells[row]}" for header, cells in others if cells[row]]
+    return Group(*lines, *([table.caption] if table.caption else []))
 
 
 def results_table(results: Sequence[ViewResult]) -> Table:

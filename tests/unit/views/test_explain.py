@@ -16,7 +16,7 @@ from replay.config import ReplaySettings
 from replay.cut import Cut
 from replay.verdict import Kind, Verdict
 from tests.support.builders import INTEGER, TEXT, decimal_type
-from views.explain import _Work, parse_key
+from views.explain import NoSuchRowError, _Work, parse_key
 from views.kinds.sql import parse_sql_view
 from views.plan import Plan
 from views.verify.states import Folded
@@ -44,6 +44,14 @@ TOTALS = """-- key: customer_id
 SELECT c.customer_id, c.name, sum(o.amount) AS total
 FROM customers c LEFT JOIN orders o ON o.customer_id = c.customer_id
 GROUP BY c.customer_id, c.name
+"""
+NESTED = """-- key: customer_id
+WITH own AS (
+    SELECT customer_id, collect_list(struct(order_id, amount)) AS orders
+    FROM orders GROUP BY customer_id
+)
+SELECT c.customer_id, c.name, own.orders
+FROM customers c LEFT JOIN own ON own.customer_id = c.customer_id
 """
 
 
@@ -90,10 +98,10 @@ def test_a_row_is_told_with_its_records_and_those_that_they_superseded():
     assert (record.place.partition, record.place.offset, record.place.schema_id) == (0, 3, 7)
     assert str(record.place.position.commit_lsn) == str(Lsn(30))
     assert [(each.offset, each.deleted) for each in record.superseded] == [(2, True), (1, False)]
-    assert (orders.count, len(orders.records)) == (30, 20)
+    assert (orders.count, len(orders.records)) == (30, 30)
     told = "\n".join(found.lines())
     assert "total = 435.00: o.amount; by SUM(`o`.`amount`)" in told
-    assert "and 10 more" in told
+    assert "more" not in told
     assert "superseded: partition 0, offset 2" in told
     assert found.to_json()["sources"][1]["count"] == 30
 
@@ -104,23 +112,48 @@ def test_an_outer_join_without_a_match_has_no_record():
     assert [each.count for each in found.sources] == [1, 0]
 
 
-def test_a_key_that_the_view_lacks_is_said():
-    found = explanation(TOTALS, "3")
-    assert (found.row, found.sources) == (None, ())
-    assert "no row of this key" in found.notes[0]
+UNTRACED = (
+    "-- key: customer_id\nSELECT customer_id, count(*) AS n FROM orders "
+    "GROUP BY ROLLUP (customer_id)"
+)
+FUNCTION_OF_ROWS = "-- key: customer_id\nSELECT max(customer_id) AS customer_id FROM orders"
+
+
+@pytest.mark.parametrize("sql", [TOTALS, NESTED, UNTRACED, FUNCTION_OF_ROWS])
+def test_a_key_that_the_view_lacks_is_an_error(sql):
+    with pytest.raises(NoSuchRowError, match="has no row of the key customer_id = 404"):
+        explanation(sql, "404")
+
+
+def test_nested_documents_are_traced_to_the_records_in_them():
+    found = explanation(NESTED, "1")
+    customers, orders = found.sources
+    assert [each.key for each in customers.records] == [{"customer_id": "1"}]
+    assert (orders.alias, orders.count) == ("orders", 30)
+    assert [each.key["order_id"] for each in orders.records] == [str(n) for n in range(30)]
+    assert ("orders", "amount") in found.fields["orders"].columns
+    without = explanation(NESTED, "2")
+    assert [each.count for each in without.sources] == [1, 0]
+
+
+def test_groups_of_groups_and_unions_are_traced():
+    found = explanation(
+        "-- key: customer_id\nWITH t AS (SELECT customer_id, count(*) AS n FROM orders "
+        "GROUP BY customer_id HAVING count(*) > 1), u AS (SELECT customer_id FROM customers "
+        "UNION ALL SELECT customer_id FROM t WHERE n > 7) "
+        "SELECT customer_id, count(*) AS times FROM u GROUP BY customer_id",
+        "1",
+    )
+    assert found.row == {"customer_id": "1", "times": "2"}
+    assert [(each.table, each.count) for each in found.sources] == [(CUSTOMERS, 1), (ORDERS, 30)]
 
 
 def test_what_is_not_traced_names_its_tables_and_columns():
-    found = explanation(
-        "-- key: customer_id\nWITH t AS (SELECT customer_id, count(*) AS n FROM orders "
-        "GROUP BY customer_id) SELECT c.customer_id, t.n FROM customers c JOIN t "
-        "ON t.customer_id = c.customer_id",
-        "1",
-    )
+    found = explanation(UNTRACED, "1")
     assert found.row == {"customer_id": "1", "n": "30"}
-    assert [each.count for each in found.sources] == [None, None]
-    assert found.fields["customer_id"].columns == (("customers", "customer_id"),)
-    assert "aggregates" in found.notes[0]
+    assert [each.count for each in found.sources] == [None]
+    assert found.fields["customer_id"].columns == (("orders", "customer_id"),)
+    assert "ROLLUP" in found.notes[0]
 
 
 @pytest.mark.parametrize(

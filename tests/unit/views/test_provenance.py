@@ -53,15 +53,15 @@ def test_a_subquery_that_only_selects_dissolves():
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT order_id FROM shop.orders UNION ALL SELECT 1", "UNION"),
+        ("SELECT order_id FROM shop.orders INTERSECT SELECT 1", "INTERSECT"),
         (
             (
-                "WITH t AS (SELECT customer_id, sum(amount) s FROM shop.orders GROUP BY 1)"
-                " SELECT t.customer_id AS order_id, t.s FROM t JOIN customers c USING (customer_id)"
+                "WITH t AS (SELECT order_id FROM shop.orders LIMIT 1)"
+                " SELECT t.order_id, count(*) FROM t GROUP BY t.order_id"
             ),
-            "aggregates",
+            "limited",
         ),
-        ("SELECT max(order_id) AS order_id FROM shop.orders", "computed from many rows"),
+        ("SELECT x AS order_id FROM shop.orders LATERAL VIEW explode(array(1)) AS x", "LATERAL"),
         ("SELECT order_id, count(*) FROM shop.orders GROUP BY ROLLUP (order_id)", "ROLLUP"),
         ("SELECT id AS order_id FROM range(10) r", "no captured table"),
     ],

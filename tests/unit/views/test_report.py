@@ -9,7 +9,7 @@ from changelog.contract.errors import RefutedError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from views.history import PUBLISHED, HistoryRow
-from views.report import ViewResult, history_table, moment, results_table
+from views.report import ViewResult, fitted, history_table, moment, results_table
 from views.verify.report import VerifyReport
 
 FRONTIER = Frontier(slot="s", epoch=2, lsn=Lsn.parse("1/A"), ts_us=1_600_000_000_123_456)
@@ -80,3 +80,35 @@ def test_a_result_becomes_a_row_of_the_history() -> None:
     assert "1/A" in text_of(
         history_table([row, HistoryRow(view="w", generation=1, state="failed")])
     )
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_terminal_gets_lines_in_place_of_a_table(width) -> None:
+    console = Console(file=StringIO(), width=width)
+    note = "a note that is longer than a narrow terminal is wide"
+    row = HistoryRow(view="route_delays", generation=1, state=PUBLISHED, lsn="0/1", note=note)
+    console.print(fitted(history_table([row]), console))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "  view: route_delays\n" in text
+    assert "  state: published\n" in text
+    assert "verified" not in text, "what is empty is left out"
+    assert note in " ".join(text.split())
+    wide = Console(file=StringIO(), width=200)
+    table = history_table([row])
+    assert fitted(table, wide) is table
+
+
+def test_a_history_tells_of_certificates_what_came_of_them() -> None:
+    whole = {"delta": {**REPORT.to_json(), "certificate": {"topics": ["t"] * 100}}}
+    row = HistoryRow(view="v", generation=1, state=PUBLISHED, certificate=whole)
+    assert row.to_json()["certificate"] == {
+        "delta": {
+            "verified": True,
+            "rows_expected": 3,
+            "rows_served": 3,
+            "mismatches": 0,
+            "notes": (),
+        }
+    }
+    assert row.to_columns()["certificate"].count('"t"') == 100
