@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit integration notebooks downloads lint type imports docs check lock help clean
+.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit integration notebooks soak downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -28,6 +28,9 @@ unit: lint type imports ## Checks, unit and property tests; no servers, under a 
 
 integration: downloads ## Tests on real PostgreSQL, Kafka, registry, search and cache
 	@$(PYTEST) tests/integration tests/conformance $(ARGS)
+
+soak: downloads ## A storm of faults over the whole line (ARGS='--seed 7 --minutes 20'); last line is JSON
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 notebooks: downloads ## Execute every notebook
 	@$(BIN)/python -m pytest tests/notebooks $(ARGS)

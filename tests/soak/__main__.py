@@ -1,0 +1,188 @@
+"""Run a storm: python -m tests.soak [--seed N] [--minutes M] [--postgres 15|16|18] …
+
+Prints a line for what happens, and one JSON object at the end. Ends with 0 when nothing was wrong,
+else with 1; then logs and data stay in the directory that the last line of text names.
+"""
+
+import argparse
+import json
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from changelog.stack.stack import Stack
+from tests.soak.captures import Captures
+from tests.soak.ending import Ending
+from tests.soak.frontiers import Frontiers
+from tests.soak.journal import Journal
+from tests.soak.outages import Outages
+from tests.soak.part import Part
+from tests.soak.project import TABLE_VIEWS, write_projects
+from tests.soak.rebuilds import Rebuilds
+from tests.soak.served import TOTALS, Judge
+from tests.soak.source import LANES, make
+from tests.soak.writers import Writer, transactions
+from tests.support.connect_server import ConnectServer
+from tests.support.services import KAFKA_PROPERTIES
+
+PREFIX = "soak"
+JOIN_S = 900.0
+FIRST_S = 180.0
+PROGRESS_S = 20.0
+LONGEST = 1500
+SETTINGS = {"fsync": "off", "max_connections": "60"}
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--seed", type=int, help="of every choice; drawn and told when left out")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of the storm itself")
+    parser.add_argument("--postgres", type=int, default=16, choices=(15, 16, 18))
+    parser.add_argument("--rate", type=float, default=25.0, help="transactions a second and lane")
+    parser.add_argument("--calm", action="store_true", help="servers never fail")
+    parser.add_argument("--cold", action="store_true", help="every rebuild starts its own Spark")
+    parser.add_argument(
+        "--defect", help="one of tests.support.crashing_capture: the storm must fail"
+    )
+    parser.add_argument("--dir", type=Path, help="for data and logs; made, and kept")
+    return parser.parse_args()
+
+
+def main():
+    """Run it, print what was found, end with 1 when anything was wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    asked = options()
+    seed = asked.seed if asked.seed is not None else secrets.randbelow(10**6)
+    folder = asked.dir or Path(tempfile.mkdtemp(prefix="changelog-soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)  # the servers run as another user under root
+    journal = Journal()
+    journal.say(f"seed {seed}, {asked.minutes:g} minutes, PostgreSQL {asked.postgres}, in {folder}")
+    storm = Storm(asked, seed, folder, journal)
+    figures = storm.run()
+    wrong = [*journal.violations, *storm.judge.wrong]
+    for each in wrong:
+        sys.stdout.write(f"  {each[:LONGEST]}\n")
+    if wrong:
+        sys.stdout.write(f"{len(wrong)} violations with seed {seed}; logs and data: {folder}\n")
+    elif not asked.dir:
+        shutil.rmtree(folder)
+    figures = {"seed": seed, "postgres": asked.postgres, **figures, "violations": len(wrong)}
+    sys.stdout.write(json.dumps(figures) + "\n")
+    return 1 if wrong else 0
+
+
+class Storm:
+    """One run: servers, writers, captures, rebuilds, and the faults of all of them."""
+
+    def __init__(self, asked, seed, folder, journal):
+        self._asked, self._seed, self._folder, self._journal = asked, seed, folder, journal
+        self.judge = Judge("", "", ())
+
+    def run(self):
+        """Run it; give its figures."""
+        stack = Stack(
+            self._folder / "stack",
+            postgres_version=self._asked.postgres,
+            postgres_settings=SETTINGS,
+            kafka_properties=KAFKA_PROPERTIES,
+            java_options=["-XX:TieredStopAtLevel=1"],
+        )
+        with stack:
+            project = self._folder / "project"
+            write_projects(project, stack.endpoints(), PREFIX)
+            make(stack.endpoints().postgres)
+            if self._asked.cold:
+                return self._on(stack, project, None)
+            (self._folder / "spark").mkdir()
+            with ConnectServer(self._folder / "spark") as spark:
+                return self._on(stack, project, spark.url)
+
+    def _on(self, stack, project, master):
+        endpoints = stack.endpoints()
+        views = (*TABLE_VIEWS, TOTALS)
+        self.judge = Judge(endpoints.postgres, project / "warehouse", views)
+        storm, last = threading.Event(), threading.Event()
+        dsn, seed, journal = endpoints.postgres, self._seed, self._journal
+        frontiers = Frontiers(endpoints.brokers, PREFIX, last, journal)
+        named = {"rate": self._asked.rate, "frontiers": frontiers}
+        writers = [Writer(dsn, lane, seed, last, **named) for lane in LANES]
+        captures = Captures(project, seed, storm, journal, defect=self._asked.defect)
+        rebuilds = Rebuilds(project, seed, storm, journal, self.judge, frontiers, master)
+        outages = Outages(stack, seed, storm, journal)
+        parts: list[Part] = [captures, rebuilds, *([] if self._asked.calm else [outages])]
+        for each in (*writers, captures):
+            each.start()
+        frontiers.start()
+        frontiers.wait_for_first(FIRST_S)
+        began = time.monotonic()
+        for each in parts[1:]:
+            each.start()
+        try:
+            self._wait(began, writers, frontiers, parts)
+        finally:
+            storm.set()
+            for each in parts:
+                each.join(JOIN_S)
+            last.set()
+            for each in (*writers, frontiers):
+                each.join(JOIN_S)
+        everybody: list[Part] = [*parts, *writers, frontiers]
+        for each in everybody:
+            if each.failure is not None or each.is_alive():
+                journal.violation(f"{each.name} failed: {each.failure!r}")
+        if frontiers.epochs != {1}:
+            journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
+        final = Ending(project, PREFIX, endpoints, journal, self.judge).check()
+        return self._figures(writers, frontiers, final, time.monotonic() - began)
+
+    def _wait(self, began, writers, frontiers, parts):
+        end = began + 60 * self._asked.minutes
+        told = time.monotonic()
+        while time.monotonic() < end:
+            time.sleep(0.2)
+            if failed := [each.name for each in (*parts, *writers) if not each.is_alive()]:
+                self._journal.say(f"ended early: {', '.join(failed)}")
+                return
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                self._journal.say(
+                    f"{sum(self._journal.faults.values())} faults,"
+                    f" {sum(transactions(writers).values())} transactions,"
+                    f" {frontiers.number} frontiers, the newest {frontiers.newest},"
+                    f" rebuilds {dict(self._journal.rebuilds)},"
+                    f" {self.judge.judged} generations judged,"
+                    f" {len(self.judge.wrong)} wrong"
+                )
+
+    def _figures(self, writers, frontiers, final, seconds):
+        done = transactions(writers)
+        return {
+            "minutes": round(seconds / 60, 1),
+            "faults": sum(self._journal.faults.values()),
+            "faults_by_name": _sorted(self._journal.faults),
+            "captures": _sorted(self._journal.captures),
+            "rebuilds": _sorted(self._journal.rebuilds),
+            "transactions": sum(done.values()),
+            "transactions_by_kind": _sorted(done),
+            "frontiers": frontiers.number,
+            "longest_without_frontier_s": round(frontiers.longest_gap_s, 1),
+            "generations_judged": self.judge.judged,
+            "rows_judged": self.judge.rows,
+            "final": final,
+            "mismatches": len(self.judge.wrong),
+        }
+
+
+def _sorted(counter: Counter):
+    return {str(name): counter[name] for name in sorted(counter, key=str)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
