@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 DEADLINE_S = 1200
 
 
-def soak(folder, *more):
+def soak(*more):
     """Run it; return its exit code and its figures."""
-    words = ["-m", "tests.soak", "--minutes", "1", "--dir", str(folder / "soak"), *more]
+    words = ["-m", "tests.soak", "--minutes", "1", *more]
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S
     )
@@ -23,8 +23,8 @@ def soak(folder, *more):
 
 @pytest.mark.timeout(DEADLINE_S)
 @pytest.mark.parametrize("postgres", ["15", "18"])
-def test_a_short_storm_finds_nothing_wrong(downloads, tmp_path_factory, postgres):
-    code, figures = soak(_open(tmp_path_factory), "--seed", "1", "--postgres", postgres)
+def test_a_short_storm_finds_nothing_wrong(downloads, postgres):
+    code, figures = soak("--seed", "1", "--postgres", postgres)
     assert code == 0
     assert figures["mismatches"] == 0
     assert figures["faults"] > 5
@@ -32,8 +32,8 @@ def test_a_short_storm_finds_nothing_wrong(downloads, tmp_path_factory, postgres
 
 
 @pytest.mark.timeout(DEADLINE_S)
-def test_twin_a_null_for_what_the_stream_leaves_out_is_found(downloads, tmp_path_factory):
+def test_twin_a_null_for_what_the_stream_leaves_out_is_found(downloads):
     defect = ["--defect", "null_for_toast", "--calm"]
-    code, figures = soak(_open(tmp_path_factory), "--seed", "2", *defect)
+    code, figures = soak("--seed", "2", *defect)
     assert code == 1
     assert figures["mismatches"] > 0
