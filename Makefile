@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit integration notebooks soak downloads lint type imports docs check lock help clean
+.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -23,8 +23,11 @@ test-all: lint type imports downloads ## The same and the long matrices of fault
 test-exhaustive: lint type imports downloads ## Every outage at every point too; more than an hour
 	@$(PYTEST) $(ARGS)
 
-unit: lint type imports ## Checks, unit and property tests; no servers, under a minute
+unit: lint type imports ## Checks, unit and property tests from fixed seeds; no servers, under a minute
 	@$(PYTEST) tests/unit tests/property $(ARGS)
+
+properties: $(READY) ## Property tests with many random examples (ARGS='-k batch'); what fails becomes an example
+	@$(PYTEST) -m "hypothesis and not services and not spark" --hypothesis-profile=random $(ARGS)
 
 integration: downloads ## Tests on real PostgreSQL, Kafka, registry, search and cache
 	@$(PYTEST) tests/integration tests/conformance $(ARGS)

@@ -84,19 +84,17 @@ def default(column: LoggedColumn) -> Any:  # noqa: ANN401
 def _unscaled(scale: int, precision: int) -> Reader:
     def read(value: bytes) -> Decimal:
         number = int.from_bytes(value, "big", signed=True)
-        return _fitting(Decimal(number).scaleb(-scale), scale, precision)
+        return _fitting(Decimal(number).scaleb(-scale, _EXACT), scale, precision)
 
     return read
 
 
-_DIGITS = 60
+# Without it Python's own context would round to 28 digits, and say nothing.
+_EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
 def _fitting(number: Decimal, scale: int, precision: int) -> Decimal:
-    with decimal.localcontext(
-        decimal.Context(prec=_DIGITS, traps=[decimal.InvalidOperation, decimal.Inexact])
-    ):
-        exact = number.quantize(Decimal(1).scaleb(-scale))
+    exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if len(exact.as_tuple().digits) > precision:
         raise FaultError(f"{number} has more than {precision} digits")
     return exact

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
@@ -17,10 +16,17 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.support.services"]
 
-# No deadline: a busy machine is not a failing law. In CI the same examples at every run.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+# No deadline: a busy machine is not a failing law. The same examples at every run, so that nobody's
+# first run fails by chance; `make properties` looks further, and what it finds becomes an example.
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "random",
+    deadline=None,
+    max_examples=2_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fixed")
 
 _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hmac
-import math
 from collections.abc import Callable, Sequence
-from datetime import date
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from changelog.batch.rows import BatchCodec, Mask, Selection
@@ -20,7 +16,7 @@ from changelog.batch.run import Run
 from changelog.contract.codec import SchemaIds, key_of
 from changelog.contract.errors import EncodeError
 from changelog.contract.relation import UNCHANGED, Relation
-from changelog.contract.types import ColumnType, array_type, column_type
+from changelog.contract.types import ColumnType, array_type
 from changelog.native.buffers import Texts
 from changelog.source.copytext import parse_row
 from changelog.source.pgoutput import DeleteMessage, InsertMessage, OldTuple, UpdateMessage, decode
@@ -34,84 +30,17 @@ from tests.support.batches import (
     messages_encoded,
 )
 from tests.support.builders import (
-    BIGINT,
     INTEGER,
-    INTEGERS,
     KEY_SCHEMA_ID,
     TEXT,
-    TEXTS,
     VALUE_SCHEMA_ID,
-    decimal_type,
     make_codec,
     make_relation,
 )
+from tests.support.examples import examples
+from tests.support.source_texts import CASES
 
 IDS = SchemaIds(KEY_SCHEMA_ID, VALUE_SCHEMA_ID)
-TEXTS_OF = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30)
-
-
-def _fixed(value: Decimal) -> str:
-    return format(value, "f")
-
-
-def _decimals(digits: int, scale: int) -> st.SearchStrategy[str]:
-    limit = 10**digits - 1
-    numbers = st.integers(-limit, limit).map(lambda n: _fixed(Decimal(n).scaleb(-scale)))
-    return numbers | st.sampled_from(["NaN", "Infinity", "-Infinity"])
-
-
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
-
-
-def _single_text(value: float) -> str:
-    return _float_text(float(np.float32(value))) if abs(value) < 1e38 else "1e+38"
-
-
-_MOMENTS = st.datetimes().map(lambda moment: moment.isoformat(" ")) | st.sampled_from(
-    [
-        "infinity",
-        "-infinity",
-        "0044-03-15 12:00:00 BC",
-        "20000-01-01 00:00:00.5",
-        "2000-01-01 00:00:00.12",
-    ]
-)
-_DATES = st.dates(date(1, 1, 1)).map(str) | st.sampled_from(
-    ["infinity", "-infinity", "0044-03-15 BC", "20000-01-01"]
-)
-CASES: list[tuple[ColumnType, st.SearchStrategy[str]]] = [
-    (column_type("bool", "boolean"), st.sampled_from("tf")),
-    (column_type("int2", "smallint"), st.integers(-(2**15), 2**15 - 1).map(str)),
-    (INTEGER, st.integers(-(2**31), 2**31 - 1).map(str)),
-    (BIGINT, st.integers(-(2**63), 2**63 - 1).map(str)),
-    (column_type("float8", "double precision"), st.floats().map(_float_text)),
-    (column_type("float4", "real"), st.floats(width=32).map(_single_text)),
-    (decimal_type(10, 2), _decimals(10, 2)),
-    (decimal_type(18, 0), _decimals(18, 0)),
-    (decimal_type(18, 18), _decimals(18, 18)),
-    (decimal_type(38, 10), _decimals(38, 10)),
-    (column_type("numeric", "numeric"), _decimals(30, 7)),
-    (TEXT, TEXTS_OF),
-    (column_type("bytea", "bytea"), st.binary(max_size=20).map(lambda raw: "\\x" + raw.hex())),
-    (column_type("date", "date"), _DATES),
-    (column_type("timestamp", "timestamp without time zone"), _MOMENTS),
-    (
-        column_type("timestamptz", "timestamp with time zone"),
-        _MOMENTS.map(lambda t: t if t[-1].isalpha() and "BC" not in t else _zoned(t)),
-    ),
-    (column_type("uuid", "uuid"), st.uuids().map(str)),
-    (INTEGERS, st.lists(st.integers(-9, 999).map(str)).map(lambda v: "{" + ",".join(v) + "}")),
-    (TEXTS, st.sampled_from(['{a,"b,c",NULL}', "{}", "{{a},{b}}", "[2:3]={x,y}"])),
-]
-
-
-def _zoned(text: str) -> str:
-    return text[:-3] + "+00 BC" if text.endswith(" BC") else text + "+00"
 
 
 @st.composite
@@ -181,7 +110,7 @@ SHAPED = st.text('0123456789-+.eE: infyNaBCt\\x{}",T;/_\0U', max_size=30).map(st
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @given(texts=st.lists(SHAPED | st.binary(max_size=8), min_size=20, max_size=20))
 @example(texts=HOSTILE)
-@settings(max_examples=10)
+@examples(10)
 def test_what_a_batch_takes_the_row_encoder_gives_too(kind: ColumnType, texts: list[bytes]) -> None:
     """Whatever stands there: it is left to the row encoder, or encoded as by that."""
     relation = _relation([INTEGER, kind])

@@ -36,6 +36,7 @@ from tests.support.builders import (
     key_round_trip,
     round_trip,
 )
+from tests.support.source_texts import decimals
 
 lsns = st.integers(0, 2**64 - 1).map(Lsn)
 positions = st.builds(Position, st.integers(0, 2**32 - 1), lsns, st.integers(0, 2**64 - 1))
@@ -62,18 +63,6 @@ def test_integers_are_read_as_written(narrow: int, wide: int) -> None:
     assert round_trip(INTEGER, str(narrow).encode()) == narrow
     assert round_trip(BIGINT, str(wide).encode()) == wide
     assert key_round_trip(BIGINT, str(wide).encode()) == wide
-
-
-@st.composite
-def decimals(draw: st.DrawFn) -> tuple[int, int, Decimal]:
-    precision = draw(st.integers(1, 38))
-    scale = draw(st.integers(0, precision))
-    unscaled = draw(st.integers(-(10**precision) + 1, 10**precision - 1))
-    return precision, scale, Decimal((int(unscaled < 0), _digits(unscaled), -scale))
-
-
-def _digits(number: int) -> tuple[int, ...]:
-    return tuple(int(digit) for digit in str(abs(number)))
 
 
 @given(decimals())

@@ -17,8 +17,8 @@ from changelog.contract.errors import EncodeError
 from changelog.contract.relation import Column, Relation, TableName
 from changelog.contract.text import parse_array
 from changelog.contract.types import ColumnType, Kind, array_type, column_type
-from tests.property.test_batch import CASES, TEXTS_OF
 from tests.support.builders import BIGINT, INTEGER, TEXT
+from tests.support.source_texts import CASES, TEXTS_OF
 
 _READ: dict[Kind, Callable[[Any], str]] = {
     Kind.BOOLEAN: lambda value: "t" if value is True else "f",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from tests.property.test_fold import logs
 from tests.support import model
+from tests.support.examples import examples
 from tests.support.model import Entry
 
 
@@ -51,7 +52,7 @@ def reads(draw: st.DrawFn, *, resends: bool) -> tuple[list[Entry], int, int]:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_reading_on_gives_what_a_whole_read_would_whatever_was_cleaned(data):
     log, first, last = data.draw(reads(resends=False))
     stored = model.fold(log[:first])
@@ -68,7 +69,7 @@ def test_reading_on_gives_what_a_whole_read_would_whatever_was_cleaned(data):
 
 
 @given(st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_records_sent_again_behind_a_stored_state_change_nothing(data):
     log, first, last = data.draw(reads(resends=True))
     cut = cut_at(log, first)

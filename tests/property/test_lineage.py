@@ -6,10 +6,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.relation import TableName
+from tests.support.examples import examples
 from views.kinds.lineage import MARK, Lineage, trace
 from views.kinds.sql import parse_sql_view, rewritten
 from views.spec import SqlSource, TableReference
@@ -116,7 +117,7 @@ def differing(lineage: Lineage, old: dict[str, Rows], new: dict[str, Rows]) -> s
 
 @pytest.mark.parametrize(("sql", "key"), QUERIES, ids=[str(n) for n in range(len(QUERIES))])
 @given(old=_STATES, new=_STATES)
-@settings(max_examples=6)
+@examples(6)
 def test_every_key_whose_rows_differ_is_asked_for(sql, key, old, new) -> None:
     lineage = traced(sql, key)
     assert differing(lineage, old, new) <= asked(lineage, old, new)

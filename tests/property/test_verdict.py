@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.frontier import Frontier, FrontierRecord
@@ -23,6 +23,7 @@ from replay.topic_state import PastEnds, TopicState
 from replay.verdict import Verdict, judge
 from tests.support import model
 from tests.support.cleaner import Partition, Scan
+from tests.support.examples import examples
 from tests.support.model import Entry
 
 PERIODS = st.sampled_from([(100, 300), (300, 100)])
@@ -235,13 +236,13 @@ GOING_ON = st.tuples(PERIODS, BEFORE, BETWEEN, st.lists(STEPS, max_size=25), REA
 
 
 @given(SCANS)
-@settings(max_examples=200)
+@examples(200)
 def test_what_the_verdict_allows_is_exact_whatever_the_cleaner_does(drawn):
     check_a_scan(*drawn)
 
 
 @given(GOING_ON)
-@settings(max_examples=200)
+@examples(200)
 def test_going_on_from_a_stored_state_is_exact_as_long_as_the_verdict_allows_it(drawn):
     check_going_on(*drawn)
 
