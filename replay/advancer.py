@@ -242,7 +242,7 @@ class Advancer:
                 table: ReplayedState(
                     table,
                     each.schemas.logged(each.schemas.reader_id).key,
-                    each.decoded(each.survivors()),
+                    each.rows(each.survivors()),
                     plan.record.frontier,
                     each.schemas.pin,
                 )

@@ -38,6 +38,7 @@ from replay.placing import TopicRange
 from replay.read import Reader, place
 from replay.replay import Found, Replay, opened
 from replay.schemas import SchemaReader
+from replay.state import Rows
 from replay.topic_state import changes
 from replay.watch import LOOK_S
 
@@ -328,16 +329,16 @@ class _Said:
     source: _Source
     frame: DataFrame
 
-    def rows(self) -> DataFrame:
+    def rows(self) -> Rows:
         """Give the rows; a statement at fault ends the task."""
         fault, row = F.col("fault"), F.col("row")
         corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
         checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
-        return self._columns(self.frame.select(checked.alias("row")))
+        return Rows(self.frame.select(checked.alias("row")), self._columns)
 
-    def sound_rows(self) -> DataFrame:
+    def sound_rows(self) -> Rows:
         """Give the rows of the statements without a fault."""
-        return self._columns(self.frame.where(F.col("fault").isNull()))
+        return Rows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
 
     def set_apart(self) -> DataFrame:
         """Give the others: `topic, partition, offset, key, value, reason`."""

@@ -9,12 +9,15 @@ names nothing. Documents have their own reading (`replay.documents`), and give t
 A fault is a text beside the row. Either it ends the task, naming topic, partition and offset, or
 the record is set apart (`set_apart`) and its row left out. A null never gets through: every
 column of the result is taken from behind that check, so it holds whatever columns a view uses.
+
+A value that has no place in its column's type is another matter: the record is sound, and the
+value ends the task only where its column is read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -32,6 +35,7 @@ from replay.marks import Fault
 from replay.placing import FAULT
 from replay.read import place
 from replay.schemas import TopicSchemas
+from replay.state import Rows
 
 _ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]
 _GONE = Op.DELETE.value.decode()
@@ -50,16 +54,16 @@ class Decoded:
     frame: DataFrame
     schemas: TopicSchemas
 
-    def rows(self) -> DataFrame:
+    def rows(self) -> Rows:
         """Give the rows, one column per column of the table; a fault ends the task."""
         topic, fault = self.schemas.topic, F.col("fault")
         corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
         row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
-        return self._columns(self.frame.select(*_PLACE, row.alias("row")))
+        return self._rows(self.frame.select(*_PLACE, row.alias("row")))
 
-    def sound_rows(self) -> DataFrame:
+    def sound_rows(self) -> Rows:
         """Give the rows of the records that have no fault."""
-        return self._columns(self.frame.where(F.col("fault").isNull()))
+        return self._rows(self.frame.where(F.col("fault").isNull()))
 
     def set_apart(self) -> DataFrame:
         """Give the records that have a fault: `topic, partition, offset, key, value, reason`."""
@@ -68,15 +72,17 @@ class Decoded:
         found = self.frame.where(F.col("fault").isNotNull())
         return found.select(topic, *_PLACE, "key", "value", reason)
 
-    def _columns(self, frame: DataFrame) -> DataFrame:
+    def _rows(self, frame: DataFrame) -> Rows:
         reader = self.schemas.logged(self.schemas.reader_id)
-        where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
-        behind = joined(*where, *place(self.schemas.topic))
-        return frame.select(*(_column(reader, column, behind) for column in reader.columns))
+        logged = [
+            F.col("row").getField(column.field).alias(_logged(number))
+            for number, column in enumerate(reader.columns)
+        ]
+        return Rows(frame.select(*_PLACE, *logged), partial(_read, reader, self.schemas.topic))
 
 
-def decode(survivors: DataFrame, schemas: TopicSchemas) -> DataFrame:
-    """Give the rows of `key, value, partition, offset`; a record that cannot be read fails."""
+def decode(survivors: DataFrame, schemas: TopicSchemas) -> Rows:
+    """Return the rows of `key, value, partition, offset`; a record that cannot be read fails."""
     return decoded(survivors, schemas).rows()
 
 
@@ -214,9 +220,23 @@ def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
     return [by_name[name] for name in schema.key]
 
 
-def _column(reader: LoggedSchema, column: LoggedColumn, where: Column) -> Column:
-    """Take a column out of the row; PostgreSQL's text in the escape branch has no place here."""
-    value = F.col("row").getField(column.field)
+def _logged(number: int) -> str:
+    """Return the name of a column as it is kept: no name of a table's own stands beside it."""
+    return f"column_{number}"
+
+
+def _read(reader: LoggedSchema, topic: str, logged: DataFrame) -> DataFrame:
+    """Take the columns out of rows as they were logged."""
+    where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
+    behind = joined(*where, *place(topic))
+    return logged.select(
+        *(_column(reader, column, number, behind) for number, column in enumerate(reader.columns))
+    )
+
+
+def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
+    """Take one column; PostgreSQL's text in the escape branch has no place here."""
+    value = F.col(_logged(number))
     if column.type.has_escape:
         escape = value.getField(ESCAPE)
         loud = fail(
@@ -231,8 +251,10 @@ def _column(reader: LoggedSchema, column: LoggedColumn, where: Column) -> Column
 
 def _key_text(reader: LoggedSchema) -> Column:
     texts = []
-    for column in _key_columns(reader):
-        value = F.col("row").getField(column.field)
+    for number, column in enumerate(reader.columns):
+        if column.column not in reader.key:
+            continue
+        value = F.col(_logged(number))
         if column.type.has_escape:
             value = F.coalesce(value.getField(VALUE).cast("string"), value.getField(ESCAPE))
         texts.append(value.cast("string"))

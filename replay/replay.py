@@ -29,7 +29,7 @@ from replay.metrics import StateObservations
 from replay.placing import TopicRange
 from replay.scan import Scan
 from replay.schemas import SchemaReader, TopicSchemas
-from replay.state import ReplayedState, States, TableMetrics
+from replay.state import ReplayedState, Rows, States, TableMetrics
 from replay.verdict import Verdict
 from replay.watch import LOOK_S, Watch
 
@@ -146,10 +146,10 @@ def open_replay(
 class Survivors(Protocol):
     """The last record of each key, decoded; those of a topic, of whatever form."""
 
-    def rows(self) -> DataFrame:
+    def rows(self) -> Rows:
         """Give the rows; a record that cannot be read ends the task."""
 
-    def sound_rows(self) -> DataFrame:
+    def sound_rows(self) -> Rows:
         """Give the rows of the records that can be read."""
 
     def set_apart(self) -> DataFrame:

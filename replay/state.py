@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as the log has them, and how their columns are read.
+
+    A value that no type of Spark holds ends the task that reads its column, and no other: what
+    Spark leaves out of a plan is never looked at. So rows that are kept are kept as `logged`,
+    with such values still beside their columns.
+
+    Attributes:
+        logged: one row a row of the table, in columns of our own.
+        read: gives one column per column of the table, under PostgreSQL's names.
+    """
+
+    logged: DataFrame
+    read: Callable[[DataFrame], DataFrame]
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the rows as a view reads them."""
+        return self.read(self.logged)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayedState:
     """The current rows of a table at a frontier.
 
     Attributes:
         table: schema and table.
         key: names of the primary key's columns, in the key's own order.
-        frame: one column per column of the table, under PostgreSQL's names. Lazy: each action
-            on it reads the log up to the frontier. Every column is nullable in Spark's eyes.
+        rows: lazy: each action on them reads the log up to the frontier. Every column is
+            nullable in Spark's eyes.
         frontier: what the rows are true at.
         pin: the versions of the schemas that it is read by; None where that is not known.
         bad: the records that were set apart, of the same scan and lazy too: `topic, partition,
@@ -32,10 +54,15 @@ class ReplayedState:
 
     table: TableName
     key: tuple[str, ...]
-    frame: DataFrame
+    rows: Rows
     frontier: Frontier
     pin: SchemaPin | None = None
     bad: DataFrame | None = None
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the rows, one column per column of the table, under PostgreSQL's names."""
+        return self.rows.frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from replay.decode import decode
 from replay.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
 from replay.placing import RECORD
 from replay.schemas import TopicSchemas
-from replay.state import States, TableMetrics
+from replay.state import Rows, States, TableMetrics
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
 
@@ -156,6 +156,10 @@ class Records:
 
     def decoded(self, records: DataFrame) -> DataFrame:
         """Give rows of records of this topic, none of them a tombstone."""
+        return self.rows(records).frame
+
+    def rows(self, records: DataFrame) -> Rows:
+        """Return the same, to be kept."""
         # What is observed keeps a view's own conditions above it. Below, Spark would put them
         # into one filter with "the value is not null" and try them first, so that tombstones
         # would be decoded.
@@ -165,4 +169,4 @@ class Records:
     def decoded_keys(self, records: DataFrame) -> DataFrame:
         """Give the key columns alone, of tombstones too."""
         keys = records.select("key", F.col("key").alias("value"), "partition", "offset")
-        return decode(keys, self.schemas.of_keys())
+        return decode(keys, self.schemas.of_keys()).frame

@@ -6,7 +6,7 @@ hold, which also finds what got lost on the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from changelog.contract.relation import TableName
 from replay.failures import translated
 from views.failure import analysed
 from views.kinds.python import python_frame
+from views.kinds.query import quoted
 from views.kinds.sql import sql_frame
 from views.sinks.base import Change, ChangeableSink
 from views.spec import SqlSource, ViewSpec
@@ -42,7 +43,7 @@ def frame_of(
         ViewError: Spark does not accept the query, the function fails, a column's name comes
             twice, or a key column is missing.
     """
-    own = {table: states[table] for table in spec.tables}
+    own = {table: read_of(spec, table, states[table]) for table in spec.tables}
     try:
         if isinstance(spec.source, SqlSource):
             frame = sql_frame(spark, spec.source, own)
@@ -57,6 +58,34 @@ def frame_of(
         raise analysed(error, spec.name, spec.path) from error
     _check_columns(spec, columns)
     return frame
+
+
+def read_of(
+    spec: ViewSpec, table: TableName, state: DataFrame, also: Sequence[str] = ()
+) -> DataFrame:
+    """Return the columns of a table that a view is given: all, or those that it declares.
+
+    Args:
+        spec: the view.
+        table: which.
+        state: its rows.
+        also: columns that are wanted beside those that are declared.
+
+    Raises:
+        ViewError: the table has no such column.
+    """
+    declared = spec.columns.get(table)
+    if declared is None:
+        return state
+    missing = [name for name in declared if name not in state.columns]
+    if missing:
+        raise ViewError(
+            f'view "{spec.name}" declares column {", ".join(missing)}, which table "{table}" has '
+            "not",
+            hint=f"it has {', '.join(state.columns)}",
+        )
+    wanted = [name for name in state.columns if name in declared or name in also]
+    return state.select(*map(quoted, wanted))
 
 
 def _check_columns(spec: ViewSpec, columns: list[str]) -> None:

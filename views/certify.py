@@ -20,6 +20,7 @@ from replay.files import Files, uri_of
 from replay.replay import Replay
 from replay.stored import Stored
 from views.address import Address
+from views.build import read_of
 from views.config import RebuildSettings, VerifyMode
 from views.spec import ViewSpec
 from views.verify.evidence import Evidence
@@ -47,8 +48,9 @@ class Certifier:
         self._spark = spark
         self._settings = settings
         self._frontier = replay.frontier
+        self._keys = {table: state.key for table, state in replay.states.items()}
         self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
-        self._written: dict[TableName, Address] = {}
+        self._written: dict[tuple[str, TableName], Address] = {}
         project = settings.project
         self._evidence = Evidence(
             project.kafka,
@@ -77,7 +79,8 @@ class Certifier:
                 schema=columns,
                 address=address,
                 mode="sample" if self._settings.verify is VerifyMode.SAMPLE else "full",
-                states={table: self._written[table] for table in inputs},
+                states={table: self._written[spec.name, table] for table in inputs},
+                columns=spec.columns,
             ),
             self._evidence,
         )
@@ -87,11 +90,14 @@ class Certifier:
         if spec.sql is not None or self._settings.verify is VerifyMode.NONE:
             return
         for table in spec.tables:
-            if table not in self._written:
+            # Two views that are given the whole of a table share what is written of it.
+            place = spec.name if table in spec.columns else "", table
+            if place not in self._written:
                 path = f"{self._place}/{len(self._written)}"
                 with translated():
-                    write(states[table], path)
-                self._written[table] = Address("delta", {"path": path})
+                    write(read_of(spec, table, states[table], self._keys[table]), path)
+                self._written[place] = Address("delta", {"path": path})
+            self._written[spec.name, table] = self._written[place]
 
     def __enter__(self) -> Self:
         self._evidence.__enter__()

@@ -11,12 +11,13 @@ def busiest(flights, orders):
 
 The decorator only marks the function; `views.kinds.python` reads the mark. The function is given
 one DataFrame per table, by parameter name; a function whose only parameter is called `tables`
-gets a dict of table name -> DataFrame instead.
+gets a dict of table name -> DataFrame instead. With `columns={"flights": ["id", "carrier"]}` a
+table has these columns alone, and only these count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ class Declaration:
     key: tuple[Any, ...]
     sinks: tuple[Any, ...] | None
     tables: tuple[Any, ...] | None
+    columns: Mapping[Any, Any]
 
 
 def view(
@@ -38,6 +40,7 @@ def view(
     key: str | Sequence[str],
     sinks: str | Sequence[str] | None = None,
     tables: str | Sequence[str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Callable[[Function], Function]:
     """Declare that a function is the view of its file.
 
@@ -45,8 +48,10 @@ def view(
         key: the view's key columns.
         sinks: where it is served; `delta` when left out.
         tables: what it reads, as `table` or `schema.table`; the parameters' names when left out.
+        columns: by table what it reads of it; all columns of a table that is not there.
     """
-    declaration = Declaration(_names(key) or (), _names(sinks), _names(tables))
+    read = {table: _names(listed) for table, listed in (columns or {}).items()}
+    declaration = Declaration(_names(key) or (), _names(sinks), _names(tables), read)
 
     def mark(function: Function) -> Function:
         setattr(function, MARK, declaration)

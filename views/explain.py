@@ -29,7 +29,7 @@ from views.provenance import FieldOrigin, Lineage, UntraceableError, columns_of,
 from views.spec import ViewSpec
 from views.verify.scratch import first_row, scratch
 from views.verify.states import Folded, Log
-from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
+from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State, create_view, exact_values
 from views.verify.translate import MACROS, UnverifiableError, translate
 from views.verify.types import Type, logged_type, quoted
 
@@ -102,7 +102,8 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
         work = _Work(database, spec, key, plan)
         for table in spec.tables:
             work.add(log, table)
-        return work.explanation()
+        with exact_values():
+            return work.explanation()
 
 
 def _pins(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
@@ -129,10 +130,7 @@ class _Work:
         """Read a table, and let queries see where its rows lie."""
         folded = log.fold(table)
         state = log.load(folded)
-        schema, name = quoted(table.schema), quoted(table.table)
-        self._database.execute(
-            f"CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM {quoted(state.base)}"
-        )
+        create_view(self._database, state, with_places=True)
         self._states[table], self._folded[table] = state, folded
 
     def explanation(self) -> Explanation:
@@ -248,6 +246,8 @@ class _Work:
                 f"WHERE {_is_key(self._spec.key)}",
                 list(self._key.values()),
             )
+        except duckdb.InvalidInputException:  # a value without an exact place
+            raise
         except duckdb.Error:
             return None
         if row is None:

@@ -471,10 +471,11 @@ def _shared_states(
             uses.update(found.table for found in source.references)
         else:
             uses.update(dict.fromkeys(build.spec.tables, 2))
-    frames = {table: state.frame for table, state in replay.states.items()}
     return {
-        table: held.enter_context(kept(frame)) if uses[table] > 1 else frame
-        for table, frame in frames.items()
+        table: state.rows.read(held.enter_context(kept(state.rows.logged)))
+        if uses[table] > 1
+        else state.frame
+        for table, state in replay.states.items()
     }
 
 

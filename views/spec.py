@@ -78,6 +78,7 @@ class ViewSpec:
         sinks: where it is served.
         source: the query or the function.
         description: a sentence for `--list`, or an empty string.
+        columns: what a Python view reads of a table, where it says so; else it is given all.
     """
 
     name: str
@@ -87,6 +88,7 @@ class ViewSpec:
     sinks: tuple[str, ...]
     source: SqlSource | PythonSource
     description: str = ""
+    columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

@@ -107,7 +107,23 @@ def _spec(name: str, path: Path, function: Callable[..., Any]) -> ViewSpec:
             _by_dict(function) if as_dict else _by_name(path, function, parameters, tables)
         ),
         description=description,
+        columns=_columns(path, declaration, tables),
     )
+
+
+def _columns(
+    path: Path, declaration: Declaration, tables: tuple[TableName, ...]
+) -> dict[TableName, tuple[str, ...]]:
+    found = {}
+    for text, listed in declaration.columns.items():
+        table = parse_table(text)
+        if table not in tables:
+            raise ViewError(
+                f'{path.name} declares columns of "{text}", which is none of its tables',
+                hint=f"its tables are {', '.join(map(short_name, tables))}",
+            )
+        found[table] = check_declared(f"columns of {text}", listed, path)
+    return found
 
 
 def _by_dict(function: Callable[..., Any]) -> Transform:

@@ -8,6 +8,7 @@ import duckdb
 
 from changelog.contract.relation import TableName
 from views.verify.sqltypes import INTEGERS
+from views.verify.tables import exact_values
 from views.verify.translate import MACROS, UnverifiableError, translate
 from views.verify.types import Type, duckdb_type, quoted
 
@@ -35,6 +36,7 @@ def evaluate(
 
     Raises:
         UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
+        LogError: a value that it reads has no exact place in its column.
     """
     translation = translate(sql, tables)
     wanted = [name for name, _ in columns]
@@ -49,14 +51,8 @@ def evaluate(
     places = [f"c{place}" for place in range(len(columns))]
     inner = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     try:
-        described = database.execute(f"DESCRIBE {inner}").fetchall()
-        casts = []
-        for place, (name, kind), row in zip(places, columns, described, strict=True):
-            _check_exact(name, kind, str(row[1]))
-            casts.append(f"CAST({place} AS {duckdb_type(kind)}) AS {quoted(name)}")
-        database.execute(
-            f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({inner})"
-        )
+        with exact_values():
+            _compute(database, table, inner, places, columns)
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
@@ -64,6 +60,24 @@ def evaluate(
         raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
     bare = {name.lower() for name in translation.bare}
     return frozenset(name for name in wanted if name.lower() not in bare)
+
+
+def _compute(
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+    query: str,
+    places: Sequence[str],
+    columns: Sequence[tuple[str, Type]],
+) -> None:
+    """Make a table of a query, each of its columns in the type that the view has."""
+    described = database.execute(f"DESCRIBE {query}").fetchall()
+    casts = []
+    for place, (name, kind), row in zip(places, columns, described, strict=True):
+        _check_exact(name, kind, str(row[1]))
+        casts.append(f"CAST({place} AS {duckdb_type(kind)}) AS {quoted(name)}")
+    database.execute(
+        f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
+    )
 
 
 def _check_exact(name: str, kind: Type, found: str) -> None:

@@ -73,7 +73,7 @@ class Evidence:
 
         Raises:
             ViewError: the table is not captured.
-            LogError: the topic is not what the frontier says, or a value has no exact place.
+            LogError: the topic is not what the frontier says.
             CorruptRecordError: a record breaks the contract.
         """
         if table not in self._states:

@@ -190,8 +190,7 @@ class Log:
         """Decode a table's survivors into a typed table, under the name that views use.
 
         Raises:
-            LogError: a value has no exact place, or the columns of the table are not known
-                since it has never had a row.
+            LogError: the columns of the table are not known, since it has never had a row.
             CorruptRecordError: a record does not decode.
         """
         if folded.decoder is None or folded.schema is None:
@@ -203,7 +202,7 @@ class Log:
         base = folded.survivors.replace("survivors", "state")
         columns, key = folded.schema.columns, folded.schema.key
         state = State(folded.table, folded.topic, base, columns, key)
-        load_state(self._database, state, folded.decoder, folded.survivors)
+        state = load_state(self._database, state, folded.decoder, folded.survivors)
         self._database.execute(f"DROP TABLE {folded.survivors}")
         create_view(self._database, state)
         return state

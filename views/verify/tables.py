@@ -1,14 +1,18 @@
 """Typed DuckDB tables of the states: survivors decoded, column by column, into Arrow.
 
 A value that has no exact place in its column (NaN in a numeric(p, s), an array of several
-dimensions) is an error that names the row's place, never a null.
+dimensions) is kept as its text beside the column. Queries see a column with such values through
+an expression that fails on them and names the row's place: what DuckDB does not compute does not
+fail, and what it does compute is never a null instead. So the columns that count are those that
+the view reads, as DuckDB's own planner finds them.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +26,8 @@ from changelog.contract.types import ColumnType, Kind
 from views.verify.crew import done_by_helpers, helpers
 from views.verify.decode import Decoder, Survivor
 from views.verify.job import Job, Work
-from views.verify.read import place
 from views.verify.scratch import fill, first_row, row_count
-from views.verify.types import arrow_type, duckdb_type, logged_type, quoted
+from views.verify.types import arrow_type, duckdb_type, literal, logged_type, quoted
 
 BATCH_ROWS = 20_000
 MANY_ROWS = 200_000
@@ -33,6 +36,9 @@ _DECIMAL_BYTES = 16
 _NO_DECIMAL = bytes(_DECIMAL_BYTES)
 PARTITION_COLUMN = "__partition"
 OFFSET_COLUMN = "__offset"
+_ESCAPE = "__escape_"
+"""Before the number of a column: the column that holds the texts of its values without a place."""
+_INEXACT = "which has no exact form in its type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class State:
         base: name of the DuckDB table; it has each row's partition and offset beside the columns.
         columns: the captured columns.
         key: names of the primary key's columns.
+        inexact: names of the columns that hold a value without an exact place; null in `base`.
     """
 
     table: TableName
@@ -52,6 +59,52 @@ class State:
     base: str
     columns: tuple[LoggedColumn, ...]
     key: tuple[str, ...]
+    inexact: frozenset[str] = frozenset()
+
+    def selected(self) -> str:
+        """Return the columns as a query of `base` selects them, failing on what is not exact."""
+        return ", ".join(
+            f"{self._exact(number)} AS {quoted(column.column)}"
+            if column.column in self.inexact
+            else quoted(column.column)
+            for number, column in enumerate(self.columns)
+        )
+
+    def require_exact(self, database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
+        """Require that each value of some columns has its exact place.
+
+        Raises:
+            LogError: one has not; names the row's place.
+        """
+        with exact_values():
+            for number, column in enumerate(self.columns):
+                if column.column in self.inexact and column.column in columns:
+                    query = f"SELECT count({self._exact(number)}) FROM {quoted(self.base)}"
+                    database.execute(query).fetchall()
+
+    def _exact(self, number: int) -> str:
+        column, escape = self.columns[number], f"{_ESCAPE}{number}"
+        head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
+        parts = [literal(head), escape, literal(f', {_INEXACT} (topic "{self.topic}", partition ')]
+        told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
+        return f"CASE WHEN {escape} IS NOT NULL THEN error({told}) ELSE {quoted(column.column)} END"
+
+
+@contextmanager
+def exact_values() -> Iterator[None]:
+    """Tell what a query says that met a value without an exact place.
+
+    Raises:
+        LogError: it met one.
+    """
+    try:
+        yield
+    except duckdb.InvalidInputException as error:
+        text = str(error).partition(": ")[2]
+        if _INEXACT not in text:
+            raise
+        hint = "leave the column out of the view, or correct the value at the source"
+        raise LogError(text, hint=hint) from error
 
 
 def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | None:
@@ -79,12 +132,11 @@ def load_state(
     state: State,
     decoder: Decoder,
     survivors: str,
-) -> None:
-    """Decode the survivors into the table `state.base`.
+) -> State:
+    """Decode the survivors into the table `state.base`; return the state as it was found.
 
     Raises:
         CorruptRecordError: a record does not decode.
-        LogError: a value has no exact place in its column.
     """
     create_base(database, state)
     batches = survivor_batches(database, survivors)
@@ -95,6 +147,7 @@ def load_state(
     else:
         tables = (_decoded(state, decoder, batch) for batch in batches)
     fill(database, state.base, tables)
+    return replace(state, inexact=_inexact_columns(database, state))
 
 
 def _decode(state: State, raw: bytes, batch: Sequence[Survivor]) -> Work:
@@ -114,9 +167,13 @@ def _unpickled(raw: bytes) -> Decoder:
 def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
     places, columns = decoder.decode(batch)
     arrays: dict[str, pa.Array] = {}
-    for column, values in zip(state.columns, columns, strict=True):
-        _check_escapes(state, column, values, places)
-        arrays[column.column] = to_arrow(column.type, values)
+    for number, (column, values) in enumerate(zip(state.columns, columns, strict=True)):
+        exact = values
+        if column.type.has_escape:
+            exact = [None if isinstance(value, str) else value for value in values]
+            texts = [value if isinstance(value, str) else None for value in values]
+            arrays[f"{_ESCAPE}{number}"] = pa.array(texts, pa.string())
+        arrays[column.column] = to_arrow(column.type, exact)
     arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
     arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
     return pa.table(arrays)
@@ -124,35 +181,38 @@ def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Ta
 
 def create_base(database: duckdb.DuckDBPyConnection, state: State) -> None:
     """Make the empty table of a state."""
-    columns = [
-        *(f"{quoted(c.column)} {duckdb_type(logged_type(c.type))}" for c in state.columns),
-        f"{PARTITION_COLUMN} INTEGER",
-        f"{OFFSET_COLUMN} BIGINT",
-    ]
+    columns = []
+    for number, column in enumerate(state.columns):
+        if column.type.has_escape:
+            columns.append(f"{_ESCAPE}{number} VARCHAR")
+        columns.append(f"{quoted(column.column)} {duckdb_type(logged_type(column.type))}")
+    columns += [f"{PARTITION_COLUMN} INTEGER", f"{OFFSET_COLUMN} BIGINT"]
     database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({', '.join(columns)})")
 
 
-def create_view(database: duckdb.DuckDBPyConnection, state: State) -> None:
+def create_view(
+    database: duckdb.DuckDBPyConnection, state: State, *, with_places: bool = False
+) -> None:
     """Give the state the name under which a view's query speaks of it."""
     schema, table = quoted(state.table.schema), quoted(state.table.table)
-    names = ", ".join(quoted(column.column) for column in state.columns)
+    names = state.selected()
+    if with_places:
+        names += f", {PARTITION_COLUMN}, {OFFSET_COLUMN}"
     database.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    database.execute(f"CREATE VIEW {schema}.{table} AS SELECT {names} FROM {quoted(state.base)}")
+    database.execute(
+        f"CREATE {'OR REPLACE ' if with_places else ''}VIEW {schema}.{table} "
+        f"AS SELECT {names} FROM {quoted(state.base)}"
+    )
 
 
-def _check_escapes(
-    state: State, column: LoggedColumn, values: list[Any], places: Sequence[tuple[int, int]]
-) -> None:
-    if not column.type.has_escape:
-        return
-    for value, (partition, offset) in zip(values, places, strict=True):
-        if isinstance(value, str):
-            raise LogError(
-                f'table "{state.table}", column "{column.column}" ({column.type.name}) holds '
-                f"{value!r}, which has no exact form in its type "
-                f"({place(state.topic, partition, offset)})",
-                hint="exclude the column, or correct the value at the source",
-            )
+def _inexact_columns(database: duckdb.DuckDBPyConnection, state: State) -> frozenset[str]:
+    """Return the columns that hold a value without an exact place."""
+    suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
+    if not suspects:
+        return frozenset()
+    counts = ", ".join(f"count({_ESCAPE}{number})" for number in suspects)
+    found = first_row(database, f"SELECT {counts} FROM {quoted(state.base)}") or ()
+    return frozenset(name for name, count in zip(suspects.values(), found, strict=True) if count)
 
 
 def to_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:

@@ -88,6 +88,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """Quote a text for DuckDB."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def logged_type(column: ColumnType) -> Type:
     """Give the type of a column of the log."""
     if column.kind is Kind.DECIMAL:

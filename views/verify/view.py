@@ -52,6 +52,7 @@ class VerifyRequest:
         mode: `full`, or `sample` for a part of the keys and the counts.
         sample_share: the part that `sample` compares.
         states: of a view in Python, where the states that it was given can be read.
+        columns: of a view in Python, the columns that it was given of a table, where not all.
         work_directory: where scratch space is made, None for the system's place.
         memory_limit: DuckDB's, in its own notation.
         max_differences: how many mismatched rows the report shows.
@@ -69,6 +70,7 @@ class VerifyRequest:
     mode: Mode = "full"
     sample_share: float = 0.05
     states: Mapping[TableName, Address] = field(default_factory=dict)
+    columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     work_directory: Path | None = None
     memory_limit: str = "1GB"
     max_differences: int = 20
@@ -163,7 +165,10 @@ class _Verification:
                 notes.append(f"the state of {table} that the view was given is not at hand")
                 continue
             state = self._state(table)
-            columns = [(c.column, logged_type(c.type)) for c in state.columns]
+            given = self._request.columns.get(table)
+            read = [c for c in state.columns if given is None or c.column in {*given, *state.key}]
+            state.require_exact(self._database, [c.column for c in read])
+            columns = [(c.column, logged_type(c.type)) for c in read]
             self._read("served", address, columns, state.key)
             comparison = self._comparison(state.base, columns, state.key, ())
             mismatches += comparison.run()
