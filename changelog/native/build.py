@@ -1,0 +1,116 @@
+"""Compiles the library of this package, by whatever compiler of this machine works.
+
+The library uses nothing of Python's, so neither does this: the compiler and the flags that Python's
+own build has left in its configuration name programs which a machine need not have, and ask linkers
+for what they may refuse. setuptools calls `Build`; `python changelog/native/build.py` says which
+compiler would be taken.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
+HINT = "install a C compiler, or one from a wheel: pip install ziglang; or name one in CC"
+_USUAL = ("cc", "gcc", "clang")
+_PROBE = "#include <stdlib.h>\n#include <stdint.h>\nint32_t probe(void) { return abs(-42); }\n"
+_ANSWER = 42
+_LONGEST = 300
+
+
+class NoCompilerError(CompileError):  # type: ignore[misc]  # setuptools has no types
+    """No compiler of this machine makes a library that this machine can open."""
+
+
+def candidates() -> Iterator[list[str]]:
+    """Return the commands to try: what CC says, the usual names, the compiler of a wheel."""
+    named = shlex.split(os.environ.get("CC", ""))
+    if named:
+        yield named
+    yield from ([name] for name in _USUAL)
+    if importlib.util.find_spec("ziglang") is not None:
+        yield [sys.executable, "-m", "ziglang", "cc"]
+
+
+def find() -> list[str]:
+    """Return the first compiler that works.
+
+    Raises:
+        NoCompilerError: none does; says what each of them said.
+    """
+    said = []
+    for command in candidates():
+        trouble = _trouble(command)
+        if trouble is None:
+            return command
+        said.append(f"{shlex.join(command)}: {trouble}")
+    raise NoCompilerError("\n  ".join(["no C compiler works here", *said, f"hint: {HINT}"]))
+
+
+def _trouble(command: Sequence[str]) -> str | None:
+    """Have a library of one function made, and call that; say what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "probe.c", Path(folder) / "probe.so"
+        source.write_text(_PROBE, encoding="ascii")
+        try:
+            compile_library(command, [str(source)], target)
+            answer = ctypes.CDLL(str(target)).probe()
+        except (OSError, CompileError) as error:
+            return str(error).strip()[:_LONGEST]
+        return None if answer == _ANSWER else f"a function gives {answer} in place of {_ANSWER}"
+
+
+def compile_library(
+    command: Sequence[str], sources: Sequence[str], target: Path, libraries: Sequence[str] = ()
+) -> None:
+    """Compile sources to a library; flags of the environment come last.
+
+    Raises:
+        OSError: there is no such compiler.
+        CompileError: it failed; says what it said.
+    """
+    words = [*command, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", str(target)]
+    words += [*sources, *(f"-l{name}" for name in libraries)]
+    words += shlex.split(os.environ.get("LDFLAGS", ""))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode or not target.is_file():
+        said = (done.stderr or done.stdout).strip()
+        raise CompileError(said or f"{words[0]} ended with {done.returncode}")
+    sys.stderr.write(done.stderr)
+
+
+class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
+    """Builds the extensions of pyproject.toml as plain libraries."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one."""
+        command = find()
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        compile_library(command, [str(each) for each in ext.sources], target, ext.libraries)
+
+
+def main() -> int:
+    """Print the compiler that would be taken; end with 1, and say why, when there is none."""
+    try:
+        sys.stdout.write(shlex.join(find()) + "\n")
+    except NoCompilerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The package is built with a C compiler, without one, and with one that is broken.
+
+In each case Python's configuration names a compiler which is not there, and flags for the linker
+that the compiler of the wheel refuses, as Debian's Python does.
+"""
+
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from changelog.native import build
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "changelog")
+DEBIAN = """
+import sysconfig
+gone = "no-such-gcc"
+sysconfig.get_config_vars().update(
+    CC=gone, CXX=gone, LDSHARED=f"{gone} -shared -Wl,-Bsymbolic-functions", LDCXXSHARED=gone)
+from setuptools import build_meta
+print(build_meta.build_wheel("."))
+"""
+REFUSING = """#!/bin/sh
+case " $* " in *-Bsymbolic-functions*) echo "unsupported linker arg" >&2; exit 1;; esac
+PATH={path} exec {command} "$@"
+"""
+BROKEN = "#!/bin/sh\necho 'cannot execute cc1' >&2\nexit 1\n"
+WHEEL = """
+import subprocess, sys
+assert sys.argv[1] == "cc"
+sys.exit(subprocess.call([{command!r}, *sys.argv[2:]]))
+"""
+
+
+def program(path, text):
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+class Machine:
+    """A PATH of its own, perhaps the compiler of a wheel, and a copy of the sources."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.bin = folder, folder / "bin"
+        self.bin.mkdir()
+        works = " ".join(build.find())  # of this machine, whichever it is
+        self._compiler = REFUSING.format(path=os.environ["PATH"], command=works)
+        monkeypatch.setenv("PATH", str(self.bin))
+        for name in ("CC", "CFLAGS", "LDFLAGS"):
+            monkeypatch.delenv(name, raising=False)
+        (self.bin / "sh").symlink_to("/bin/sh")
+
+    def install(self, name, *, works):
+        program(self.bin / name, self._compiler if works else BROKEN)
+
+    def install_wheel(self, monkeypatch):
+        """Install a package like ziglang, in front of one that may be there."""
+        package = self.folder / "site" / "ziglang"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        real = program(self.folder / "zig", self._compiler)
+        (package / "__main__.py").write_text(WHEEL.format(command=str(real)))
+        monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+    def build(self, *, own=True):
+        """Build the wheel; return exit code and what was said."""
+        sources = self.folder / "sources"
+        sources.mkdir()
+        for name in PARTS:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, sources / name)
+        for made in sources.rglob("_core*.so"):
+            made.unlink()
+        if not own:
+            text = (sources / "pyproject.toml").read_text()
+            (sources / "pyproject.toml").write_text(
+                text.replace("[tool.setuptools.cmdclass]", "[x]")
+            )
+        done = subprocess.run(
+            [sys.executable, "-c", DEBIAN], cwd=sources, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def partition_of_nothing(self):
+        """Call a function of the library that the wheel brings."""
+        (wheel,) = (self.folder / "sources").glob("*.whl")
+        with zipfile.ZipFile(wheel) as files:
+            (name,) = [name for name in files.namelist() if name.endswith(".so")]
+            library = ctypes.CDLL(files.extract(name, self.folder))
+        library.partition_of.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32]
+        return library.partition_of(b"", 0, 7)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return Machine(tmp_path, monkeypatch)
+
+
+def is_built(machine):
+    code, said = machine.build()
+    assert code == 0, said
+    assert 0 <= machine.partition_of_nothing() < 7
+
+
+def test_with_a_compiler(machine):
+    machine.install("cc", works=True)
+    is_built(machine)
+
+
+def test_without_one_that_of_the_wheel_is_taken(machine, monkeypatch):
+    machine.install_wheel(monkeypatch)
+    is_built(machine)
+
+
+def test_with_broken_ones_that_of_the_wheel_is_taken(machine, monkeypatch):
+    machine.install("cc", works=False)
+    machine.install("gcc", works=False)
+    machine.install_wheel(monkeypatch)
+    is_built(machine)
+
+
+def test_without_any_it_says_what_was_tried_and_what_to_do(machine):
+    machine.install("gcc", works=False)
+    code, said = machine.build()
+    assert code == 1
+    assert "no C compiler works here" in said
+    assert "gcc: cannot execute cc1" in said
+    assert "hint: install a C compiler" in said
+
+
+def test_twin_setuptools_alone_takes_what_python_was_built_with(machine):
+    machine.install("cc", works=True)
+    code, said = machine.build(own=False)
+    assert code == 1
+    assert "no-such-gcc" in said
