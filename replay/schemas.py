@@ -214,7 +214,7 @@ def check_columns(schemas: TopicSchemas) -> None:
             raise LogError(
                 f'table "{schema.table}" has columns "{twin}" and "{column.column}", which Spark '
                 "does not tell apart",
-                hint="exclude the table or rename one of the two",
+                hint="exclude one of the two columns, or the table, or rename one",
             )
     if not set(schema.key) or not {each.lower() for each in schema.key} <= set(seen):
         raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key of its own')

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 import duckdb
@@ -19,19 +18,18 @@ from changelog.contract.form import Output
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
-from changelog.contract.schema import SchemaPin
 from replay.config import OnBadRecord
-from replay.schemas import SchemaReader
 from views.config import RebuildSettings
 from views.explanation import Contribution, Contributions, Explanation, Place
-from views.plan import Plan, planned
+from views.plan import Plan, pins_now, planned
 from views.provenance import FieldOrigin, Lineage, UntraceableError, columns_of, trace
 from views.spec import ViewSpec
+from views.verify.names import folded
 from views.verify.scratch import first_row, scratch
 from views.verify.states import Folded, Log
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State, create_view, exact_values
 from views.verify.translate import MACROS, UnverifiableError, translate
-from views.verify.types import Type, logged_type, quoted
+from views.verify.types import Type, duckdb_type, logged_type, quoted
 
 MOST_RECORDS = 1_000
 """Of a table; each takes some milliseconds. How many there are is told besides."""
@@ -68,6 +66,8 @@ def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
@@ -95,7 +95,7 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
             project.kafka,
             project.registry,
             plan.record.frontier,
-            pins=_pins(plan, settings),
+            pins=pins_now(plan, settings),
             sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
             keeps_records=True,
         )
@@ -104,16 +104,6 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
             work.add(log, table)
         with exact_values():
             return work.explanation()
-
-
-def _pins(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
-    """Give the versions by which a rebuild would read the tables now."""
-    frontier, project = plan.record.frontier, settings.project
-    with closing(SchemaReader(project.registry, project.kafka)) as schemas:
-        return {
-            topic: schemas.of_table(topic, table, frontier.scope_of(topic).form).pin
-            for table, topic in plan.cut.topics.items()
-        }
 
 
 class _Work:
@@ -189,7 +179,7 @@ class _Work:
                 continue
             rows = self._database.execute(
                 f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM {quoted(state.base)} "
-                f"WHERE {_is_key(state.key)}",
+                f"WHERE {_is_key(state.key, _types_of(state))}",
                 [self._key[name] for name in state.key],
             ).fetchall()
             sources.append(self._contributions(table.table, table, rows))
@@ -213,9 +203,10 @@ class _Work:
         sql = translate(found.places, self._types(with_places=True)).sql
         self._prepare()
         keys = [f"k{number}" for number in range(len(self._spec.key))]
+        is_key = _is_key(keys, self._described(sql))
         table = "explained"
         self._database.execute(
-            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM ({sql}) WHERE {_is_key(keys)}",
+            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM ({sql}) WHERE {is_key}",
             list(self._key.values()),
         )
         if first_row(self._database, f"SELECT 1 FROM {table} LIMIT 1") is None:
@@ -239,11 +230,12 @@ class _Work:
             return None
         self._prepare()
         names = ", ".join(quoted(name) for name in found.names)
+        query = f"SELECT * FROM ({found.sql}) AS q({names})"
         try:
+            is_key = _is_key([folded(name) for name in self._spec.key], self._described(query))
             row = first_row(
                 self._database,
-                f"SELECT COLUMNS(*)::VARCHAR FROM ({found.sql}) AS q({names}) "
-                f"WHERE {_is_key(self._spec.key)}",
+                f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) WHERE {is_key}",
                 list(self._key.values()),
             )
         except duckdb.InvalidInputException:  # a value without an exact place
@@ -253,6 +245,11 @@ class _Work:
         if row is None:
             raise self._missing()
         return dict(zip(found.names, row, strict=True))
+
+    def _described(self, query: str) -> dict[str, str]:
+        """Return DuckDB's types of a query's columns."""
+        rows = self._database.execute(f"DESCRIBE {query}").fetchall()
+        return {str(row[0]): str(row[1]) for row in rows}
 
     def _prepare(self) -> None:
         for macro in MACROS:
@@ -323,5 +320,17 @@ class _Work:
         ]
 
 
-def _is_key(columns: Sequence[str]) -> str:
-    return " AND ".join(f"CAST({quoted(name)} AS VARCHAR) = ?" for name in columns)
+def _types_of(state: State) -> dict[str, str]:
+    return {each.column: duckdb_type(logged_type(each.type)) for each in state.columns}
+
+
+def _is_key(columns: Sequence[str], types: Mapping[str, str]) -> str:
+    """Return the condition that columns have the values of a key, which come as texts."""
+    return " AND ".join(_is_value(quoted(name), types.get(name, "")) for name in columns)
+
+
+def _is_value(column: str, kind: str) -> str:
+    # These have several texts: 1.5 and 1.50, -0.0 and 0.0, [1,2] and [1, 2].
+    if kind in {"FLOAT", "DOUBLE"} or kind.endswith("[]"):
+        return f"{column} IS NOT DISTINCT FROM TRY_CAST(? AS {kind})"
+    return f"CAST({column} AS VARCHAR) = ?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from changelog.contract.declared import DeclaredLog
 from changelog.contract.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.relation import TableName
+from changelog.contract.schema import SchemaPin
 from replay.advance import Advance, plan_advance
 from replay.checkpoint import CheckpointStore
 from replay.config import OnBadRecord
@@ -20,6 +22,7 @@ from replay.files import uri_of
 from replay.offsets import read_frontier
 from replay.past import find_past
 from replay.replay import Replay, open_replay
+from replay.schemas import SchemaReader
 from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
 from views.report import frontier_json
@@ -191,6 +194,22 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         if advance.verdict.allows_read:
             _require_proof(cut)
     return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
+    """Return by topic the versions by which a rebuild would read the captured tables now.
+
+    Raises:
+        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+    """
+    if plan.logs:
+        return {}
+    frontier, project = plan.record.frontier, settings.project
+    with closing(SchemaReader(project.registry, project.kafka)) as schemas:
+        return {
+            topic: schemas.of_table(topic, table, frontier.scope_of(topic).form).pin
+            for table, topic in plan.cut.topics.items()
+        }
 
 
 def _cut(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from changelog.contract.errors import ChangelogError, NoFrontierError, UnavailableError
 from views.config import RebuildSettings
 from views.failure import of_view
-from views.plan import Plan, planned
+from views.plan import Plan, pins_now, planned
 from views.report import ViewResult
 from views.spec import ViewSpec
 
@@ -55,6 +55,7 @@ def plannable(
         plan = planned(some, settings, sample=sample)
         if required:
             plan.cut.verdict.require()
+            pins_now(plan, settings)  # what Spark cannot read is said before it starts
         return plan
 
     try:

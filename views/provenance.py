@@ -8,10 +8,9 @@ Otherwise `views/nested_provenance.py` follows the subqueries; what it does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
@@ -19,9 +18,11 @@ from sqlglot.optimizer.eliminate_subqueries import eliminate_subqueries
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
 
 from changelog.contract.relation import TableName
 from views.nested_provenance import UnnestableError, derived, handed, inlined, with_places
+from views.verify.names import folded, parsed, reading_name, schema_of
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN
 
 _ROWS = "rows"
@@ -121,7 +122,7 @@ def _of_flat(
         fields=fields,
         aggregated=group is not None,
         places=_places(query, sources, [_key_item(items, name) for name in key]),
-        notes=tuple(_notes(query)),
+        notes=tuple(_notes(query, _written(tables))),
     )
 
 
@@ -133,17 +134,17 @@ def _of_nested(
 ) -> Lineage:
     if not isinstance(query, exp.Query):
         raise UntraceableError("it is not a query")
-    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
+    names = {reading_name(table): table for table in tables}
     sources: list[Source] = []
 
     def leaf(node: exp.Table) -> int:
-        found = names.get((node.db, node.name))
+        found = names.get(node.name)
         if found is None:
             raise UnnestableError("it reads from something that is no captured table")
         sources.append(Source(node.alias_or_name, found))
         return len(sources) - 1
 
-    notes = tuple(_notes(query)) if isinstance(query, exp.Select) else ()
+    notes = tuple(_notes(query, _written(tables))) if isinstance(query, exp.Select) else ()
     for clause in ("order", "limit", "offset"):
         query.set(clause, None)
     try:
@@ -175,48 +176,53 @@ def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str,
     """Give the table and column that each column of a query reads, where no row is traced."""
     schema = _schema(tables)
     try:
-        query = qualify(
-            sqlglot.parse_one(sql, read="spark"), schema=schema, dialect="spark", db="public"
-        )
+        query = _qualified(sql, tables)
         names = query.named_selects if isinstance(query, exp.Query) else []
-        return {name: FieldOrigin(tuple(_leaves(query, name, schema))) for name in names}
+        return {
+            name: FieldOrigin(tuple(_leaves(query, name, schema, _written(tables))))
+            for name in names
+        }
     except (SqlglotError, RecursionError, ValueError):
         return {}
 
 
-def _leaves(query: exp.Expr, name: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
+def _written(tables: Collection[TableName]) -> dict[str, str]:
+    """Return the names that people know tables by, by those that queries read them under."""
+    return {reading_name(table): table.table for table in tables}
+
+
+def _leaves(
+    query: exp.Expr, name: str, schema: MappingSchema, written: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     found = lineage(name, query, schema, dialect="spark")
     seen = set()
     for node in found.walk():
-        leaf = (node.source.name, node.name.rpartition(".")[2].strip('"`'))
+        table = written.get(node.source.name, node.source.name)
+        leaf = (table, node.name.rpartition(".")[2].strip('"`'))
         if not node.downstream and isinstance(node.source, exp.Table) and leaf not in seen:
             seen.add(leaf)
             yield leaf
 
 
-def _schema(tables: Mapping[TableName, Sequence[str]]) -> dict[str, object]:
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for table, columns in tables.items():
-        named = dict.fromkeys((column.lower() for column in columns), "string")
-        found.setdefault(table.schema.lower(), {})[table.table.lower()] = named
-    return {**found}
-
-
-def _qualified(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Expr:
-    return qualify(
-        sqlglot.parse_one(sql, read="spark"),
-        schema=_schema(tables),
-        dialect="spark",
-        db="public",
+def _schema(tables: Mapping[TableName, Sequence[str]]) -> MappingSchema:
+    return schema_of(
+        {
+            reading_name(table): dict.fromkeys(map(folded, columns), "string")
+            for table, columns in tables.items()
+        }
     )
 
 
+def _qualified(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Expr:
+    return qualify(parsed(sql, tables), schema=_schema(tables), dialect="spark")
+
+
 def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> Iterator[Source]:
-    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
+    names = {reading_name(table): table for table in tables}
     first = query.args.get("from_")
     parts = [first.this] if first is not None else []
     for node in [*parts, *(join.this for join in query.args.get("joins") or ())]:
-        found = names.get((node.db, node.name)) if isinstance(node, exp.Table) else None
+        found = names.get(node.name) if isinstance(node, exp.Table) else None
         if found is None:
             raise UntraceableError("it reads from something that is no captured table")
         yield Source(node.alias_or_name, found)
@@ -273,9 +279,10 @@ def _places(query: exp.Select, sources: Sequence[Source], key: Sequence[exp.Expr
     return found.sql("spark")
 
 
-def _notes(query: exp.Select) -> Iterator[str]:
+def _notes(query: exp.Select, written: Mapping[str, str]) -> Iterator[str]:
     inner = [node for node in query.find_all(exp.Query) if node is not query]
-    tables = sorted({table.name for node in inner for table in node.find_all(exp.Table)})
+    found = {table.name for node in inner for table in node.find_all(exp.Table)}
+    tables = sorted(written.get(name, name) for name in found)
     if tables:
         yield (
             f"a condition or a subquery looks at {', '.join(tables)}: "

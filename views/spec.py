@@ -121,15 +121,18 @@ def parse_table(text: str) -> TableName:
     Raises:
         ViewError: an empty part, or more than two.
     """
-    parts = [part.strip() for part in text.split(".")]
-    if not all(parts) or len(parts) > 2:  # noqa: PLR2004  schema and table
-        raise ViewError(f"{text!r} does not name a table", hint="write table or schema.table")
-    return TableName("public", parts[0]) if len(parts) == 1 else TableName(parts[0], parts[1])
+    table = TableName.parse(text)
+    if table is None:
+        raise ViewError(
+            f"{text!r} does not name a table",
+            hint='write table or schema.table; a part with a dot in "quotes"',
+        )
+    return table
 
 
 def short_name(table: TableName) -> str:
     """Give a table's name as a view writes it: without its schema when that is `public`."""
-    return table.table if table.schema == "public" else str(table)
+    return str(table).removeprefix("public.") if table.schema == "public" else str(table)
 
 
 def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ...]:

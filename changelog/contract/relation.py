@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -35,8 +36,37 @@ class TableName(NamedTuple):
     table: str
 
     def __str__(self) -> str:
-        """Give `schema.table` for people; not for SQL."""
-        return f"{self.schema}.{self.table}"
+        """Give `schema.table` for people; not for SQL. A part with a dot or a quote is quoted."""
+        return f"{_part(self.schema)}.{_part(self.table)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableName | None:
+        """Read `table` or `schema.table`, parts perhaps quoted; None where it names no table.
+
+        A bare name is of the schema `public`.
+        """
+        found = _NAME.fullmatch(text.strip())
+        if found is None:
+            return None
+        parts = [_unquoted(part) for part in found.groups() if part is not None]
+        if not all(parts):
+            return None
+        return cls("public", parts[0]) if len(parts) == 1 else cls(parts[0], parts[1])
+
+
+_PART = r'("(?:[^"]|"")*"|[^".][^.]*)'
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})?", re.DOTALL)
+
+
+def _part(name: str) -> str:
+    is_plain = name == name.strip() and not {".", '"'} & {*name}
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
+
+
+def _unquoted(part: str) -> str:
+    part = part.strip()
+    is_quoted = len(part) > 1 and part[0] == part[-1] == '"'
+    return part[1:-1].replace('""', '"') if is_quoted else part
 
 
 class ReplicaIdentity(Enum):

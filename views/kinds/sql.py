@@ -177,7 +177,7 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
     for node in query.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier):
             continue  # a table function such as range(10): it reads nothing
-        if not node.db and node.name in _visible_ctes(node):
+        if not node.db and node.name.lower() in _visible_ctes(node):
             continue
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         if len(parts) > 2:  # noqa: PLR2004  schema and table
@@ -191,7 +191,7 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
 
 
 def _visible_ctes(node: exp.Expr) -> set[str]:
-    """Give the names that stand for a WITH clause's queries where `node` stands.
+    """Give the names, in lower case, of a WITH clause's queries that `node` sees.
 
     Inside one of those queries the later ones, and itself, are not visible: there such a name
     is still the table's, so `WITH a AS (SELECT * FROM a)` reads table `a`.
@@ -202,9 +202,9 @@ def _visible_ctes(node: exp.Expr) -> set[str]:
         parent = child.parent
         if isinstance(parent, exp.With):
             before = parent.expressions if parent.recursive else _before(parent, child)
-            names |= {cte.alias for cte in before}
+            names |= {cte.alias.lower() for cte in before}
         elif isinstance(clause := parent.args.get("with_"), exp.With) and clause is not child:
-            names |= {cte.alias for cte in clause.expressions}
+            names |= {cte.alias.lower() for cte in clause.expressions}
         child = parent
     return names
 

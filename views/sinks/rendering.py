@@ -21,7 +21,9 @@ written as these words. A year after 9999 has its five or six digits; one before
 PostgreSQL does, `0044-03-15 BC`, `0044-03-15T12:00:00.000000Z BC`.
 
 The id is the value of a key of one column as text (a string without quotes), and the compact JSON
-array of the values of a key of several: `["UA",1545]`. It is null when a part of the key is.
+array of the values of a key of several: `["UA",1545]`. It is null when a part of the key is. An
+array is a compact JSON array. In an id -0.0 is 0.0: as keys the two are equal, in PostgreSQL and
+in Spark.
 
 `to_json` alone does not do: it writes decimals as numbers, moments in milliseconds and base64 in
 lines. So each value is brought to its text first and `to_json` only puts quotes and commas.
@@ -40,6 +42,8 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     MapType,
     StructType,
     TimestampNTZType,
@@ -91,13 +95,26 @@ def document(schema: StructType) -> Column:
 
 def identity(schema: StructType, key: Sequence[str]) -> Column:
     """Give a row's id, null when a part of its key is null."""
+    kinds = [schema[name].dataType for name in key]
+    values = [_unsigned_zero(column(n), kind) for n, kind in zip(key, kinds, strict=True)]
+    if len(key) == 1 and not isinstance(kinds[0], ArrayType):
+        return scalar_text(values[0], kinds[0])
+    texts = [_json_text(value, kind) for value, kind in zip(values, kinds, strict=True)]
     if len(key) == 1:
-        return scalar_text(column(key[0]), schema[key[0]].dataType)
-    parts: list[Column] = [F.lit("[")]
-    for place, name in enumerate(key):
-        parts += [F.lit(",")] if place else []
-        parts.append(_json_scalar(column(name), schema[name].dataType))
-    return F.concat(*parts, F.lit("]"))
+        return texts[0]
+    parts = [part for text in texts for part in (F.lit(","), text)][1:]
+    return F.concat(F.lit("["), *parts, F.lit("]"))
+
+
+def _unsigned_zero(value: Column, kind: DataType) -> Column:
+    """Write -0.0 as 0.0."""
+    match kind:
+        case FloatType() | DoubleType():
+            return F.when(value == F.lit(0), F.lit(0.0).cast(kind)).otherwise(value)
+        case ArrayType():
+            return F.transform(value, lambda item: _unsigned_zero(item, kind.elementType))
+        case _:
+            return value
 
 
 def scalar_text(value: Column, kind: DataType) -> Column:
@@ -105,7 +122,8 @@ def scalar_text(value: Column, kind: DataType) -> Column:
     return _plain(value, kind).cast("string")
 
 
-def _json_scalar(value: Column, kind: DataType) -> Column:
+def _json_text(value: Column, kind: DataType) -> Column:
+    """Give the JSON of a part of a key."""
     if isinstance(kind, (BooleanType, *INTEGERS)):
         return value.cast("string")
     quoted = F.to_json(F.array(_plain(value, kind)), _KEEP_NULLS)

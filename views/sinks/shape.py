@@ -31,7 +31,7 @@ from changelog.contract.errors import SinkError
 
 TEXTS = (StringType, CharType, VarcharType)
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-KEY_TYPES = (
+_ONE_TEXT = (
     *TEXTS,
     *INTEGERS,
     BooleanType,
@@ -41,8 +41,8 @@ KEY_TYPES = (
     TimestampType,
     TimestampNTZType,
 )
-"""Types whose equal values have one text: not floats (-0.0, NaN), not nested ones."""
-SCALARS = (*KEY_TYPES, FloatType, DoubleType)
+"""Types whose equal values have one text; floats have one too, once -0.0 is written as 0.0."""
+SCALARS = (*_ONE_TEXT, FloatType, DoubleType)
 
 
 def check_shape(schema: StructType, key: Sequence[str]) -> None:
@@ -70,11 +70,17 @@ def _check_key(schema: StructType, name: str) -> None:
             hint=f"its columns are {', '.join(schema.fieldNames())}",
         )
     kind = schema[name].dataType
-    if not isinstance(kind, KEY_TYPES):
+    if not _is_key_type(kind):
         raise SinkError(
             f'key column "{name}" is of type {kind.simpleString()}, which has no one text form',
-            hint="cast it to a string, an integer or a decimal",
+            hint="take its fields as columns of their own, and these as the key",
         )
+
+
+def _is_key_type(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _is_key_type(kind.elementType)
+    return isinstance(kind, SCALARS)
 
 
 def _check_type(name: str, kind: DataType) -> None:
@@ -83,7 +89,7 @@ def _check_type(name: str, kind: DataType) -> None:
             _check_type(f"{name}[]", kind.elementType)
         case StructType():
             _check_struct(name, kind)
-        case MapType() if isinstance(kind.keyType, KEY_TYPES):
+        case MapType() if isinstance(kind.keyType, _ONE_TEXT):
             _check_type(f"{name}{{}}", kind.valueType)
         case _ if isinstance(kind, SCALARS):
             pass

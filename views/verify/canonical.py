@@ -1,7 +1,8 @@
 """One text for each value, written alike from the log and by PostgreSQL itself.
 
 The source writes it in SQL, on the server; the log's side writes it here from bare Avro values.
-Two values are equal when their texts are, byte for byte: floats as their bits, moments as
+Two values are equal when their texts are, byte for byte: floats as their bits (a NaN as the word:
+PostgreSQL keeps its sign and never shows it), moments as
 numbers of days or microseconds, bytes in hex, arrays as JSON of such texts. A value that took
 the text branch of its union is PostgreSQL's own text on both sides.
 """
@@ -9,6 +10,7 @@ the text branch of its union is PostgreSQL's own text on both sides.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +29,8 @@ _EXPRESSIONS = {
     Kind.BOOLEAN: "({0})::text",
     Kind.INT: "({0})::text",
     Kind.LONG: "({0})::text",
-    Kind.FLOAT: "encode(float4send({0}), 'hex')",
-    Kind.DOUBLE: "encode(float8send({0}), 'hex')",
+    Kind.FLOAT: "CASE WHEN {0} = 'NaN' THEN 'NaN' ELSE encode(float4send({0}), 'hex') END",
+    Kind.DOUBLE: "CASE WHEN {0} = 'NaN' THEN 'NaN' ELSE encode(float8send({0}), 'hex') END",
     Kind.DECIMAL: "({0})::text",
     # `format` calls the type's output function; a cast to text would strip bpchar's blanks.
     Kind.STRING: "format('%%s', {0})",
@@ -79,9 +81,9 @@ def writer(kind: ColumnType) -> Writer:  # noqa: PLR0911 - one for each kind
         case Kind.INT | Kind.LONG:
             return str
         case Kind.FLOAT:
-            return lambda value: _FLOAT.pack(value).hex()
+            return lambda value: "NaN" if math.isnan(value) else _FLOAT.pack(value).hex()
         case Kind.DOUBLE:
-            return lambda value: _DOUBLE.pack(value).hex()
+            return lambda value: "NaN" if math.isnan(value) else _DOUBLE.pack(value).hex()
         case Kind.DECIMAL:
             return lambda value: value if isinstance(value, str) else _decimal(value, kind.scale)
         case Kind.BYTES:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from changelog.config import Project, load_project
 from changelog.contract.errors import ConfigurationError, RefutedError, VerdictError
@@ -96,11 +97,11 @@ def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -
 
 
 def _table_name(text: str) -> TableName:
-    schema, dot, table = text.partition(".")
-    name = TableName(schema, table) if dot else TableName("public", text)
-    if not all(name):
+    name = TableName.parse(text)
+    if name is None:
         raise ConfigurationError(
-            f"{text!r} does not name a table", hint="write table or schema.table"
+            f"{text!r} does not name a table",
+            hint='write table or schema.table; a part with a dot in "quotes"',
         )
     return name
 
@@ -122,12 +123,12 @@ def _show(reports: tuple[VerifyReport, ...]) -> None:
     out = Console()
     table = Table(title="The log against PostgreSQL")
     for name in ("table", "verdict"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")  # cut off, two names could come out alike
     for name in ("rows in PostgreSQL", "rows on the log", "mismatches", "seconds"):
         table.add_column(name, justify="right")
     for report in reports:
         table.add_row(
-            report.view,
+            Text(report.view),
             _WORDS[report.verified],
             f"{report.rows_expected:,}",
             f"{report.rows_served:,}",

@@ -1,14 +1,17 @@
 """Two tables of DuckDB, row by row: a full outer join on the key.
 
-Null equals null and NaN equals NaN; zeros differ by their sign. A float that the view computes
-may differ in its last digits, since sums of floats depend on their order: equal there means
-within a relative 1e-9, and the report says for which columns.
+Null equals null and NaN equals NaN; zeros differ by their sign, unless the view groups: which zero
+stands for both is then open. A float that the view computes may differ in its last digits, since
+sums of floats depend on their order: equal there means within a relative 1e-9, and the report says
+for which columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -23,6 +26,17 @@ _RANGES = 16
 Columns = Sequence[tuple[str, Type]]
 
 
+class Equality(Enum):
+    """When two floats are the same."""
+
+    EXACT = "exact"
+    """Bit for bit, all NaNs being one."""
+    ZEROS = "zeros"
+    """The same, 0.0 and -0.0 being one too."""
+    NEAR = "near"
+    """Within a relative tolerance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One difference, before its place on the log is known."""
@@ -34,24 +48,24 @@ class Found:
     served: str | None
 
 
-def equal(left: str, right: str, kind: Type, *, computed: bool) -> str:
+def equal(left: str, right: str, kind: Type, how: Equality = Equality.EXACT) -> str:
     """Give the SQL condition under which two values of a type are the same; never null."""
     same = f"({left} IS NOT DISTINCT FROM {right})"
-    if not _holds_float(kind):
+    if not kind.holds_float:
         return same
     both = f"({left} IS NOT NULL AND {right} IS NOT NULL)"
     none = f"({left} IS NULL AND {right} IS NULL)"
     match kind.name:
         case "float" | "double":
-            return _equal_floats(left, right, same, computed=computed)
+            return _equal_floats(left, right, same, how)
         case "struct":
             fields = [
-                equal(f"({left}).{quoted(n)}", f"({right}).{quoted(n)}", field, computed=computed)
+                equal(f"({left}).{quoted(n)}", f"({right}).{quoted(n)}", field, how)
                 for n, field in kind.fields
             ]
             return f"({none} OR ({both} AND {' AND '.join(fields)}))"
         case "array":
-            inner = equal("z[1]", "z[2]", kind.fields[0][1], computed=computed)
+            inner = equal("z[1]", "z[2]", kind.fields[0][1], how)
             zipped = f"list_transform(list_zip({left}, {right}), lambda z: {inner})"
             whole = f"len({left}) = len({right}) AND list_bool_and(list_concat([true], {zipped}))"
             return f"({none} OR ({both} AND {whole}))"
@@ -59,16 +73,14 @@ def equal(left: str, right: str, kind: Type, *, computed: bool) -> str:
             return same
 
 
-def _equal_floats(left: str, right: str, same: str, *, computed: bool) -> str:
-    if not computed:
+def _equal_floats(left: str, right: str, same: str, how: Equality) -> str:
+    if how is Equality.ZEROS:
+        return same
+    if how is Equality.EXACT:
         return f"({same} AND coalesce(signbit({left}) = signbit({right}) OR isnan({left}), true))"
     near = f"abs({left} - {right}) <= {RELATIVE_TOLERANCE} * greatest(abs({left}), abs({right}))"
     finite = f"isfinite({left}) AND isfinite({right})"
     return f"({same} OR coalesce({finite} AND {near}, false))"
-
-
-def _holds_float(kind: Type) -> bool:
-    return kind.is_float or any(_holds_float(field) for _, field in kind.fields)
 
 
 def shown(value: str, kind: Type) -> str:
@@ -87,7 +99,7 @@ class Comparison:
         served: name of the table of what is there.
         columns: the view's columns.
         key: names of its key's columns.
-        computed: columns in which floats are compared within the tolerance.
+        floats: how those of each column are compared; exactly where nothing is said.
         share: part of the keys that are compared value by value; 1.0 for all.
     """
 
@@ -99,7 +111,7 @@ class Comparison:
         served: str,
         columns: Columns,
         key: Sequence[str],
-        computed: Collection[str] = (),
+        floats: Mapping[str, Equality] = MappingProxyType({}),
         share: float = 1.0,
     ) -> None:
         self._database = database
@@ -107,7 +119,7 @@ class Comparison:
         self._served = served
         self._columns = columns
         self._key = key
-        self._computed = computed
+        self._floats = floats
         self._share = share
 
     def run(self) -> int:
@@ -206,7 +218,7 @@ class Comparison:
 
     def _equalities(self) -> list[str]:
         return [
-            equal(f"e.{quoted(n)}", f"s.{quoted(n)}", kind, computed=n in self._computed)
+            equal(f"e.{quoted(n)}", f"s.{quoted(n)}", kind, self._floats.get(n, Equality.EXACT))
             if kind.name != "map"
             else f"({shown(f'e.{quoted(n)}', kind)} IS NOT DISTINCT FROM "
             f"{shown(f's.{quoted(n)}', kind)})"

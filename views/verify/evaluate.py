@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from changelog.contract.relation import TableName
+from views.verify.compare import Equality
 from views.verify.sqltypes import INTEGERS
 from views.verify.tables import exact_values
 from views.verify.translate import MACROS, UnverifiableError, translate
@@ -21,18 +22,18 @@ def evaluate(
     sql: str,
     tables: Mapping[TableName, Mapping[str, Type]],
     columns: Sequence[tuple[str, Type]],
-) -> frozenset[str]:
+) -> dict[str, Equality]:
     """Compute a view's query over the states into a new table.
 
     Args:
-        database: holds the states under the tables' own schemas and names.
+        database: holds the states under the names of `views.verify.names`.
         table: name of the new table.
         sql: the view's query in Spark SQL.
         tables: the captured tables and the types of their columns.
         columns: names and types of the view's columns.
 
     Returns:
-        The columns that the view computes, in which floats are compared within a tolerance.
+        How the floats of each column are to be compared.
 
     Raises:
         UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
@@ -47,7 +48,6 @@ def evaluate(
         )
     for macro in MACROS:
         database.execute(macro)
-    database.execute("SET schema = 'main'")
     places = [f"c{place}" for place in range(len(columns))]
     inner = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     try:
@@ -59,7 +59,8 @@ def evaluate(
         first = str(error).partition("\n")[0]
         raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
     bare = {name.lower() for name in translation.bare}
-    return frozenset(name for name in wanted if name.lower() not in bare)
+    as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
+    return {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
 
 
 def _compute(

@@ -16,6 +16,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from views.verify.types import Type
 
 Reader = Callable[[Any], Any]
@@ -51,13 +53,44 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
     raise ValueError(f"{name} is not JSON")
 
 
-def identifier(row: dict[str, Any], key: Sequence[str]) -> str:
+def identifier(row: dict[str, Any], key: Sequence[tuple[str, Type]]) -> str:
     """Give the document id or cache key of a row in JSON form."""
-    values = [row[name] for name in key]
+    values = [row[name] for name, _ in key]
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
-    only = values[0] if len(values) == 1 else values
-    return json.dumps(only, ensure_ascii=False, separators=(",", ":"))
+    texts = [_key_text(value, kind) for value, (_, kind) in zip(values, key, strict=True)]
+    return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
+
+
+def _key_text(value: Any, kind: Type) -> str:  # noqa: ANN401 - JSON
+    if kind.name == "array" and isinstance(value, list):
+        return f"[{','.join(_key_text(item, kind.fields[0][1]) for item in value)}]"
+    if kind.is_float and type(value) in {int, float}:
+        return _number_text(float(value), kind)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_PLAIN = range(-3, 7)
+"""Powers of ten that a number's text has no exponent for."""
+
+
+def _number_text(number: float, kind: Type) -> str:
+    """Give the shortest text that reads back, as Java lays it out; -0.0 is the key 0.0."""
+    if not number:
+        return "0.0"
+    shortest = Decimal(str(np.float32(number)) if kind.name == "float" else repr(number))
+    if len(shortest.normalize().as_tuple().digits) == 1:
+        shortest = Decimal(f"{number:.1e}")  # Java wants two digits, the nearest: 4.9E-324
+    sign, digits, _ = shortest.as_tuple()
+    listed = "".join(map(str, digits)).strip("0")
+    power = shortest.adjusted()
+    if power not in _PLAIN:
+        text = f"{listed[0]}.{listed[1:] or '0'}E{power}"
+    elif power < 0:
+        text = f"0.{'0' * (-power - 1)}{listed}"
+    else:
+        text = f"{listed[: power + 1].ljust(power + 1, '0')}.{listed[power + 1 :] or '0'}"
+    return f"{'-' if sign else ''}{text}"
 
 
 def reader(kind: Type) -> Reader:

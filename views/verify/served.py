@@ -74,7 +74,8 @@ def documents_to_arrow(
 ) -> Iterator[pa.Table]:
     """Give rows in JSON form as Arrow, each fault beside its row."""
     readers = [(name, reader(kind)) for name, kind in columns]
-    names = dict(columns).keys()
+    kinds = dict(columns)
+    keyed = [(name, kinds[name]) for name in key]
     schema = pa.schema(
         [
             *((name, arrow_type(kind)) for name, kind in columns),
@@ -84,7 +85,7 @@ def documents_to_arrow(
     )
     rows: list[list[Any]] = []
     for id_, document in documents:
-        rows.append(_row(id_, document, readers, names, key))
+        rows.append(_row(id_, document, readers, kinds.keys(), keyed))
         if len(rows) >= BATCH_ROWS:
             yield _table(rows, schema)
             rows = []
@@ -102,7 +103,7 @@ def _row(
     document: str | dict[str, Any],
     readers: Sequence[tuple[str, Reader]],
     names: Any,  # noqa: ANN401 - a dict's keys view
-    key: Sequence[str],
+    key: Sequence[tuple[str, Type]],
 ) -> list[Any]:
     try:
         row = document if isinstance(document, dict) else load(document)

@@ -6,7 +6,7 @@ The slot is temporary: PostgreSQL drops it with its connection, however that end
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -145,7 +145,7 @@ def copy_table(
         _relation(snapshot, name),
         _where(where),
     )
-    into = TextTable(database, table, [column.column for column in columns])
+    into = TextTable(database, table, text_columns(columns))
     try:
         with snapshot.connection.cursor() as cursor:
             cursor.copy_expert(query, _CopyParser(into))
@@ -208,6 +208,11 @@ def _relation(snapshot: Snapshot, name: TableName) -> sql.Composable:
         )
     only = sql.SQL("" if found[0] == "p" else "ONLY ")
     return only + sql.Identifier(*name)
+
+
+def text_columns(columns: Sequence[LoggedColumn]) -> list[str]:
+    """Return names for columns of texts, which DuckDB tells apart where theirs differ in case."""
+    return [f"c{number}" for number in range(len(columns))]
 
 
 class TextTable:

@@ -21,10 +21,11 @@ from changelog.contract.errors import LogError, NoFrontierError, SlotError, View
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
+from changelog.contract.schema import LoggedColumn
 from changelog.contract.scope import Scope
 from changelog.contract.topic import frontier_topic
 from views.verify.canonical import writer
-from views.verify.compare import Comparison
+from views.verify.compare import Comparison, Found
 from views.verify.decode import Decoder
 from views.verify.read import read_frontiers
 from views.verify.report import Difference, VerifyReport
@@ -38,6 +39,7 @@ from views.verify.snapshot import (
     count_rows,
     open_snapshot,
     row_filter,
+    text_columns,
 )
 from views.verify.states import Folded, Log
 from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, survivor_batches
@@ -243,13 +245,19 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     if not set(key) <= {column.column for column in columns}:
         return _not_verified(table, "its key is masked, so no row can be found again")
     expected = copy_table(snapshot, table, columns, database, "source", where=where)
-    served = _write_state(database, folded, folded.decoder)
-    texts = [(column.column, Type("string")) for column in columns]
-    comparison = Comparison(database, expected="source", served="log", columns=texts, key=key)
+    served = _write_state(database, folded, folded.decoder, columns)
+    names = dict(zip(text_columns(columns), (c.column for c in columns), strict=True))
+    comparison = Comparison(
+        database,
+        expected="source",
+        served="log",
+        columns=[(name, Type("string")) for name in names],
+        key=[name for name, column in names.items() if column in key],
+    )
     mismatches = comparison.run()
     differences = tuple(
-        Difference(f.key, f.kind, f.column, f.expected, f.served, _offset(database, topic, f.key))
-        for f in comparison.differences(request.max_differences)
+        _difference(found, names, _offset(database, topic, found.key))
+        for found in comparison.differences(request.max_differences)
     )
     for name in ("source", "log", folded.survivors):
         database.execute(f"DROP TABLE {quoted(name)}")
@@ -270,6 +278,13 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
             **({"not_compared": list(scope.notes())} if scope.notes() else {}),
         },
     )
+
+
+def _difference(found: Found, names: Mapping[str, str], offset: str | None) -> Difference:
+    """Return what was found under the table's own names of columns."""
+    key = {names[name]: value for name, value in found.key.items()}
+    column = None if found.column is None else names[found.column]
+    return Difference(key, found.kind, column, found.expected, found.served, offset)
 
 
 def _problems(scope: Scope) -> tuple[str, ...]:
@@ -301,16 +316,21 @@ def _never_written(
     )
 
 
-def _write_state(database: duckdb.DuckDBPyConnection, folded: Folded, decoder: Decoder) -> int:
+def _write_state(
+    database: duckdb.DuckDBPyConnection,
+    folded: Folded,
+    decoder: Decoder,
+    columns: Sequence[LoggedColumn],
+) -> int:
     """Write the survivors as canonical texts into the table `log`, with their offsets."""
-    writers = [writer(column.type) for column in decoder.columns]
-    names = [column.column for column in decoder.columns]
-    into = TextTable(database, "log", [*names, PARTITION_COLUMN, OFFSET_COLUMN])
+    wanted = [place for place, column in enumerate(decoder.columns) if column in columns]
+    writers = [writer(column.type) for column in columns]
+    into = TextTable(database, "log", [*text_columns(columns), PARTITION_COLUMN, OFFSET_COLUMN])
     for batch in survivor_batches(database, folded.survivors):
-        places, columns = decoder.decode(batch)
+        places, decoded = decoder.decode(batch)
         texts = [
-            [None if value is None else write(value) for value in values]
-            for write, values in zip(writers, columns, strict=True)
+            [None if value is None else write(value) for value in decoded[place]]
+            for write, place in zip(writers, wanted, strict=True)
         ]
         for row, (partition, offset) in zip(zip(*texts, strict=True), places, strict=True):
             into.add([*row, str(partition), str(offset)])

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.errors import ViewError
+from views.verify.names import folded
 from views.verify.types import Type, parse_type
 
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -25,8 +26,8 @@ _COUNTS = (exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.I
 _SAME = (exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window)
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
-TableTypes = Mapping[tuple[str, str], Mapping[str, Type]]
-"""Schema and table, in lower case, to the types of its columns, in lower case."""
+TableTypes = Mapping[str, Mapping[str, Type]]
+"""A table's reading name to the types of its columns, by their folded names."""
 
 
 def adjusted(precision: int, scale: int) -> Type:
@@ -142,8 +143,7 @@ class Types:
     def _column(self, node: exp.Column) -> Type | None:
         source = self._sources.get(id(node))
         if isinstance(source, exp.Table):
-            columns = self._tables.get((source.db.lower(), source.name.lower()), {})
-            return columns.get(node.name.lower())
+            return self._tables.get(source.name, {}).get(folded(node.name))
         found = _projection(source, node.name)
         return None if found is None else self.of(found)
 

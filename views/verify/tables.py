@@ -26,6 +26,7 @@ from changelog.contract.types import ColumnType, Kind
 from views.verify.crew import done_by_helpers, helpers
 from views.verify.decode import Decoder, Survivor
 from views.verify.job import Job, Work
+from views.verify.names import folded, reading_name
 from views.verify.scratch import fill, first_row, row_count
 from views.verify.types import arrow_type, duckdb_type, literal, logged_type, quoted
 
@@ -64,9 +65,7 @@ class State:
     def selected(self) -> str:
         """Return the columns as a query of `base` selects them, failing on what is not exact."""
         return ", ".join(
-            f"{self._exact(number)} AS {quoted(column.column)}"
-            if column.column in self.inexact
-            else quoted(column.column)
+            f"{self._exact(number)} AS {quoted(folded(column.column))}"
             for number, column in enumerate(self.columns)
         )
 
@@ -84,6 +83,8 @@ class State:
 
     def _exact(self, number: int) -> str:
         column, escape = self.columns[number], f"{_ESCAPE}{number}"
+        if column.column not in self.inexact:
+            return quoted(column.column)
         head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
         parts = [literal(head), escape, literal(f', {_INEXACT} (topic "{self.topic}", partition ')]
         told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
@@ -194,15 +195,11 @@ def create_view(
     database: duckdb.DuckDBPyConnection, state: State, *, with_places: bool = False
 ) -> None:
     """Give the state the name under which a view's query speaks of it."""
-    schema, table = quoted(state.table.schema), quoted(state.table.table)
     names = state.selected()
     if with_places:
         names += f", {PARTITION_COLUMN}, {OFFSET_COLUMN}"
-    database.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    database.execute(
-        f"CREATE {'OR REPLACE ' if with_places else ''}VIEW {schema}.{table} "
-        f"AS SELECT {names} FROM {quoted(state.base)}"
-    )
+    name = quoted(reading_name(state.table))
+    database.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM {quoted(state.base)}")
 
 
 def _inexact_columns(database: duckdb.DuckDBPyConnection, state: State) -> frozenset[str]:

@@ -14,9 +14,8 @@ query that happens to run. Where they differ and we correct it:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -26,7 +25,8 @@ from sqlglot.optimizer.qualify import qualify
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.relation import TableName
-from views.verify.sqltypes import FLOATS, INTEGERS, Types, as_decimal, decimals_of
+from views.verify.names import folded, parsed, reading_name, schema_of
+from views.verify.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_decimal, decimals_of
 from views.verify.types import Type
 
 MACROS = (
@@ -153,11 +153,13 @@ class Translation:
         sql: its text.
         names: names of its columns.
         bare: columns that are captured columns as they stand, or structs of such.
+        groups: whether equal values become one somewhere, so that 0.0 may stand for -0.0.
     """
 
     sql: str
     names: tuple[str, ...]
     bare: frozenset[str]
+    groups: bool
 
 
 def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
@@ -165,18 +167,18 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
 
     Args:
         sql: Spark SQL, with or without its header of comments.
-        tables: the captured tables and the types of their columns.
+        tables: the captured tables and the types of their columns. The translation reads them
+            under the names of `views.verify.names`.
 
     Raises:
         UnverifiableError: a part of it has no known equal in DuckDB.
     """
-    names = {(t.schema.lower(), t.table.lower()): t for t in tables}
     types = {
-        key: {column.lower(): kind for column, kind in tables[table].items()}
-        for key, table in names.items()
+        reading_name(table): {folded(column): kind for column, kind in columns.items()}
+        for table, columns in tables.items()
     }
     try:
-        query = _qualified(sql, types)
+        query = _qualified(sql, tables, types)
         inferred = Types(query, types)
         selects = query.selects if isinstance(query, exp.Query) else []
         bare = frozenset(
@@ -184,26 +186,29 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
             for item in selects
             if isinstance(query, exp.Select) and inferred.is_bare(item)
         )
+        groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
         _check(query, inferred)
         _correct(query, inferred)
         text = query.sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE)
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise UnverifiableError(f"cannot verify this SQL: sqlglot: {first}") from error
-    return Translation(text, tuple(item.alias_or_name for item in selects), bare)
+    return Translation(text, tuple(item.alias_or_name for item in selects), bare, groups)
 
 
-def _qualified(sql: str, types: Mapping[tuple[str, str], Mapping[str, Type]]) -> exp.Expr:
-    parsed = sqlglot.parse_one(sql, read="spark").transform(_without_zone)
-    if not isinstance(parsed, exp.Query):
+def _qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
+    query = parsed(sql, tables).transform(_without_zone)
+    if not isinstance(query, exp.Query):
         raise UnverifiableError("cannot verify this SQL: it is not a query")
-    schema: dict[str, Any] = {}
-    for (database, table), columns in types.items():
-        schema.setdefault(database, {})[table] = {
-            name: _sqlglot_type(kind) for name, kind in columns.items()
+    schema = schema_of(
+        {
+            table: {name: _sqlglot_type(kind) for name, kind in columns.items()}
+            for table, columns in types.items()
         }
-    query = qualify(parsed, schema=schema, dialect="spark", db="public")
-    return annotate_types(query, schema=schema, dialect="spark")
+    )
+    return annotate_types(
+        qualify(query, schema=schema, dialect="spark"), schema=schema, dialect="spark"
+    )
 
 
 def _without_zone(node: exp.Expr) -> exp.Expr:

@@ -37,6 +37,11 @@ class Type:
         """Tell whether equality is a matter of a tolerance once the value is computed."""
         return self.name in {"float", "double"}
 
+    @property
+    def holds_float(self) -> bool:
+        """Tell whether it is a float, or has one inside."""
+        return self.is_float or any(field.holds_float for _, field in self.fields)
+
 
 _DUCKDB = {
     "boolean": "BOOLEAN",

@@ -22,7 +22,7 @@ from changelog.contract.errors import ConfigurationError
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
 from views.address import Address
-from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Found
+from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Equality, Found
 from views.verify.evaluate import evaluate
 from views.verify.evidence import Evidence
 from views.verify.report import Difference, VerifyReport
@@ -137,12 +137,13 @@ class _Verification:
         types = {
             state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
         }
-        computed = evaluate(self._database, "expected", sql, types, self._columns)
+        floats = evaluate(self._database, "expected", sql, types, self._columns)
+        self._check_key(floats)
         self._read("served", self._request.address, self._columns, self._request.key)
-        comparison = self._comparison("expected", self._columns, self._request.key, computed)
+        comparison = self._comparison("expected", self._columns, self._request.key, floats)
         mismatches = comparison.run()
         expected = row_count(self._database, "expected")
-        notes = self._notes(computed)
+        notes = self._notes(floats)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
             verified=mismatches == 0,
@@ -170,7 +171,7 @@ class _Verification:
             state.require_exact(self._database, [c.column for c in read])
             columns = [(c.column, logged_type(c.type)) for c in read]
             self._read("served", address, columns, state.key)
-            comparison = self._comparison(state.base, columns, state.key, ())
+            comparison = self._comparison(state.base, columns, state.key, {})
             mismatches += comparison.run()
             expected += row_count(self._database, state.base)
             found += self._located(comparison.differences(self._request.max_differences), [state])
@@ -205,7 +206,7 @@ class _Verification:
         expected: str,
         columns: Sequence[tuple[str, Type]],
         key: Sequence[str],
-        computed: frozenset[str] | tuple[()],
+        floats: Mapping[str, Equality],
     ) -> Comparison:
         return Comparison(
             self._database,
@@ -213,7 +214,7 @@ class _Verification:
             served="served",
             columns=columns,
             key=key,
-            computed=computed,
+            floats=floats,
             share=self._request.share,
         )
 
@@ -224,10 +225,22 @@ class _Verification:
             return mismatches, []
         return apart, [f"the counts differ by {apart}, outside the sample"]
 
-    def _notes(self, computed: frozenset[str]) -> list[str]:
-        kinds = dict(self._columns)
+    def _check_key(self, floats: Mapping[str, Equality]) -> None:
+        """Require that rows find each other: a float that is computed may differ a little.
+
+        Raises:
+            UnverifiableError: a part of the key is such a float.
+        """
+        for name, kind in self._columns:
+            if name in self._request.key and floats[name] is Equality.NEAR and kind.holds_float:
+                raise UnverifiableError(
+                    f'cannot verify this view: "{name}" of its key is a float that it computes, '
+                    "whose last digits may differ: CAST it to a decimal"
+                )
+
+    def _notes(self, floats: Mapping[str, Equality]) -> list[str]:
         near = sorted(
-            n for n in computed if "double" in repr(kinds[n]) or "float" in repr(kinds[n])
+            n for n, kind in self._columns if floats[n] is Equality.NEAR and kind.holds_float
         )
         notes = []
         if near:

@@ -123,3 +123,32 @@ def test_connections_keep_their_options_out_of_sight() -> None:
 def test_an_error_says_the_facts_then_the_hint() -> None:
     assert str(SlotError("slot is gone")) == "slot is gone"
     assert str(SlotError("slot is gone", hint="make it")) == "slot is gone | hint: make it"
+
+
+def test_two_tables_of_one_topic_are_told_apart_by_their_names():
+    tables = [TableName("a.b", "c"), TableName("a", "b.c")]
+    with pytest.raises(ConfigurationError) as raised:
+        topic_names(tables)
+    assert 'a."b.c"' in str(raised.value)
+    assert '"a.b".c' in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("t", TableName("public", "t")),
+        (" s . t ", TableName("s", "t")),
+        ('"a.b"', TableName("public", "a.b")),
+        ('s."a.b"', TableName("s", "a.b")),
+        ('"S ""x"".y".t', TableName('S "x".y', "t")),
+        ('a"b', TableName("public", 'a"b')),
+        ("", None),
+        ("a.", None),
+        ("a.b.c", None),
+        ('""', None),
+    ],
+)
+def test_a_name_is_read_as_it_is_written(text, name):
+    assert TableName.parse(text) == name
+    if name is not None:
+        assert TableName.parse(str(name)) == name

@@ -11,38 +11,44 @@ import pytest
 from rich.console import Console
 
 from changelog.contract.errors import RefutedError, ViewError
-from views.verify.compare import equal
+from views.verify.compare import Equality, equal
 from views.verify.jsonform import identifier, reader
 from views.verify.report import Difference, VerifyReport
 from views.verify.served import FAULT_COLUMN, documents_to_arrow
 from views.verify.types import parse_type
 
+EXACT, ZEROS, NEAR = Equality.EXACT, Equality.ZEROS, Equality.NEAR
+
 
 @pytest.mark.parametrize(
-    ("left", "right", "kind", "computed", "same"),
+    ("left", "right", "kind", "how", "same"),
     [
-        ("NULL", "NULL", "int", False, True),
-        ("NULL", "1", "int", True, False),
-        ("'nan'::DOUBLE", "'nan'::DOUBLE", "double", False, True),
-        ("'nan'::DOUBLE", "1.0", "double", True, False),
-        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", False, False),
-        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", True, True),
-        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", True, True),
-        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", False, False),
-        ("1.0::DOUBLE", "1.00000001::DOUBLE", "double", True, False),
-        ("NULL::DOUBLE", "1.0", "double", True, False),
-        ("NULL::DOUBLE", "NULL::DOUBLE", "double", True, True),
-        ("'inf'::DOUBLE", "1e300", "double", True, False),
-        ("{'x': 1.0::DOUBLE}", "{'x': NULL::DOUBLE}", "struct<x:double>", True, False),
-        ("{'x': NULL::DOUBLE}", "NULL", "struct<x:double>", True, False),
-        ("[1.0::DOUBLE, NULL]", "[1.0::DOUBLE, NULL]", "array<double>", True, True),
-        ("[1.0::DOUBLE]", "[1.0::DOUBLE, NULL]", "array<double>", True, False),
-        ("[]::DOUBLE[]", "[]::DOUBLE[]", "array<double>", False, True),
-        ("[]::DOUBLE[]", "NULL::DOUBLE[]", "array<double>", False, False),
+        ("NULL", "NULL", "int", EXACT, True),
+        ("NULL", "1", "int", NEAR, False),
+        ("'nan'::DOUBLE", "'nan'::DOUBLE", "double", EXACT, True),
+        ("'nan'::DOUBLE", "1.0", "double", NEAR, False),
+        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", EXACT, False),
+        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", NEAR, True),
+        ("0.0::DOUBLE", "-0.0::DOUBLE", "double", ZEROS, True),
+        ("[0.0::DOUBLE]", "[-0.0::DOUBLE]", "array<double>", ZEROS, True),
+        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", ZEROS, False),
+        ("'nan'::DOUBLE", "-'nan'::DOUBLE", "double", ZEROS, True),
+        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", NEAR, True),
+        ("1.0::DOUBLE", "1.0000000001::DOUBLE", "double", EXACT, False),
+        ("1.0::DOUBLE", "1.00000001::DOUBLE", "double", NEAR, False),
+        ("NULL::DOUBLE", "1.0", "double", NEAR, False),
+        ("NULL::DOUBLE", "NULL::DOUBLE", "double", NEAR, True),
+        ("'inf'::DOUBLE", "1e300", "double", NEAR, False),
+        ("{'x': 1.0::DOUBLE}", "{'x': NULL::DOUBLE}", "struct<x:double>", NEAR, False),
+        ("{'x': NULL::DOUBLE}", "NULL", "struct<x:double>", NEAR, False),
+        ("[1.0::DOUBLE, NULL]", "[1.0::DOUBLE, NULL]", "array<double>", NEAR, True),
+        ("[1.0::DOUBLE]", "[1.0::DOUBLE, NULL]", "array<double>", NEAR, False),
+        ("[]::DOUBLE[]", "[]::DOUBLE[]", "array<double>", EXACT, True),
+        ("[]::DOUBLE[]", "NULL::DOUBLE[]", "array<double>", EXACT, False),
     ],
 )
-def test_equality(left: str, right: str, kind: str, computed: bool, same: bool) -> None:
-    condition = equal("l", "r", parse_type(kind), computed=computed)
+def test_equality(left: str, right: str, kind: str, how: Equality, same: bool) -> None:
+    condition = equal("l", "r", parse_type(kind), how)
     with duckdb.connect() as database:
         found = database.execute(f"SELECT {condition} FROM (SELECT {left} AS l, {right} AS r)")
         assert found.fetchall() == [(same,)]
@@ -94,9 +100,39 @@ def test_a_malformed_value_is_a_fault(kind: str, value: Any) -> None:
 
 
 def test_identifiers_are_the_keys_json() -> None:
-    assert identifier({"a": "UA", "b": 1545}, ["a"]) == "UA"
-    assert identifier({"a": "UA", "b": 1545}, ["b"]) == "1545"
-    assert identifier({"a": "é", "b": 1545}, ["a", "b"]) == '["é",1545]'
+    a, b = ("a", parse_type("string")), ("b", parse_type("int"))
+    assert identifier({"a": "UA", "b": 1545}, [a]) == "UA"
+    assert identifier({"a": "UA", "b": 1545}, [b]) == "1545"
+    assert identifier({"a": "é", "b": 1545}, [a, b]) == '["é",1545]'
+    c, d = ("c", parse_type("double")), ("d", parse_type("array<string>"))
+    assert identifier({"d": ["x", None]}, [d]) == '["x",null]'
+    assert identifier({"c": -0.0, "d": []}, [c, d]) == "[0.0,[]]"
+    assert identifier({"c": "NaN", "d": ["é"]}, [c, d]) == '["NaN",["é"]]'
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "text"),
+    [
+        ("double", 1.5, "1.5"),
+        ("double", -100.0, "-100.0"),
+        ("double", 9_999_999.0, "9999999.0"),
+        ("double", 1e7, "1.0E7"),
+        ("double", 0.001, "0.001"),
+        ("double", 0.00012, "1.2E-4"),
+        ("double", 5e-324, "4.9E-324"),
+        ("double", 2e-323, "2.0E-323"),
+        ("double", 1.7976931348623157e308, "1.7976931348623157E308"),
+        ("double", 123456.789, "123456.789"),
+        ("float", 0.1, "0.1"),
+        ("float", 1.1754943508222875e-38, "1.1754944E-38"),
+        ("float", 1.401298464324817e-45, "1.4E-45"),
+        ("float", 16777216.0, "1.6777216E7"),
+        ("double", 0.0, "0.0"),
+        ("double", -0.0, "0.0"),
+    ],
+)
+def test_a_float_in_a_key_has_the_text_that_java_gives_it(kind, number, text) -> None:
+    assert identifier({"f": number}, [("f", parse_type(kind))]) == text
 
 
 def test_a_fault_stands_beside_its_row() -> None:

@@ -19,6 +19,7 @@ from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.explain import NoSuchRowError, _Work, parse_key
 from views.kinds.sql import parse_sql_view
 from views.plan import Plan
+from views.verify.names import reading_name
 from views.verify.states import Folded
 from views.verify.tables import State
 
@@ -30,9 +31,8 @@ CREATE TABLE o (order_id INTEGER, customer_id INTEGER, amount DECIMAL(9, 2),
     __partition INTEGER, __offset BIGINT);
 INSERT INTO c VALUES (1, 'Ann', 0, 3), (2, 'Bob', 1, 0);
 INSERT INTO o SELECT n, 1, n, 0, n FROM range(30) AS r(n);
-CREATE SCHEMA IF NOT EXISTS public;
-CREATE VIEW public.customers AS SELECT * FROM c;
-CREATE VIEW public.orders AS SELECT * FROM o;
+CREATE VIEW {reading_name(CUSTOMERS)} AS SELECT * FROM c;
+CREATE VIEW {reading_name(ORDERS)} AS SELECT * FROM o;
 CREATE TABLE rc AS SELECT * FROM (VALUES
     (0, 1, 1, 10, 0, 'k1'::BLOB, {FRAME}), (0, 2, 1, 20, 0, 'k1'::BLOB, NULL),
     (0, 3, 1, 30, 0, 'k1'::BLOB, {FRAME}), (1, 0, 1, 5, 0, 'k2'::BLOB, {FRAME})

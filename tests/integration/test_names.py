@@ -1,0 +1,155 @@
+"""Tables and columns of any name that PostgreSQL takes: captured, rebuilt, verified.
+
+DuckDB folds the case of ASCII letters, Spark and sqlglot that of all letters, Kafka takes few
+characters at all: names have to stay apart all the way. Where Spark cannot, the rebuild says so
+before Spark starts, and names both.
+"""
+
+import json
+
+import pytest
+
+from tests.support.captured_project import (
+    CapturedProject,
+    captured_database,
+    rebuild_view,
+    write_settings,
+)
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+NAMES = (
+    "É",
+    "İstanbul",
+    "Straße",
+    "ΟΔΟΣ",
+    "ελλάς",
+    "select",
+    "{x}",
+    "a;b",
+    'qu"ote',
+    "do.t",
+    "sp ace",
+    "back\\slash",
+    "back`tick",
+    "per%cent",
+    "dol$lar",
+    "😀😀😀",
+    "1st",
+    "apo'strophe",
+    "a--b/*c*/",
+    "x" * 63,
+)
+TWINS = ("Orders", "orders", "ORDERS")
+COLUMNS = ("TitleCase", *NAMES)
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def statements() -> str:
+    made = []
+    for number, table in enumerate((*NAMES, *TWINS)):
+        made.append(
+            f"CREATE TABLE {identifier(table)} (id integer PRIMARY KEY, {identifier(table)} text);"
+            f"INSERT INTO {identifier(table)} SELECT g, '{number} ' || g"
+            " FROM generate_series(1, 3) g;"
+        )
+    columns = ", ".join(f"{identifier(name)} text" for name in COLUMNS)
+    values = ", ".join(f"'{number}'" for number in range(len(COLUMNS)))
+    made.append(f"CREATE TABLE wide (id integer PRIMARY KEY, {columns});")
+    made.append(f"INSERT INTO wide VALUES (1, {values}), (2, {values});")
+    made.append(
+        'CREATE SCHEMA "Ünder.line"; CREATE TABLE "Ünder.line"."É.T" ("Ï" int PRIMARY KEY);'
+    )
+    made.append('INSERT INTO "Ünder.line"."É.T" VALUES (1);')
+    return "".join(made)
+
+
+def every_table() -> str:
+    parts = [
+        f"SELECT {number} AS n, id, {spark_name(table)} AS v FROM {spark_name(table)}"
+        for number, table in enumerate((*NAMES, *TWINS))
+    ]
+    return "-- key: n, id\n" + "\nUNION ALL ".join(parts)
+
+
+def every_column() -> str:
+    listed = ", ".join(f"w.{spark_name(name)} AS c{n}" for n, name in enumerate(COLUMNS))
+    where = " OR ".join(f"{spark_name(name)} IS NULL" for name in COLUMNS)
+    return f"-- key: id\nSELECT id, {listed} FROM wide w WHERE NOT ({where})"
+
+
+VIEWS = {
+    "every_table": every_table(),
+    "every_column": every_column(),
+    "star": "-- key: id\n-- sinks: delta, cache\nSELECT * FROM wide",
+    "twins": "-- key: id\nSELECT o.id, o.`Orders` AS a, p.orders AS b, q.orders AS c\n"
+    "FROM Orders o JOIN orders p ON o.id = p.id JOIN ORDERS q ON q.id = p.id",
+    "shadow": "-- key: id\nWITH Totals AS (SELECT id FROM Orders) SELECT * FROM totals",
+    "dotted": "-- key: É\nSELECT `Ï` AS `É` FROM `Ünder.line`.`É.T`",
+}
+PYTHON = """
+from views import view
+
+@view(key="İd", tables=['"do.t"', '"Ünder.line"."É.T"'])
+def function(tables):
+    (one, two) = tables.values()
+    return one.selectExpr("id AS `İd`", "`do.t` AS `Ω`")
+"""
+
+
+@pytest.fixture
+def project(stack, tmp_path):
+    with captured_database(stack, tmp_path, statements()) as (made, _):
+        yield made
+
+
+def test_any_name_is_captured_rebuilt_and_verified(spark, project, capsys, monkeypatch):
+    for name, text in VIEWS.items():
+        project.view(f"{name}.sql", text)
+    project.view("function.py", PYTHON)
+    done = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
+    assert done.code == 0, done.err
+    found = {each["view"]: (each["verified"], each["mismatches"]) for each in done.results}
+    assert found == dict.fromkeys(VIEWS, (True, 0)) | {"function": (None, 0)}
+    wanted = [(n, i) for n in range(len(NAMES) + len(TWINS)) for i in (1, 2, 3)]
+    assert [
+        (row["n"], row["id"], row["v"])
+        for row in sorted(project.delta("every_table"), key=lambda row: (row["n"], row["id"]))
+    ] == [(n, i, f"{n} {i}") for n, i in wanted]
+    assert [row[f"c{n}"] for row in project.delta("every_column") for n in range(len(COLUMNS))] == [
+        str(n) for _ in (1, 2) for n in range(len(COLUMNS))
+    ]
+    first = len(NAMES)
+    assert project.delta("twins")[0] == {
+        "id": 1,
+        "a": f"{first} 1",
+        "b": f"{first + 1} 1",
+        "c": f"{first + 2} 1",
+    }
+    explained = rebuild_view(capsys, monkeypatch, project, "twins", "--explain", "1", "--json")
+    assert json.loads(explained.out)["row"]["b"] == f"{first + 1} 1"
+
+
+def test_columns_that_differ_in_case_alone_are_compared_with_the_source_and_refused_by_name(
+    endpoints, dsn, kafka, registry, prefix, tmp_path, capsys, monkeypatch
+):
+    write_settings(tmp_path, endpoints, dsn, prefix)
+    project = CapturedProject(tmp_path, dsn)
+    project.execute(
+        'CREATE TABLE cased (id integer PRIMARY KEY, name text, "Name" text, "É" text, "é" text);'
+        "INSERT INTO cased VALUES (1, 'a', 'b', 'c', 'd')"
+    )
+    project.capture()
+    project.view("cased_copy.sql", "-- key: id\nSELECT id FROM cased")
+    # Nothing of Spark may run: the refusal comes before.
+    monkeypatch.setattr("views.rebuild.session", lambda _: pytest.fail("Spark was started"))
+    done = rebuild_view(capsys, monkeypatch, project, "cased_copy")
+    assert done.code == 1
+    assert '"name" and "Name"' in done.err
