@@ -43,6 +43,7 @@ from changelog.options import (
     JsonOption,
     MaskOption,
     MessagesOption,
+    NoWaitOption,
     OnErrorOption,
     OnIncompatibleOption,
     OperationsOption,
@@ -61,6 +62,7 @@ from changelog.options import (
     TemporarySlotOption,
     TopicOption,
     VersionOption,
+    WaitOption,
     WhereOption,
     WorkersOption,
     capture_overrides,
@@ -158,6 +160,8 @@ def capture(
     producer: ProducerOption = None,
     topic: TopicOption = None,
     status_interval: StatusIntervalOption = None,
+    wait: WaitOption = None,
+    no_wait: NoWaitOption = False,
     snapshot_workers: WorkersOption = None,
     operations: OperationsOption = None,
     columns: ColumnsOption = None,
@@ -199,7 +203,8 @@ def capture(
     """Snapshot the tables, then stream every change, until stopped.
 
     The log is resumed where it ends: stop and start this as often as you like. SIGTERM and
-    Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for.
+    Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for; one that
+    is away at the start for a minute (`--wait`).
     """
     settings = load_project(
         project,
@@ -217,6 +222,7 @@ def capture(
                 producer=producer,
                 topic=topic,
                 status_interval=status_interval,
+                wait=0 if no_wait else wait,
                 snapshot_workers=snapshot_workers,
                 operations=operations,
                 columns=columns,
@@ -245,16 +251,20 @@ def capture(
         _check(settings, as_json=as_json)
         return
     from changelog.capture.identity import ensure_identity
+    from changelog.capture.patience import Patience
     from changelog.capture.report import CaptureReport
     from changelog.capture.run import CaptureRun, until_lsn
     from changelog.garbage import collect_rarely
 
     collect_rarely()
-    ensure_identity(settings, agreed=lambda names: yes or _agreed(names))
-    report = CaptureReport()
-    run = CaptureRun(settings, report=report, stop=stop_on_signals(), console=bar_console())
+    wait_s = settings.capture.wait_s
+    asking = Patience(wait_s, lambda: False)  # Ctrl-C ends a question as it ends any program
+    asking.ask(lambda: ensure_identity(settings, agreed=lambda names: yes or _agreed(names)))
+    report, stop = CaptureReport(), stop_on_signals()
+    patience = Patience(wait_s, stop)
+    run = CaptureRun(settings, report=report, stop=stop, console=bar_console(), patience=patience)
     with _metrics(settings, report, metrics_port, metrics_address):
-        run.run(until_lsn(settings, until))
+        run.run(patience.ask(lambda: until_lsn(settings, until)))
     if as_json:
         print_json(report.to_json())
     else:

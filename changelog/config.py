@@ -81,6 +81,7 @@ class _Capture(_Section):
     snapshot_workers: int = Field(default=2, ge=1)
     frontier_interval_ms: int = Field(default=1000, ge=10)
     status_interval_ms: int = Field(default=10_000, ge=100)
+    wait_s: float | None = Field(default=None, ge=0)
     create_publication: bool = True
     producer: dict[str, str] = {}
     topic: dict[str, str] = {}
@@ -166,6 +167,8 @@ class CaptureSettings:
         snapshot_workers: processes that copy the snapshot.
         frontier_interval_ms: least time between two frontiers; three times that at most.
         status_interval_ms: longest time between two status messages to PostgreSQL.
+        wait_s: how long a start waits for servers that are away and for a slot that is held; None
+            for a minute, and for the time until PostgreSQL gives up a dead connection.
         create_publication: make and alter the publication; otherwise it has to be right already.
         producer: further settings of the producers, librdkafka's names; may hold secrets.
         topic_properties: further settings of new topics, Kafka's names.
@@ -200,6 +203,7 @@ class CaptureSettings:
     snapshot_workers: int = 2
     frontier_interval_ms: int = 1000
     status_interval_ms: int = 10_000
+    wait_s: float | None = None
     create_publication: bool = True
     producer: Mapping[str, str] = field(default_factory=dict, repr=False)
     topic_properties: Mapping[str, str] = field(default_factory=dict)
@@ -392,6 +396,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             snapshot_workers=capture.snapshot_workers,
             frontier_interval_ms=capture.frontier_interval_ms,
             status_interval_ms=capture.status_interval_ms,
+            wait_s=capture.wait_s,
             create_publication=capture.create_publication,
             producer=capture.producer,
             topic_properties=capture.topic,

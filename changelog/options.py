@@ -73,6 +73,19 @@ StatusIntervalOption = Annotated[
         help="Longest time between two status messages to PostgreSQL, in seconds.",
     ),
 ]
+WaitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        min=0,
+        help="How long a start waits for servers that do not answer and for a slot that another "
+        "connection reads, in seconds; without it 60, and for the slot wal_sender_timeout + 10. "
+        "A capture that has begun waits for as long as it takes.",
+    ),
+]
+NoWaitOption = Annotated[
+    bool, typer.Option("--no-wait", help="End at once when a server does not answer: --wait 0.")
+]
 WorkersOption = Annotated[
     int | None, typer.Option("--snapshot-workers", min=1, help="Processes that copy the snapshot.")
 ]
@@ -206,6 +219,7 @@ def capture_overrides(
     producer: list[str] | None,
     topic: list[str] | None,
     status_interval: float | None,
+    wait: float | None,
     snapshot_workers: int | None,
     operations: list[str] | None,
     columns: list[str] | None,
@@ -237,6 +251,7 @@ def capture_overrides(
         "capture.status_interval_ms": None
         if status_interval is None
         else round(status_interval * 1000),
+        "capture.wait_s": wait,
         "capture.snapshot_workers": snapshot_workers,
         "capture.operations": split(operations),
         "capture.drop_columns": split(columns),

@@ -18,6 +18,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from changelog.source.publication import PublicationChange
 from changelog.source.readiness import check_readable, check_room
+from changelog.source.retention import why_lost
 from changelog.source.slot import SlotStatus, check_idle, check_slot, inspect_slot
 
 
@@ -258,5 +259,5 @@ def _facts(status: SlotStatus | None) -> SlotFacts | None:
         return None
     return SlotFacts(
         confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
-        lost=status.wal_status == "lost",
+        lost=why_lost(status.invalidation) if status.wal_status == "lost" else "",
     )

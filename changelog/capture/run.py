@@ -2,20 +2,25 @@
 
 Retry, stop or skip is chosen here and nowhere else. What was there and went away (broker,
 registry, PostgreSQL) is waited for, as long as it takes; everything else ends capture with its
-message. A server that does not answer at the first start is an error at once: more likely than
-an outage is a wrong address.
+message. Before the first life has met them all, it waits for a while only: see `patience`.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import closing
 
 from rich.console import Console
 
 from changelog.capture.newcomers import Newcomers
+from changelog.capture.patience import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    Patience,
+    sleep,
+    wait_for_slot,
+)
 from changelog.capture.policy import Answer, answer, with_way_out
 from changelog.capture.report import CaptureReport
 from changelog.capture.roster import NewTablesError
@@ -36,11 +41,6 @@ from changelog.source.system import current_lsn
 
 log = logging.getLogger("changelog.capture")
 
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 15.0
-BUSY_S = 10.0
-_NAP_S = 0.1
-
 
 class CaptureRun:
     """Runs capture until it is asked to stop, or has reached an LSN."""
@@ -53,6 +53,7 @@ class CaptureRun:
         stop: Callable[[], bool],
         console: Console,
         reach: Callable[[str], None] = reach_nothing,
+        patience: Patience | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -62,12 +63,14 @@ class CaptureRun:
             stop: asked often; True ends the run cleanly.
             console: where progress bars go.
             reach: told the name of each point at which a crash is tested.
+            patience: with servers that do not answer at the start; None for the settings'.
         """
         self._settings = settings
         self._reach = reach
         self._report = report
         self._stop = stop
         self._console = console
+        self._patience = patience or Patience(settings.capture.wait_s, stop)
 
     def run(self, until: Lsn | None = None) -> None:
         """Capture; returns after a clean stop or once a frontier has passed `until`.
@@ -76,7 +79,7 @@ class CaptureRun:
             ChangelogError: what capture cannot wait out; see each family.
         """
         wait_s = FIRST_WAIT_S
-        busy_until = time.monotonic() + BUSY_S
+        begun = False
         refused: dict[str, ChangelogError] = {}
         newcomers = Newcomers()
         while not self._stop():
@@ -85,34 +88,31 @@ class CaptureRun:
             try:
                 session.run(until)
             except SlotBusyError as error:
-                # The server may still hold our own last connection: after kill -9 for a moment,
-                # after a network that swallowed packets until `wal_sender_timeout`.
-                if time.monotonic() > busy_until:
-                    raise
                 self._report.errors[type(error).__name__] += 1
-                log.info("%s; trying again", error)
-                self._wait(FIRST_WAIT_S)
+                limit_s = None if begun else self._settings.capture.wait_s
+                wait_for_slot(self._settings, limit_s, self._stop)
             except RecordRefusedError as error:
                 self._note_refused(error, refused)
             except UnavailableError as error:
-                if not session.connected and self._report.restarts == 0:
-                    raise
                 self._report.errors[type(error).__name__] += 1
                 if self._stop():
                     log.warning("%s", redacted(str(error)))
                     return
-                if session.connected:
-                    busy_until = time.monotonic() + BUSY_S + session.sender_timeout_s
+                if not (begun or session.connected):
+                    self._patience.wait(error)
+                    continue
                 wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
                 log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
                 self._report.restarts += 1
-                self._wait(wait_s)
+                sleep(wait_s, self._stop)
             except ChangelogError as error:
                 if not _begins_again(error, newcomers):
                     raise
                 self._report.errors[type(error).__name__] += 1
             else:
                 return
+            finally:
+                begun = begun or session.connected
 
     def _note_refused(self, error: RecordRefusedError, refused: dict[str, ChangelogError]) -> None:
         """Keep the error for the next life, or raise it.
@@ -124,11 +124,6 @@ class CaptureRun:
             raise with_way_out(error) from error
         refused[error.topic] = error
         self._report.errors[type(error).__name__] += 1
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._stop() and time.monotonic() < deadline:
-            time.sleep(_NAP_S)
 
 
 def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:

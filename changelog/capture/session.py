@@ -66,7 +66,6 @@ from changelog.source.slot import (
     inspect_slot,
 )
 from changelog.source.stream import ReplicationStream
-from changelog.source.system import sender_timeout_s
 
 log = logging.getLogger("changelog.capture")
 
@@ -95,7 +94,6 @@ class CaptureSession:
 
     Attributes:
         connected: whether source, broker and registry have all answered in this life.
-        sender_timeout_s: how long the server may hold the slot for a connection that is lost.
     """
 
     def __init__(
@@ -117,7 +115,6 @@ class CaptureSession:
         self._begun_at = time.monotonic()
         self.connected = False
         self._refused = refused
-        self.sender_timeout_s = 0.0
         self._settings = settings
         self._capture = settings.capture
         self._around = around
@@ -142,7 +139,6 @@ class CaptureSession:
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings, self._newcomers))
             self.connected = True
-            self.sender_timeout_s = sender_timeout_s(ground.connection)
             if producer.is_transactional:
                 self._take_over(ground, producer)
             found = refuse_first(ground)

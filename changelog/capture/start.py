@@ -26,11 +26,11 @@ class SlotFacts:
 
     Attributes:
         confirmed_flush_lsn: up to where PostgreSQL was told that it may forget.
-        lost: whether the WAL that it needs is gone (`wal_status` is `lost`).
+        lost: why it can be used no more (`wal_status` is `lost`); empty while it can.
     """
 
     confirmed_flush_lsn: Lsn
-    lost: bool
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def decide(
         reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
         return _fresh(epoch, reason, wish)
     if slot.lost:
-        return _fresh(epoch, f'the WAL of slot "{slot_name}" is lost', wish, drop_slot=True)
+        return _fresh(epoch, f'slot "{slot_name}" is lost: {slot.lost}', wish, drop_slot=True)
     if latest.timeline != timeline:
         reason = f"timeline {timeline} follows {latest.timeline} (failover)"
         return _fresh(epoch, reason, wish, drop_slot=True)

@@ -20,7 +20,7 @@ from changelog.contract.topic import frontier_topic
 from changelog.options import MAX_FRONTIER_AGE_S
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect import connect
-from changelog.source.retention import SlotState, SourceState, ask_source
+from changelog.source.retention import SlotState, SourceState, ask_source, why_lost
 from changelog.source.slot import drop_slot, inspect_slot
 
 APART_S = 1.0
@@ -258,7 +258,7 @@ def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
             yield "there is no slot: it is temporary, and capture does not run"
         return
     if slot.wal_status == "lost" or slot.invalidation:
-        yield f"the slot is lost: {slot.invalidation or 'its WAL was removed'}"
+        yield f"the slot is lost: {why_lost(slot.invalidation)}"
     elif slot.wal_status == "unreserved":
         yield "the slot is about to be lost: its WAL goes at the next checkpoint"
     if not slot.active and not limits.allow_inactive:

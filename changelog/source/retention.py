@@ -29,6 +29,13 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        extract(epoch FROM clock_timestamp() - w.stats_reset)
   FROM pg_stat_wal w LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 """
+WAL_REMOVED = "wal_removed"
+_REASONS = {
+    WAL_REMOVED: "its WAL was removed, which max_slot_wal_keep_size limits",
+    "idle_timeout": "nobody read it for idle_replication_slot_timeout",
+    "rows_removed": "rows of the catalogue that it needs were removed",
+    "wal_level_insufficient": "wal_level was not logical for a while",
+}
 _SYSTEM_ID = struct.Struct("=q")
 
 
@@ -41,7 +48,7 @@ class SlotState:
         active_pid: that process, as the server numbers it.
         wal_status: `reserved`, `extended`, `unreserved` or `lost`.
         invalidation: why the server has given it up; None while it has not, or where the
-            version does not say (before 17, a conflict excepted).
+            version does not say (before 16).
         inactive_since: since when nobody reads it, ISO 8601; None before 17.
         restart_lsn: from where the server keeps WAL; None when it has been lost.
         confirmed_flush_lsn: what has been acknowledged.
@@ -115,14 +122,11 @@ def ask_source(connection: Connection, slot: str) -> SourceState:
 
 def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
     """Read a row of `pg_replication_slots`, as JSON, of any version that we know."""
-    reason = row.get("invalidation_reason")
-    if reason is None and row.get("conflicting"):
-        reason = "conflicting with recovery"
     return SlotState(
         active=row["active"],
         active_pid=row["active_pid"],
         wal_status=row["wal_status"] or "lost",
-        invalidation=reason,
+        invalidation=invalidation(row),
         inactive_since=row.get("inactive_since"),
         restart_lsn=_lsn(row["restart_lsn"]),
         confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
@@ -131,6 +135,26 @@ def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
         safe_bytes=row.get("safe_wal_size"),
         temporary=row.get("temporary", False),
     )
+
+
+def invalidation(row: dict[str, Any]) -> str | None:
+    """Return why the server has given a slot up, in the words of version 17 where they fit.
+
+    Version 16 has one flag for all reasons; only WAL that was removed leaves no `restart_lsn`.
+    """
+    reason = row.get("invalidation_reason")
+    if reason is None and row.get("conflicting"):
+        return WAL_REMOVED if row["restart_lsn"] is None else "conflicting with recovery"
+    return None if reason is None else str(reason)
+
+
+def why_lost(invalidation: str | None) -> str:
+    """Return for people why a slot is lost; before 16 only WAL can be the reason.
+
+    >>> why_lost("idle_timeout")
+    'nobody read it for idle_replication_slot_timeout'
+    """
+    return _REASONS.get(invalidation or WAL_REMOVED, invalidation or "")
 
 
 def free_bytes(folder: Path, system_id: int) -> int | None:

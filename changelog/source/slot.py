@@ -24,6 +24,7 @@ from changelog.source.connect import (
     source_error,
     source_errors,
 )
+from changelog.source.retention import invalidation, why_lost
 
 PLUGIN = "pgoutput"
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -31,8 +32,8 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _INSPECT = """
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
        wal_status, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
-       current_database(), temporary
-  FROM pg_replication_slots WHERE slot_name = %s
+       current_database(), temporary, to_jsonb(s)
+  FROM pg_replication_slots s WHERE slot_name = %s
 """
 
 
@@ -76,6 +77,7 @@ class SlotStatus:
         lag_bytes: WAL written since `confirmed_flush_lsn`.
         retained_bytes: WAL that the server keeps for the slot.
         temporary: whether it goes with the connection of the process that reads it.
+        invalidation: why the server has given it up, see `SlotState`.
     """
 
     name: str
@@ -90,6 +92,7 @@ class SlotStatus:
     lag_bytes: int | None
     retained_bytes: int | None
     temporary: bool = False
+    invalidation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     if row is None:
         return None
     plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
-    here, temporary = row[10:]
+    here, temporary, found = row[10:]
     return SlotStatus(
         name=slot,
         plugin=plugin or "",
@@ -178,6 +181,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         lag_bytes=None if lag is None else int(lag),
         retained_bytes=None if retained is None else int(retained),
         temporary=temporary,
+        invalidation=invalidation(found),
     )
 
 
@@ -200,9 +204,8 @@ def check_slot(status: SlotStatus) -> None:
     check_idle(status)
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
         raise SlotError(
-            f"{what} is lost: PostgreSQL no longer has the WAL that it needs",
-            hint="drop the slot; a new one needs a fresh snapshot. max_slot_wal_keep_size limits "
-            "what is kept",
+            f"{what} is lost: {why_lost(status.invalidation)}",
+            hint="drop the slot; a new one needs a fresh snapshot",
         )
 
 

@@ -144,13 +144,15 @@ def test_a_second_capture_of_the_same_slot_is_refused(capture):
 
 def test_no_server_at_the_address_is_one_line_and_exit_code_1(capture):
     port = pick()
-    code, _, said = capture.run("--postgres", f"postgresql://postgres@127.0.0.1:{port}/app")
+    code, _, said = capture.run(
+        "--no-wait", "--postgres", f"postgresql://postgres@127.0.0.1:{port}/app"
+    )
     assert code == 1
     assert said.splitlines()[-1].startswith("error: no PostgreSQL answers")
-    code, _, said = capture.run("--broker", f"127.0.0.1:{port}")
+    code, _, said = capture.run("--no-wait", "--broker", f"127.0.0.1:{port}")
     assert code == 1
     assert f"error: no Kafka broker answers at 127.0.0.1:{port}" in said
-    code, _, said = capture.run("--schema-registry", f"http://127.0.0.1:{port}")
+    code, _, said = capture.run("--no-wait", "--schema-registry", f"http://127.0.0.1:{port}")
     assert code == 1
     assert "error: no schema registry answers" in said
     assert capture.query("SELECT count(*) FROM pg_replication_slots")[0][0] >= 0

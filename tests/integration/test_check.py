@@ -168,7 +168,7 @@ def test_people_get_a_table_with_the_way_out(capture):
 
 def away(capture):
     """Nothing listens there."""
-    settings = capture.settings()
+    settings = capture.settings(capture__wait_s=0)
     nobody = f"127.0.0.1:{pick()}"
     return replace(
         settings,

@@ -210,9 +210,10 @@ def test_status_tells_before_during_and_after(capture):
 
 
 @pytest.mark.matrix
-def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_path):
+@pytest.mark.parametrize("version", [15, 16, 18])
+def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_path, version):
     settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
-    with own_server(tmp_path, settings) as server:
+    with own_server(tmp_path, settings, version) as server:
         capture = CaptureCommand(
             dsn=server.dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
         )
@@ -229,13 +230,17 @@ def test_a_slot_in_danger_and_a_lost_one_are_told(kafka, registry, prefix, tmp_p
                 "SELECT pg_logical_emit_message(false, 'x', repeat('x', 20000000))", "CHECKPOINT"
             )
             (well,) = capture.command("status", "--json", "--allow-inactive", codes={0, 1})
-        assert "the slot is lost" in well["problems"][0]
+        assert well["problems"][0] == (
+            "the slot is lost: its WAL was removed, which max_slot_wal_keep_size limits"
+        )
+        assert well["invalidation_reason"] == (None if version == 15 else "wal_removed")
         # What docs/operating.md says to do about it.
         again = capture.catch_up()
         assert again["snapshot_rows"] == {"public.t": 1}
         assert capture.command("status", "--json", "--allow-inactive")[0]["ok"]
 
 
-def own_server(folder, settings=None):
+def own_server(folder, settings=None, version=16):
     """A PostgreSQL that a test may stop."""
-    return PostgresServer(folder / "pg", pick(), settings={"fsync": "off", **(settings or {})})
+    settings = {"fsync": "off", **(settings or {})}
+    return PostgresServer(folder / "pg", pick(), version=version, settings=settings)

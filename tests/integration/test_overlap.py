@@ -79,6 +79,30 @@ def test_a_second_capture_is_told_that_one_runs_and_never_to_drop_the_slot(captu
 
 
 @pytest.mark.matrix
+def test_an_overtaken_capture_that_wakes_up_is_told_that_another_one_runs(capture):
+    capture.begin()
+    old, log = capture.running, capture.folder / "capture.log"
+    capture.wait_for_frontier()
+    log.rename(capture.folder / "old.log")
+    with writes(capture):
+        old.send_signal(signal.SIGSTOP)
+        capture.outside(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+            f"WHERE slot_name = '{capture.prefix}' AND active"
+        )
+        capture.begin()
+        capture.settle()
+        old.send_signal(signal.SIGCONT)
+        assert old.wait(90) == 1
+    said = (capture.folder / "old.log").read_text()
+    assert "another capture runs" in said
+    assert LOST not in said
+    assert "drop" not in said
+    capture.settle()
+    assert capture.differences() == []
+
+
+@pytest.mark.matrix
 def test_twin_who_looks_at_the_log_first_is_told_to_drop_a_healthy_slot(capture):
     capture.begin()
     capture.wait_for_frontier()

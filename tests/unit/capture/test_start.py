@@ -30,7 +30,7 @@ def decided(**changes):
         "slot_name": "changelog",
         "frontier": FRONTIER,
         "backfill": None,
-        "slot": SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=False),
+        "slot": SlotFacts(confirmed_flush_lsn=Lsn(1000)),
         "system_id": "71",
         "timeline": 1,
         "last_epoch": 3,
@@ -75,13 +75,15 @@ def test_progress_of_an_epoch_with_a_frontier_does_not_decide():
 
 
 def test_a_slot_that_moved_during_the_first_snapshot_is_refused():
-    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), lost=False)
+    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001))
     with pytest.raises(SlotError, match="where its log began"):
         decided(frontier=None, backfill=FIRST, slot=ahead)
 
 
 def test_a_slot_that_is_lost_during_the_first_snapshot_starts_over():
-    lost = decided(backfill=FIRST, slot=SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=True))
+    lost = decided(
+        backfill=FIRST, slot=SlotFacts(confirmed_flush_lsn=Lsn(1000), lost="its WAL was removed")
+    )
     assert isinstance(lost, Fresh)
     assert (lost.epoch, lost.drop_slot) == (5, True)
 
@@ -91,12 +93,12 @@ def test_slot_and_frontier_that_agree_resume():
 
 
 def test_a_slot_behind_the_frontier_resumes_since_resends_are_skipped():
-    behind = SlotFacts(confirmed_flush_lsn=Lsn(900), lost=False)
+    behind = SlotFacts(confirmed_flush_lsn=Lsn(900))
     assert isinstance(decided(slot=behind), Resume)
 
 
 def test_a_slot_ahead_of_the_frontier_is_refused_with_both_places():
-    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), lost=False)
+    ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001))
     with pytest.raises(SlotError, match=r"0/3E9.*0/3E8"):
         decided(slot=ahead)
 
@@ -113,7 +115,7 @@ def test_a_slot_that_is_gone_takes_a_fresh_snapshot_under_a_new_epoch():
 
 
 def test_a_slot_whose_wal_is_lost_is_made_anew():
-    lost = decided(slot=SlotFacts(confirmed_flush_lsn=Lsn(900), lost=True))
+    lost = decided(slot=SlotFacts(confirmed_flush_lsn=Lsn(900), lost="its WAL was removed"))
     assert isinstance(lost, Fresh)
     assert lost.drop_slot
 
@@ -154,7 +156,7 @@ def test_a_slot_of_others_says_from_where_it_could_be_read():
 
 
 AT_1000 = asked(start_lsn=Lsn(1000))
-LOST = SlotFacts(confirmed_flush_lsn=Lsn(1000), lost=True)
+LOST = SlotFacts(confirmed_flush_lsn=Lsn(1000), lost="its WAL was removed")
 THIRD = replace(FIRST, epoch=3)
 
 

@@ -32,7 +32,7 @@ def test_a_capture_that_keeps_up_has_no_problem():
         ({"source": source(slot=slot(wal_status="lost"))}, "its WAL was removed"),
         (
             {"source": source(slot=slot(wal_status="lost", invalidation="idle_timeout"))},
-            "the slot is lost: idle_timeout",
+            "the slot is lost: nobody read it for idle_replication_slot_timeout",
         ),
         ({"frontier": None, "lag_s": None}, "no snapshot is whole"),
         ({"frontier": frontier(age_s=301)}, "the last frontier is 301 s old, over 300 s"),
