@@ -12,7 +12,8 @@ stream is there, the log gets the new version of the table, also if no row has c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 from changelog.capture.ground import Ground
 from changelog.capture.policy import TABLE_ERRORS
@@ -24,6 +25,8 @@ from changelog.contract.standing import Standing, Standings
 from changelog.progress import Progress
 from changelog.source.catalogue import check_capturable
 from changelog.source.standing import look_at
+
+log = logging.getLogger("changelog.capture")
 
 Failed = Callable[[TableName, ChangelogError, Lsn], None]
 """Told of a table that has changed in silence, the error that says how, and where."""
@@ -70,6 +73,7 @@ class Watch:
             if topic not in absent
         }
         seen = look_at(ground.connection, spoken.values())
+        self._say_unknown_types(seen)
         reached, is_due = self._progress.reached, True
         for topic, oid in spoken.items():
             now, before = seen.get(oid), self._known.get(topic)
@@ -88,6 +92,21 @@ class Watch:
             )
             self._is_written = True
         return is_due
+
+    def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
+        """Name the tables whose types no earlier version of capture has looked at."""
+        tables = [
+            str(now.name)
+            for now in seen.values()
+            for before in (self._known.get(self._ground.topics.get(now.name, "")),)
+            if before is not None and before.types is None and now.types
+        ]
+        if tables:
+            log.warning(
+                "types that users made are watched from now on; whether their labels or attributes "
+                "were altered since these tables were copied, `changelog verify` can tell: %s",
+                ", ".join(sorted(tables)),
+            )
 
     def _judge(
         self, topic: str, before: Standing, now: Standing, reached: Lsn, failed: Failed

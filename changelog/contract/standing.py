@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from changelog.contract.errors import CorruptRecordError
 from changelog.contract.relation import TableName
+from changelog.contract.user_type import UserType, type_from_json, types_changed
 
 _MARK = "#tables"  # no character of a slot's name
 
@@ -67,6 +68,8 @@ class Standing:
         columns: the live ones, by name.
         last_number: the highest `attnum` ever given.
         stores: by object id.
+        types: the enums and composite types that its columns show, by object id; None in what an
+            earlier version of capture has written.
     """
 
     oid: int
@@ -74,6 +77,7 @@ class Standing:
     columns: Mapping[str, SeenColumn]
     last_number: int
     stores: Mapping[int, SeenStore]
+    types: Mapping[int, UserType] | None
 
     @property
     def is_partitioned(self) -> bool:
@@ -90,6 +94,7 @@ class Standing:
         return (
             self._renamed(before)
             or self._columns_changed(before)
+            or self._shown_otherwise(before)
             or (
                 self._partitions_changed(before, truncated)
                 if self.is_partitioned
@@ -128,6 +133,11 @@ class Standing:
             names = sorted(new[at] for at in later if at in new)
             return f"columns {names} came, and others came and went meanwhile"
         return ""
+
+    def _shown_otherwise(self, before: Standing) -> str:
+        if before.types is None or self.types is None:
+            return ""
+        return types_changed(before.types, self.types)
 
     def _rewritten(self, before: Standing) -> str:
         if self.stores[self.oid].filenode == before.stores.get(self.oid, _NO_STORE).filenode:
@@ -181,12 +191,16 @@ class Standing:
                 str(oid): [each.filenode, each.xid, each.joined, each.attached]
                 for oid, each in self.stores.items()
             },
+            None
+            if self.types is None
+            else {str(oid): each.to_json() for oid, each in self.types.items()},
         ]
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> Self:
         """Read what `to_json` gave."""
-        oid, name, columns, last_number, stores = raw
+        oid, name, columns, last_number, stores, *later = raw
+        types = later[0] if later else None
         return cls(
             oid,
             TableName(*name),
@@ -196,6 +210,9 @@ class Standing:
             },
             last_number,
             {int(store): SeenStore(*values) for store, values in stores.items()},
+            None
+            if types is None
+            else {int(each): type_from_json(kind) for each, kind in types.items()},
         )
 
 

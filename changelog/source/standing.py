@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 
 from changelog.contract.relation import TableName
 from changelog.contract.standing import SeenColumn, SeenStore, Standing
 from changelog.source.connect import Connection, source_errors
+from changelog.source.user_types import FIRST_USER_OID, user_types
 
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::bigint,
@@ -40,10 +44,9 @@ SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::te
 
 
 def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing]:
-    """Give how tables stand now, by oid; one that is gone is left out."""
+    """Return how tables stand now, by oid; one that is gone is left out."""
     wanted = list(oids)
-    what = "cannot look at the tables"
-    with source_errors(connection, what), connection.cursor() as cursor:
+    with _at_one_moment(connection) as cursor:
         cursor.execute(_TABLES, (wanted,))
         tables = cursor.fetchall()
         cursor.execute(_COLUMNS, (wanted,))
@@ -58,6 +61,7 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
             for root, oid, filenode, xid, joined, attached in cursor.fetchall():
                 store = SeenStore(filenode, xid, joined, attached)
                 stores.setdefault(root, {})[oid] = store
+        types = user_types(cursor, [oid for oid in columns if _shows_types(columns[oid])])
     return {
         oid: Standing(
             oid,
@@ -65,6 +69,24 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
             columns.get(oid, {}),
             number,
             stores.get(oid, {}) if partitioned else {oid: SeenStore(filenode, xid)},
+            types.get(oid, {}),
         )
         for oid, schema, table, partitioned, number, filenode, xid in tables
     }
+
+
+@contextmanager
+def _at_one_moment(connection: Connection) -> Iterator[Cursor]:
+    """Let several queries see one moment: file, columns and types belong together."""
+    with source_errors(connection, "cannot look at the tables"), connection.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        try:
+            yield cursor
+        finally:
+            if not connection.closed:
+                cursor.execute("ROLLBACK")
+
+
+def _shows_types(columns: Mapping[str, SeenColumn]) -> bool:
+    """Tell whether some column is not of a type of PostgreSQL's own."""
+    return any(each.type[0] >= FIRST_USER_OID for each in columns.values())

@@ -5,13 +5,14 @@ import pytest
 from changelog.contract.errors import CorruptRecordError
 from changelog.contract.relation import TableName
 from changelog.contract.standing import SeenColumn, SeenStore, Standing, Standings
+from changelog.contract.user_type import EnumType, Label
 
 INT, BIGINT = (23, -1), (20, -1)
 COLUMNS = {
     "id": SeenColumn(1, 700, INT, missing=False),
     "a": SeenColumn(2, 700, INT, missing=False),
 }
-PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 700)})
+PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 700)}, {})
 ROOT = replace(PLAIN, stores={61: SeenStore(61, 700, 700), 62: SeenStore(62, 700, 700)})
 
 
@@ -83,8 +84,27 @@ def test_a_truncation_that_the_stream_has_brought_explains_new_files():
     assert "by itself" in again.change_since(ROOT, {900})
 
 
+MOOD = EnumType("mood", late=False, labels={80: Label("sad", 700)})
+
+
+def test_types_that_an_earlier_version_has_not_looked_at_are_no_mark():
+    now = replace(PLAIN, types={79: MOOD})
+    raw = now.to_json()[:5]  # as that version wrote it
+    before = Standing.from_json(raw)
+    assert before == replace(PLAIN, types=None)
+    assert now.change_since(before, ()) == ""
+    blue = replace(PLAIN, types={79: replace(MOOD, labels={80: Label("blue", 900)})})
+    assert 'label "sad" of type mood' in blue.change_since(now, ())
+
+
 def test_standings_survive_text():
-    found = Standings(3, {"t": PLAIN, "r": parted(p63=SeenStore(63, 1, 2, attached=True))})
+    found = Standings(
+        3,
+        {
+            "t": replace(PLAIN, types={79: MOOD}),
+            "r": parted(p63=SeenStore(63, 1, 2, attached=True)),
+        },
+    )
     assert Standings.from_json(found.to_json()) == found
     with pytest.raises(CorruptRecordError):
         Standings.from_json('{"epoch": 1, "tables": {"t": [1]}}')

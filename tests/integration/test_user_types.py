@@ -1,0 +1,290 @@
+"""Types that users make, altered: the log goes on, stops by name, or copies the table anew.
+
+A stored value of such a type is shown by what the type says now, so ALTER TYPE changes rows of
+which the stream has no word. The independent verifier compares the log with PostgreSQL.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from changelog.stack.ports import pick
+from changelog.stack.postgres import PostgresServer
+from tests.integration.test_incompatible import Capture as IncompatibleCapture
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table of an enum `{t}_m` or a composite type `{t}_c`, and what happens; `{t}` names it."""
+
+    made: str
+    row: str
+    change: str
+
+
+ENUM = "CREATE TYPE {t}_m AS ENUM ('sad', 'ok', 'glad');"
+PAIR = "CREATE TYPE {t}_c AS (a integer, b text);"
+RENAME = "ALTER TYPE {t}_m RENAME VALUE 'sad' TO 'blue'"
+OF_ENUM = ENUM + "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_m)"
+OF_PAIR = PAIR + "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_c)"
+PLAIN = "CREATE TABLE {t} (id integer PRIMARY KEY, v text)"
+ADDED = (
+    "CREATE TYPE {t}_m AS ENUM ('sad', 'ok'); ALTER TABLE {t} ADD w {t}_m;"
+    "INSERT INTO {t} VALUES (9, 'x', 'sad');"
+)
+
+SHOWN_OTHERWISE = {
+    "renamed": Case(OF_ENUM, "'sad'", RENAME),
+    "key": Case(
+        ENUM + "CREATE TABLE {t} (id {t}_m PRIMARY KEY)",
+        "",
+        RENAME + "; UPDATE {t} SET id = 'glad' WHERE id = 'blue'; DELETE FROM {t} WHERE id = 'ok'",
+    ),
+    "key_of_domain": Case(
+        ENUM + "CREATE DOMAIN {t}_d AS {t}_m CHECK (VALUE <> 'glad');"
+        "CREATE TABLE {t} (id {t}_d PRIMARY KEY)",
+        "",
+        RENAME + "; DELETE FROM {t} WHERE id = 'blue'",
+    ),
+    "key_of_pair": Case(
+        PAIR + "CREATE TABLE {t} (id {t}_c PRIMARY KEY)",
+        "(1,x)",
+        "ALTER TYPE {t}_c ADD ATTRIBUTE c integer; DELETE FROM {t}",
+    ),
+    "in_array": Case(
+        ENUM + "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_m[])", "'{{sad,ok}}'", RENAME
+    ),
+    "in_pair": Case(
+        ENUM + "CREATE TYPE {t}_c AS (n integer, m {t}_m[]);"
+        "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_c[])",
+        """ARRAY[ROW(1, '{{sad,ok}}')]::{t}_c[]""",
+        RENAME,
+    ),
+    "in_range": Case(
+        ENUM + "CREATE TYPE {t}_r AS RANGE (subtype = {t}_m, multirange_type_name = {t}_mr);"
+        "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_mr)",
+        "'{{[sad,ok)}}'",
+        RENAME,
+    ),
+    "in_partition": Case(
+        ENUM + "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_m) PARTITION BY RANGE (id);"
+        "CREATE TABLE {t}_low PARTITION OF {t} DEFAULT",
+        "'sad'",
+        RENAME,
+    ),
+    "there_and_back": Case(
+        OF_ENUM,
+        "'sad'",
+        RENAME + "; INSERT INTO {t} VALUES (9, 'blue');"
+        "ALTER TYPE {t}_m RENAME VALUE 'blue' TO 'sad'",
+    ),
+    "swapped": Case(
+        OF_ENUM,
+        "'sad'",
+        "ALTER TYPE {t}_m RENAME VALUE 'sad' TO 'x'; ALTER TYPE {t}_m RENAME VALUE 'ok' TO 'sad';"
+        "ALTER TYPE {t}_m RENAME VALUE 'x' TO 'ok'",
+    ),
+    "attribute_added": Case(OF_PAIR, "'(1,x)'", "ALTER TYPE {t}_c ADD ATTRIBUTE c integer"),
+    "attribute_dropped": Case(OF_PAIR, "'(1,x)'", "ALTER TYPE {t}_c DROP ATTRIBUTE a"),
+    "attribute_added_and_dropped": Case(
+        OF_PAIR,
+        "'(1,x)'",
+        "ALTER TYPE {t}_c ADD ATTRIBUTE c integer; INSERT INTO {t} VALUES (9, (1, 'x', 5));"
+        "ALTER TYPE {t}_c DROP ATTRIBUTE c",
+    ),
+    "row_type": Case(
+        "CREATE TABLE {t}_other (id integer PRIMARY KEY, n integer);"
+        "CREATE TABLE {t} (id integer PRIMARY KEY, v {t}_other)",
+        "'(1,2)'",
+        "ALTER TABLE {t}_other ADD more text",
+    ),
+    "column_and_rename": Case(PLAIN, "'x'", ADDED + RENAME),
+    "column_of_an_array_and_rename": Case(
+        PLAIN,
+        "'x'",
+        "CREATE TYPE {t}_m AS ENUM ('sad', 'ok'); ALTER TABLE {t} ADD w {t}_m[];"
+        "INSERT INTO {t} VALUES (9, 'x', '{{sad}}');" + RENAME,
+    ),
+    "column_and_rename_and_more": Case(
+        PLAIN,
+        "'x'",
+        ADDED + RENAME + "; UPDATE {t} SET w = 'ok' WHERE w IS NULL;"
+        "ALTER TABLE {t} ALTER w SET NOT NULL",
+    ),
+    "column_and_rename_at_once": Case(
+        PLAIN, "'x'", "DO $$ BEGIN " + ADDED + RENAME + "; END $$; SELECT 1"
+    ),
+    "column_and_attribute": Case(
+        PLAIN,
+        "'x'",
+        "CREATE TYPE {t}_c AS (a integer); ALTER TABLE {t} ADD w {t}_c;"
+        "INSERT INTO {t} VALUES (9, 'x', ROW(1)); ALTER TYPE {t}_c ADD ATTRIBUTE b integer",
+    ),
+}
+"""Changes after which PostgreSQL shows stored rows otherwise than the log has them."""
+
+SHOWN_ALIKE = {
+    "appended": Case(
+        OF_ENUM, "'sad'", "ALTER TYPE {t}_m ADD VALUE 'mad'; INSERT INTO {t} VALUES (9, 'mad')"
+    ),
+    "put_between": Case(
+        OF_ENUM,
+        "'sad'",
+        "ALTER TYPE {t}_m ADD VALUE 'mad' BEFORE 'sad';"
+        "ALTER TYPE {t}_m ADD VALUE 'so so' AFTER 'sad';"
+        "ALTER TYPE {t}_m ADD VALUE IF NOT EXISTS 'ok'; INSERT INTO {t} VALUES (9, 'so so')",
+    ),
+    "type_renamed": Case(
+        OF_ENUM,
+        "'sad'",
+        "ALTER TYPE {t}_m RENAME TO {t}_n; CREATE SCHEMA IF NOT EXISTS aside;"
+        "ALTER TYPE {t}_n SET SCHEMA aside; INSERT INTO {t} VALUES (9, 'ok')",
+    ),
+    "attribute_renamed": Case(
+        OF_PAIR,
+        "'(1,x)'",
+        "ALTER TYPE {t}_c RENAME ATTRIBUTE a TO z; INSERT INTO {t} VALUES (9, (2, 'y'))",
+    ),
+    "domain": Case(
+        "CREATE DOMAIN {t}_d AS integer; CREATE TABLE {t} (id {t}_d PRIMARY KEY, v {t}_d)",
+        "7",
+        "ALTER DOMAIN {t}_d ADD CONSTRAINT c CHECK (VALUE > 0) NOT VALID;"
+        "ALTER DOMAIN {t}_d VALIDATE CONSTRAINT c; ALTER DOMAIN {t}_d SET NOT NULL;"
+        "ALTER DOMAIN {t}_d SET DEFAULT 5; INSERT INTO {t} VALUES (9);"
+        "ALTER DOMAIN {t}_d DROP CONSTRAINT c; ALTER DOMAIN {t}_d DROP DEFAULT",
+    ),
+    "collation": Case(
+        PLAIN,
+        "'x'",
+        "ALTER TABLE {t} ALTER v TYPE text COLLATE \"C\"; INSERT INTO {t} VALUES (9, 'y')",
+    ),
+    "column": Case(OF_ENUM, "'sad'", "ALTER TABLE {t} ADD w {t}_m DEFAULT 'ok'"),
+    "column_of_a_new_type": Case(PLAIN, "'x'", ADDED.rstrip(";")),
+    "type_dropped": Case(
+        OF_ENUM, "'sad'", "ALTER TABLE {t} DROP v; DROP TYPE {t}_m; INSERT INTO {t} VALUES (9)"
+    ),
+}
+"""Changes that alter no stored row's text."""
+
+
+class Capture(IncompatibleCapture):
+    """A capture of the tables of some cases."""
+
+    def make(self, cases):
+        self.sql("CREATE TABLE well (id integer PRIMARY KEY)", "INSERT INTO well VALUES (1)")
+        for table, case in cases.items():
+            self.each(table, case.made)
+            if not table.startswith("key"):
+                self.each(
+                    table, f"INSERT INTO {{t}} SELECT n, {case.row} FROM generate_series(1, 5) n"
+                )
+            elif case.row:
+                self.each(table, f"INSERT INTO {{t}} VALUES ('{case.row}')")
+            else:
+                self.each(table, "INSERT INTO {t} VALUES ('sad'), ('ok')")
+
+    def alter(self, cases):
+        for table, case in cases.items():
+            self.each(table, case.change)
+
+    def each(self, table, text):
+        text = text.format(t=table)
+        self.outside(*([text] if "$$" in text else text.split(";")))
+
+    def differing_tables(self):
+        """Return the tables that the verifier finds to be other than on the log."""
+        (line,) = self.command("verify", "--json", codes={0, 3})
+        return {each["view"].split(".")[-1] for each in line["tables"] if not each["verified"]}
+
+    def copied_anew(self, before):
+        """Return the tables that were copied anew after a frontier."""
+        now = self.frontier().since
+        return {topic.split(".")[-1] for topic in now if now[topic] != before.since[topic]}
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module", params=[15, 18])
+def server(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp(f"pg{request.param}")
+    settings = {"fsync": "off"}
+    with PostgresServer(
+        directory, pick(), version=request.param, settings=settings, password="pw"
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def versions(server, kafka, registry, prefix, tmp_path):
+    """Make a capture on each version of the source."""
+    server.create_database(prefix)
+    dsn = server.database_dsn(prefix)
+    made = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    yield made
+    made.kill()
+
+
+def test_a_renamed_label_of_a_key_stops_capture_and_a_copy_takes_the_old_key_away(capture):
+    capture.make({"key": SHOWN_OTHERWISE["key"]})
+    capture.finish()
+    before = capture.frontier()
+    capture.alter({"key": SHOWN_OTHERWISE["key"]})
+    code, said = capture.attempt()
+    assert code == 1
+    for part in ('table "public.key"', 'label "sad" of type key_m is called "blue" now'):
+        assert part in said
+    assert "`--on-incompatible resnapshot`" in said
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    assert capture.rows("key") == {("glad",): {"id": "glad"}}
+    assert capture.copied_anew(before) == {"key"}
+    # What was seen is written down: the next start copies nothing.
+    capture.sql("INSERT INTO key VALUES ('blue')")
+    before = capture.frontier()
+    capture.finish()
+    assert capture.copied_anew(before) == set()
+    assert capture.differing_tables() == set()
+
+
+@pytest.mark.matrix
+def test_types_altered_while_capture_is_down_end_with_equal_rows(versions):
+    cases = {**SHOWN_OTHERWISE, **SHOWN_ALIKE}
+    versions.make(cases)
+    versions.set(on_incompatible="resnapshot")
+    versions.finish()
+    before = versions.frontier()
+    versions.alter(cases)
+    versions.finish()
+    assert versions.differing_tables() == set()
+    assert versions.copied_anew(before) == {*SHOWN_OTHERWISE}
+
+
+@pytest.mark.matrix
+def test_types_altered_while_capture_runs_end_with_equal_rows(versions):
+    cases = {**SHOWN_OTHERWISE, **SHOWN_ALIKE}
+    versions.make(cases)
+    versions.set(on_incompatible="resnapshot")
+    versions.begin()
+    before = versions.wait_for_frontier()
+    versions.alter(cases)
+    versions.settle()
+    versions.end()
+    versions.finish()
+    assert versions.differing_tables() == set()
+    assert versions.copied_anew(before) == {*SHOWN_OTHERWISE}
+
+
+@pytest.mark.matrix
+def test_twin_without_a_look_every_altered_type_reads_wrong(versions):
+    versions.make(SHOWN_OTHERWISE)
+    versions.finish()
+    versions.alter(SHOWN_OTHERWISE)
+    versions.finish(defect="forget_to_look")
+    assert versions.differing_tables() == {*SHOWN_OTHERWISE}
