@@ -4,10 +4,12 @@ A stored value of such a type is shown by what the type says now, so ALTER TYPE 
 which the stream has no word. The independent verifier compares the log with PostgreSQL.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from changelog.contract.topic import frontier_topic
+from changelog.sink.frontier import FrontierLog
 from changelog.stack.ports import pick
 from changelog.stack.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture as IncompatibleCapture
@@ -46,7 +48,7 @@ SHOWN_OTHERWISE = {
         ENUM + "CREATE DOMAIN {t}_d AS {t}_m CHECK (VALUE <> 'glad');"
         "CREATE TABLE {t} (id {t}_d PRIMARY KEY)",
         "",
-        RENAME + "; DELETE FROM {t} WHERE id = 'blue'",
+        RENAME + "; DELETE FROM {t} WHERE id::text = 'blue'",
     ),
     "key_of_pair": Case(
         PAIR + "CREATE TABLE {t} (id {t}_c PRIMARY KEY)",
@@ -147,7 +149,7 @@ SHOWN_ALIKE = {
         "'(1,x)'",
         "ALTER TYPE {t}_c RENAME ATTRIBUTE a TO z; INSERT INTO {t} VALUES (9, (2, 'y'))",
     ),
-    "domain": Case(
+    "of_domain": Case(
         "CREATE DOMAIN {t}_d AS integer; CREATE TABLE {t} (id {t}_d PRIMARY KEY, v {t}_d)",
         "7",
         "ALTER DOMAIN {t}_d ADD CONSTRAINT c CHECK (VALUE > 0) NOT VALID;"
@@ -155,12 +157,12 @@ SHOWN_ALIKE = {
         "ALTER DOMAIN {t}_d SET DEFAULT 5; INSERT INTO {t} VALUES (9);"
         "ALTER DOMAIN {t}_d DROP CONSTRAINT c; ALTER DOMAIN {t}_d DROP DEFAULT",
     ),
-    "collation": Case(
+    "collated": Case(
         PLAIN,
         "'x'",
         "ALTER TABLE {t} ALTER v TYPE text COLLATE \"C\"; INSERT INTO {t} VALUES (9, 'y')",
     ),
-    "column": Case(OF_ENUM, "'sad'", "ALTER TABLE {t} ADD w {t}_m DEFAULT 'ok'"),
+    "column_added": Case(OF_ENUM, "'sad'", "ALTER TABLE {t} ADD w {t}_m DEFAULT 'ok'"),
     "column_of_a_new_type": Case(PLAIN, "'x'", ADDED.rstrip(";")),
     "type_dropped": Case(
         OF_ENUM, "'sad'", "ALTER TABLE {t} DROP v; DROP TYPE {t}_m; INSERT INTO {t} VALUES (9)"
@@ -195,7 +197,7 @@ class Capture(IncompatibleCapture):
 
     def differing_tables(self):
         """Return the tables that the verifier finds to be other than on the log."""
-        (line,) = self.command("verify", "--json", codes={0, 3})
+        line, *_ = self.command("verify", "--json", codes={0, 3})
         return {each["view"].split(".")[-1] for each in line["tables"] if not each["verified"]}
 
     def copied_anew(self, before):
@@ -251,6 +253,62 @@ def test_a_renamed_label_of_a_key_stops_capture_and_a_copy_takes_the_old_key_awa
     capture.finish()
     assert capture.copied_anew(before) == set()
     assert capture.differing_tables() == set()
+
+
+@pytest.mark.matrix
+def test_what_an_earlier_version_has_seen_is_taken_over_without_a_copy(capture):
+    cases = {table: SHOWN_OTHERWISE[table] for table in ("renamed", "attribute_added")}
+    capture.make(cases)
+    capture.set(on_incompatible="resnapshot")
+    capture.finish()
+    with FrontierLog(capture.kafka, frontier_topic(capture.prefix)) as frontiers:
+        seen = frontiers.standings(capture.prefix)
+        assert seen is not None
+        tables = {topic: replace(each, types=None) for topic, each in seen.tables.items()}
+        frontiers.write_standings(capture.prefix, replace(seen, tables=tables))
+    before = capture.frontier()
+    capture.sql("INSERT INTO well VALUES (2)")
+    said = capture.finish()
+    assert "`changelog verify` can tell: public.attribute_added, public.renamed" in said
+    assert capture.copied_anew(before) == set()
+    # From now on they are watched, and nothing is said any more.
+    capture.alter(cases)
+    assert "`changelog verify` can tell" not in capture.finish()
+    assert capture.copied_anew(before) == {*cases}
+    assert capture.differing_tables() == set()
+
+
+HIDDEN = (
+    "ALTER TYPE hidden_m ADD VALUE 'med'",
+    "INSERT INTO hidden VALUES (9, 'med')",
+    "ALTER TYPE hidden_m RENAME VALUE 'med' TO 'mad'",
+)
+BY_HAND = (
+    "CREATE TABLE aside.hidden AS SELECT id, 'ok'::hidden_m AS v FROM hidden",
+    (
+        "UPDATE pg_class c SET relfilenode = o.relfilenode FROM pg_class o WHERE c.oid ="
+        " 'hidden'::regclass AND o.oid = 'aside.hidden'::regclass"
+    ),
+)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("statements", [HIDDEN, BY_HAND])
+def test_what_no_look_can_see_the_comparison_with_the_source_finds(versions, statements):
+    versions.make({"hidden": SHOWN_OTHERWISE["renamed"]})
+    versions.sql("CREATE SCHEMA aside")
+    versions.finish()
+    versions.outside(
+        "SET session_replication_role = replica", "INSERT INTO hidden VALUES (8, 'ok')"
+    )
+    versions.finish()
+    assert versions.differing_tables() == set()
+    versions.outside(*statements)
+    versions.finish()
+    assert versions.differing_tables() == {"hidden"}
+    versions.command("resnapshot", "hidden", "--json")
+    versions.finish()
+    assert versions.differing_tables() == set()
 
 
 @pytest.mark.matrix
