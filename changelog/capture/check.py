@@ -158,6 +158,9 @@ class _Check:
         )
         for line in lines or ():
             self._findings.add("not captured", State.NOTE, line)
+        lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
+        for line in lines or ():
+            self._findings.add("tables", State.NOTE, line)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
             said = f"topics that are not compacted and give no state: {_listed(unkeyed)}"

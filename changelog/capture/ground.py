@@ -555,6 +555,8 @@ def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[
     wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
     for what in catalogue.uncaptured(wanted, selected):
         log.info("not captured: %s", what)
+    for what in catalogue.unnoticed(selected):
+        log.warning("%s", what)
     for table in selected:
         if not table.relation.key:
             log.warning(

@@ -328,10 +328,24 @@ def _retyped(versions: Sequence[LoggedSchema], shape: Shape) -> list[str]:
             column.column
             for each in versions
             for column in each.columns
-            if column.column in now and not fits(column.type, now[column.column])
+            if column.column in now
+            and (
+                not fits(column.type, now[column.column])
+                or (column.type.name, now[column.column].name) in _SHOWN_OTHERWISE
+            )
         }
     )
 
+
+_SHOWN_OTHERWISE = {
+    ("cidr", "inet"),
+    ("integer", "oid"),
+    ("regoper", "regoperator"),
+    ("regoperator", "regoper"),
+    ("regproc", "regprocedure"),
+    ("regprocedure", "regproc"),
+}
+"""Types between which PostgreSQL takes stored values as they are, and writes some otherwise."""
 
 _TEXTS = ("text", "character varying")
 _INTEGERS = {Kind.INT, Kind.LONG}

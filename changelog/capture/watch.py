@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from changelog.capture.ground import Ground
 from changelog.capture.policy import TABLE_ERRORS
-from changelog.contract.errors import ChangelogError, SchemaConflictError
+from changelog.contract.errors import ChangelogError, LookAgainError, SchemaConflictError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
@@ -65,6 +65,10 @@ class Watch:
         Args:
             absent: topics that no frontier speaks of.
             failed: told of each table that has changed in silence; may raise.
+
+        Raises:
+            LookAgainError: a table was dropped.
+            SourceError: the publication was altered.
         """
         ground = self._ground
         spoken = {
@@ -78,8 +82,9 @@ class Watch:
         for topic, oid in spoken.items():
             now, before = seen.get(oid), self._known.get(topic)
             if now is None:
-                continue  # dropped, and so no longer published: that is looked at elsewhere
-            if before is None or before.oid != oid:
+                ground.check_publication()  # says more, where it lists the table
+                raise LookAgainError(f'table "{ground.table_of(topic)}" was dropped')
+            if before is None:
                 self._know(topic, now)
             elif now != before:
                 if not self._judge(topic, before, now, reached, failed):

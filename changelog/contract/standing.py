@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from changelog.contract.errors import CorruptRecordError
@@ -33,12 +33,17 @@ class SeenColumn:
         xid: who wrote its entry in the catalogue last.
         type: oid and modifier of its type.
         missing: whether older rows have its constant in the catalogue.
+        settled: whether the transaction that wrote its entry last wrote the table's entry last
+            too, and first. So it did not write the table anew because of this column: what gives
+            rows other values writes the column's entry before it puts the new file in place, and
+            what rewrites them as they are takes out constants behind it.
     """
 
     number: int
     xid: int
     type: tuple[int, int]
     missing: bool
+    settled: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,8 @@ class Standing:
             before: the table at that look.
             truncated: transactions of which the stream said that they truncated the table.
         """
+        if self.oid != before.oid:
+            return "another table has its name now"
         return (
             self._renamed(before)
             or self._columns_changed(before)
@@ -98,7 +105,7 @@ class Standing:
             or (
                 self._partitions_changed(before, truncated)
                 if self.is_partitioned
-                else self._rewritten(before)
+                else self._rewritten(before, truncated)
             )
         )
 
@@ -110,7 +117,11 @@ class Standing:
 
     def is_unexplained(self, before: Standing, truncated: Collection[int]) -> bool:
         """Tell whether a truncation that the stream is still to bring may explain a change."""
-        return self.is_partitioned and bool(self._other_files(before, truncated))
+        if self.oid != before.oid:
+            return False
+        if self.is_partitioned:
+            return bool(self._other_files(before, truncated))
+        return bool(self._rewritten(before, truncated))
 
     def _renamed(self, before: Standing) -> str:
         return f'the table is called "{self.name}" now' if self.name != before.name else ""
@@ -139,20 +150,31 @@ class Standing:
             return ""
         return types_changed(before.types, self.types)
 
-    def _rewritten(self, before: Standing) -> str:
-        if self.stores[self.oid].filenode == before.stores.get(self.oid, _NO_STORE).filenode:
+    def _rewritten(self, before: Standing, truncated: Collection[int]) -> str:
+        store = self.stores[self.oid]
+        if store.filenode == before.stores.get(self.oid, _NO_STORE).filenode:
             return ""
+        if store.xid in truncated:
+            return ""  # all rows came after it, and by the stream
         # VACUUM FULL makes a new file too, but touches no column, save to take its constant out.
         altered = sorted(
             name
             for name, each in self.columns.items()
             if name in before.columns and _is_altered(before.columns[name], each)
         )
-        if not altered:
-            return ""
-        return (
-            f"columns {altered} were altered and the table was rewritten, maybe with other values"
+        if altered:
+            return (
+                f"columns {altered} were altered and the table was rewritten, maybe with other "
+                "values"
+            )
+        came = sorted(
+            name
+            for name, each in self.columns.items()
+            if each.number > before.last_number and not each.settled
         )
+        if came:
+            return f"columns {came} came and the table was rewritten, maybe with values in them"
+        return ""
 
     def _partitions_changed(self, before: Standing, truncated: Collection[int]) -> str:
         if set(before.stores) - set(self.stores):
@@ -222,7 +244,7 @@ _NO_STORE = SeenStore(0, 0)
 def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
     if before.number != now.number or before.xid == now.xid:
         return False
-    return before.type != now.type or before.missing == now.missing
+    return before.type != now.type or before.missing == now.missing or not now.settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from changelog.source.pgoutput import RelationMessage
 from changelog.source.pgtypes import TypeResolver
 from changelog.source.steady import steadily
 from changelog.source.uncaptured import uncaptured
+from changelog.source.unnoticed import unnoticed
 
 # Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
 _OWN = """
@@ -284,6 +285,10 @@ class Catalogue:
     def uncaptured(self, wanted: TableFilter, tables: Iterable[Table]) -> tuple[str, ...]:
         """Say what else is in the database and not captured; see `uncaptured`."""
         return uncaptured(self._connection, wanted, [table.relation for table in tables])
+
+    def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
+        """Return what no look at the catalogue notices of some tables; see `unnoticed`."""
+        return unnoticed(self._connection, [table.relation for table in tables])
 
     def _at_once(self, oids: Collection[int] | None) -> tuple[Table, ...]:
         """Read in one snapshot: a table that is dropped meanwhile has its key to the end."""

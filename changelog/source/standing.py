@@ -18,10 +18,14 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%s)
 """
+# Whoever tries to alter an entry overwrites the number of the command that wrote it.
 _COLUMNS = """
-SELECT attrelid, attname, attnum, xmin::text::bigint, atttypid::bigint, atttypmod, atthasmissing
-  FROM pg_attribute
- WHERE attrelid = ANY (%s) AND attnum > 0 AND NOT attisdropped
+SELECT a.attrelid, a.attname, a.attnum, a.xmin::text::bigint, a.atttypid::bigint, a.atttypmod,
+       a.atthasmissing,
+       a.xmin = c.xmin AND a.cmin::text::bigint >= c.cmin::text::bigint
+       AND a.xmax::text = '0' AND c.xmax::text = '0'
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+ WHERE a.attrelid = ANY (%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 # The entry of a system column stays as it was made with its table. Of a table that was made as a
 # partition some column's entry is as old; ATTACH PARTITION writes each of them anew.
@@ -51,8 +55,8 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
         tables = cursor.fetchall()
         cursor.execute(_COLUMNS, (wanted,))
         columns: dict[int, dict[str, SeenColumn]] = {}
-        for oid, name, number, xid, kind, modifier, missing in cursor.fetchall():
-            seen = SeenColumn(number, xid, (kind, modifier), missing)
+        for oid, name, number, xid, kind, modifier, missing, settled in cursor.fetchall():
+            seen = SeenColumn(number, xid, (kind, modifier), missing, settled)
             columns.setdefault(oid, {})[name] = seen
         stores: dict[int, dict[int, SeenStore]] = {}
         roots = [row[0] for row in tables if row[3]]

@@ -11,8 +11,17 @@ from changelog.contract.user_type import CompositeType, EnumType, Label, UserTyp
 FIRST_USER_OID = 16384
 """Objects of PostgreSQL itself have lower ones: their types are not altered."""
 
-# From the column's type inwards: domains to their base, arrays to elements, ranges to subtypes,
-# composite types to their attributes. `late` is an entry of the type that was written after the
+INSIDE = """
+       (SELECT t.typbasetype
+         UNION ALL SELECT t.typelem
+         UNION ALL SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)
+         UNION ALL SELECT atttypid FROM pg_attribute
+                    WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped)
+       AS inside (type)
+"""
+"""The types inside a type `t`: of a domain, an array, a range, a multirange, a composite type."""
+
+# `late` is an entry of the type that was written after the
 # one which ties the column to its type: that one is written when the column is made, and never
 # altered. Two entries of one transaction are told apart by its commands; their number is
 # overwritten by whoever tried to alter the entry last.
@@ -26,13 +35,7 @@ WITH RECURSIVE shown AS (
     SELECT shown.root, shown.number, inside.type
       FROM shown
       JOIN pg_type t ON t.oid = shown.type
-     CROSS JOIN LATERAL (
-           SELECT t.typbasetype
-            UNION ALL SELECT t.typelem
-            UNION ALL SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)
-            UNION ALL SELECT atttypid FROM pg_attribute
-                       WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped
-     ) AS inside (type)
+     CROSS JOIN LATERAL {INSIDE}
      WHERE inside.type >= {FIRST_USER_OID}
 ), used AS (
     SELECT shown.root, shown.type, d.xmin, d.cmin

@@ -7,6 +7,7 @@ import psycopg2
 import pytest
 
 from tests.support.capture_command import CrashingCapture
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -86,6 +87,50 @@ def test_twin_versions_that_are_not_compared_read_wrong(capture):
     capture.sql(*CHANGE)
     capture.finish(defect="forget_to_compare")
     assert capture.differing("notes")
+
+
+ANOTHER = (
+    "DROP TABLE other",
+    "CREATE TABLE other (id integer PRIMARY KEY, text text)",
+    "INSERT INTO other VALUES (2, 'of another table')",
+)
+
+
+@pytest.fixture
+def everything(capture):
+    """Capture by a publication of all tables, which has also those that are made later."""
+    capture.sql("CREATE PUBLICATION theirs FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    capture.set(publication="theirs")
+    path = capture.folder / "changelog.toml"
+    path.write_text(path.read_text() + "create_publication = false\n")
+    return capture
+
+
+@pytest.mark.matrix
+def test_a_table_that_takes_the_name_of_another_is_noticed(everything):
+    everything.finish()
+    everything.sql(*ANOTHER)
+    code, said = everything.attempt()
+    assert code == 1
+    assert 'table "public.other"' in said
+    assert "another table has its name now" in said
+    everything.set(on_incompatible="resnapshot")
+    everything.finish()
+    assert everything.differing("other") == []
+    # And while capture runs, which then begins anew.
+    everything.begin()
+    everything.wait_for_frontier()
+    everything.sql(*ANOTHER, "DELETE FROM other", "INSERT INTO other VALUES (3, 'of a third')")
+    wait_until(lambda: everything.differing("other") == [], 60, "the third table is on the log")
+    everything.end()
+
+
+@pytest.mark.matrix
+def test_twin_another_table_is_taken_for_the_one_before(everything):
+    everything.finish()
+    everything.sql(*ANOTHER)
+    everything.finish(defect="forget_to_look")
+    assert everything.differing("other")
 
 
 POINTS = (

@@ -38,6 +38,14 @@ PARTED = (
 )
 SPARE = "CREATE TABLE aside.{t} (id integer PRIMARY KEY, a integer, b text);"
 NUMERIC = "CREATE TABLE {t} (id integer PRIMARY KEY, a numeric(12,2), b text)"
+NUMBERED = (
+    "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text);"
+    "ALTER TABLE {t} ADD c integer DEFAULT 7"
+)
+CIDR = (
+    "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b text, c cidr DEFAULT '10.1.2.3/32',"
+    " d cidr[] DEFAULT '{{10.1.2.3/32}}', e integer DEFAULT -1, f regproc DEFAULT 'now')"
+)
 VARCHAR = "CREATE TABLE {t} (id integer PRIMARY KEY, a integer, b varchar(10))"
 
 CASES = {
@@ -52,6 +60,44 @@ CASES = {
     ),
     "widen": Case("ALTER TABLE {t} ALTER a TYPE bigint"),
     "revalued": Case("ALTER TABLE {t} ALTER a TYPE integer USING a * 2 + 1", silent=True),
+    "revalued_constant": Case(
+        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1",
+        made=NUMBERED,
+        silent=True,
+    ),
+    "revalued_and_granted": Case(
+        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1; GRANT SELECT ON {t} TO PUBLIC",
+        made=NUMBERED,
+        silent=True,
+    ),
+    "revalued_and_compacted": Case(
+        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1; VACUUM FULL {t}",
+        made=NUMBERED,
+        silent=True,
+    ),
+    "computed_without_default": Case(
+        "ALTER TABLE {t} ADD c float DEFAULT random(); ALTER TABLE {t} ALTER c DROP DEFAULT",
+        silent=True,
+    ),
+    "computed_by_a_domain": Case(
+        "CREATE DOMAIN {t}_d AS integer DEFAULT 5 CHECK (VALUE > 0); ALTER TABLE {t} ADD c {t}_d;"
+        "ALTER DOMAIN {t}_d DROP DEFAULT",
+        silent=True,
+    ),
+    "constant_of_a_domain": Case(
+        "CREATE DOMAIN {t}_d AS integer DEFAULT 5; ALTER TABLE {t} ADD c {t}_d"
+    ),
+    "constant_and_compacted": Case(
+        "ALTER TABLE {t} ADD c integer DEFAULT 5; ALTER TABLE {t} ALTER c DROP DEFAULT;"
+        "VACUUM FULL {t}",
+        silent=True,
+    ),
+    "added_and_truncated": Case("ALTER TABLE {t} ADD c integer DEFAULT 5; TRUNCATE {t}"),
+    "to_inet": Case("ALTER TABLE {t} ALTER c TYPE inet", made=CIDR),
+    "to_inets": Case("ALTER TABLE {t} ALTER d TYPE inet[]", made=CIDR, silent=True),
+    "to_oid": Case("ALTER TABLE {t} ALTER e TYPE oid", made=CIDR),
+    "to_procedure": Case("ALTER TABLE {t} ALTER f TYPE regprocedure", made=CIDR),
+    "to_varchar": Case("ALTER TABLE {t} ALTER b TYPE varchar"),
     "to_integer": Case("ALTER TABLE {t} ALTER b TYPE integer USING length(b)"),
     "longer": Case("ALTER TABLE {t} ALTER b TYPE varchar(20)", made=VARCHAR),
     "scaled": Case("ALTER TABLE {t} ALTER a TYPE numeric(14,3)", made=NUMERIC),

@@ -4,15 +4,19 @@ A stored value of such a type is shown by what the type says now, so ALTER TYPE 
 which the stream has no word. The independent verifier compares the log with PostgreSQL.
 """
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
 
 from changelog.contract.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
+from changelog.source.catalogue import Catalogue
+from changelog.source.connect import connect
 from changelog.stack.ports import pick
 from changelog.stack.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture as IncompatibleCapture
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -309,6 +313,38 @@ def test_what_no_look_can_see_the_comparison_with_the_source_finds(versions, sta
     versions.command("resnapshot", "hidden", "--json")
     versions.finish()
     assert versions.differing_tables() == set()
+
+
+@pytest.mark.matrix
+def test_text_that_follows_other_names_gets_a_warning_and_the_comparison_finds_it(versions):
+    versions.sql(
+        "CREATE VIEW looked AS SELECT 1",
+        "CREATE TYPE named AS (n integer, r regclass[])",
+        "CREATE TABLE names (id integer PRIMARY KEY, v named)",
+        "INSERT INTO names VALUES (1, ROW(1, '{looked}'))",
+    )
+    warning = "columns ['public.names.v'] name other objects or roles"
+    assert warning in versions.finish()
+    _, out, _ = versions.run("--check", "--json")
+    assert warning in out
+    versions.sql("ALTER VIEW looked RENAME TO seen")
+    versions.finish()
+    assert versions.differing_tables() == {"names"}
+
+
+@pytest.mark.matrix
+def test_synchronous_standbys_get_a_warning(versions):
+    set_to = "ALTER SYSTEM SET synchronous_standby_names = '{}'"
+    with closing(connect(versions.dsn)) as connection:
+        catalogue = Catalogue(connection)
+        assert catalogue.unnoticed([]) == ()
+        versions.outside(set_to.format("nobody"), "SELECT pg_reload_conf()")
+        try:
+            said = wait_until(lambda: catalogue.unnoticed([]), 30, "the setting is read")
+            assert "may be noticed one frontier late" in said[0]
+        finally:
+            versions.outside(set_to.format(""), "SELECT pg_reload_conf()")
+        wait_until(lambda: not catalogue.unnoticed([]), 30, "the setting is read")
 
 
 @pytest.mark.matrix

@@ -16,8 +16,8 @@ PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 70
 ROOT = replace(PLAIN, stores={61: SeenStore(61, 700, 700), 62: SeenStore(62, 700, 700)})
 
 
-def column(number, *, xid=900, kind=INT, missing=False):
-    return SeenColumn(number, xid, kind, missing)
+def column(number, *, xid=900, kind=INT, missing=False, settled=False):
+    return SeenColumn(number, xid, kind, missing, settled)
 
 
 def with_columns(last=None, **columns):
@@ -51,9 +51,28 @@ def test_marks_of_a_table(now, says):
 
 def test_a_constant_that_a_rewrite_takes_out_is_no_mark():
     before = replace(PLAIN, columns={**COLUMNS, "a": column(2, xid=800, missing=True)})
-    assert new_file(PLAIN, a=column(2)).change_since(before, ()) == ""
+    assert new_file(PLAIN, a=column(2, settled=True)).change_since(before, ()) == ""
+    revalued = new_file(PLAIN, a=column(2))
+    assert "altered" in revalued.change_since(before, ())
     retyped = new_file(PLAIN, a=column(2, kind=BIGINT))
     assert "altered" in retyped.change_since(before, ())
+
+
+def test_a_column_that_came_with_a_new_file_may_have_values():
+    def came(**named):
+        now = new_file(PLAIN, b=column(3, **named))
+        return replace(now, last_number=3).change_since(PLAIN, ())
+
+    assert "columns ['b'] came and the table was rewritten" in came()
+    assert came(settled=True) == ""  # the new file is older than the column
+
+
+def test_a_truncation_that_the_stream_has_brought_explains_a_new_file():
+    now = new_file(PLAIN, a=column(2))
+    assert now.is_unexplained(PLAIN, ())
+    assert not now.is_unexplained(PLAIN, {900})
+    assert now.change_since(PLAIN, {900}) == ""
+    assert not new_file(PLAIN).is_unexplained(PLAIN, ())  # VACUUM FULL needs no explanation
 
 
 def parted(**stores):
