@@ -100,11 +100,11 @@ class Watch:
 
     def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
         """Name the tables whose types no earlier version of capture has looked at."""
+        known = {each.oid: each for each in self._known.values()}
         tables = [
             str(now.name)
-            for now in seen.values()
-            for before in (self._known.get(self._ground.topics.get(now.name, "")),)
-            if before is not None and before.types is None and now.types
+            for oid, now in seen.items()
+            if now.types and oid in known and known[oid].types is None
         ]
         if tables:
             log.warning(

@@ -8,7 +8,7 @@ each frontier is written only after a look that found none of these marks betwee
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -33,17 +33,17 @@ class SeenColumn:
         xid: who wrote its entry in the catalogue last.
         type: oid and modifier of its type.
         missing: whether older rows have its constant in the catalogue.
-        settled: whether the transaction that wrote its entry last wrote the table's entry last
-            too, and first. So it did not write the table anew because of this column: what gives
-            rows other values writes the column's entry before it puts the new file in place, and
-            what rewrites them as they are takes out constants behind it.
+        behind: by how many commands its entry was written later than the table's own, in the one
+            transaction that wrote both; None where that cannot be told. What gives rows other
+            values writes the column's entry and then puts a new file in place; what rewrites rows
+            as they are puts the file in place, and takes constants out of the entries then.
     """
 
     number: int
     xid: int
     type: tuple[int, int]
     missing: bool
-    settled: bool = field(default=False, compare=False)
+    behind: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Standing:
         came = sorted(
             name
             for name, each in self.columns.items()
-            if each.number > before.last_number and not each.settled
+            if each.number > before.last_number and not (each.missing or each.behind == 0)
         )
         if came:
             return f"columns {came} came and the table was rewritten, maybe with values in them"
@@ -199,8 +199,16 @@ class Standing:
             and each.xid not in truncated
         ]
 
-    def to_json(self) -> list[Any]:
-        """Give it as the record stores it."""
+    def to_json(self, types: dict[str, int]) -> list[Any]:
+        """Return it as the record stores it.
+
+        Args:
+            types: takes in those of the table as JSON, each once, with its place.
+        """
+        shown = None
+        if self.types is not None:
+            texts = {oid: _compact(each.to_json()) for oid, each in self.types.items()}
+            shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
         return [
             self.oid,
             list(self.name),
@@ -213,16 +221,13 @@ class Standing:
                 str(oid): [each.filenode, each.xid, each.joined, each.attached]
                 for oid, each in self.stores.items()
             },
-            None
-            if self.types is None
-            else {str(oid): each.to_json() for oid, each in self.types.items()},
+            shown,
         ]
 
     @classmethod
-    def from_json(cls, raw: list[Any]) -> Self:
-        """Read what `to_json` gave."""
-        oid, name, columns, last_number, stores, *later = raw
-        types = later[0] if later else None
+    def from_json(cls, raw: list[Any], types: Sequence[UserType]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which knew no types."""
+        oid, name, columns, last_number, stores, shown = raw if len(raw) > _OLD else [*raw, None]
         return cls(
             oid,
             TableName(*name),
@@ -232,19 +237,19 @@ class Standing:
             },
             last_number,
             {int(store): SeenStore(*values) for store, values in stores.items()},
-            None
-            if types is None
-            else {int(each): type_from_json(kind) for each, kind in types.items()},
+            None if shown is None else {int(each): types[place] for each, place in shown.items()},
         )
 
 
+_OLD = 5
 _NO_STORE = SeenStore(0, 0)
 
 
 def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
     if before.number != now.number or before.xid == now.xid:
         return False
-    return before.type != now.type or before.missing == now.missing or not now.settled
+    is_cleared = before.missing and not now.missing and now.behind is not None and now.behind > 0
+    return before.type != now.type or not is_cleared
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +260,10 @@ class Standings:
     tables: Mapping[str, Standing]
 
     def to_json(self) -> str:
-        """Give the value of the record on the frontier topic."""
-        tables = {topic: each.to_json() for topic, each in self.tables.items()}
-        return json.dumps({"epoch": self.epoch, "tables": tables}, separators=(",", ":"))
+        """Return the value of the record on the frontier topic."""
+        types: dict[str, int] = {}
+        tables = {topic: each.to_json(types) for topic, each in self.tables.items()}
+        return _compact({"epoch": self.epoch, "tables": tables, "types": [*map(json.loads, types)]})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -268,7 +274,14 @@ class Standings:
         """
         try:
             raw: dict[str, Any] = json.loads(text)
-            tables = {topic: Standing.from_json(each) for topic, each in raw["tables"].items()}
+            types = [type_from_json(each) for each in raw.get("types", [])]
+            tables = {
+                topic: Standing.from_json(each, types) for topic, each in raw["tables"].items()
+            }
             return cls(raw["epoch"], tables)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CorruptRecordError(f"a record is no standing of tables: {error!r}") from error
+
+
+def _compact(raw: object) -> str:
+    return json.dumps(raw, separators=(",", ":"))

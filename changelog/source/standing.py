@@ -22,8 +22,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::
 _COLUMNS = """
 SELECT a.attrelid, a.attname, a.attnum, a.xmin::text::bigint, a.atttypid::bigint, a.atttypmod,
        a.atthasmissing,
-       a.xmin = c.xmin AND a.cmin::text::bigint >= c.cmin::text::bigint
-       AND a.xmax::text = '0' AND c.xmax::text = '0'
+       CASE WHEN a.xmin = c.xmin AND a.xmax::text = '0' AND c.xmax::text = '0'
+            THEN a.cmin::text::bigint - c.cmin::text::bigint END
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
  WHERE a.attrelid = ANY (%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
@@ -55,8 +55,8 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
         tables = cursor.fetchall()
         cursor.execute(_COLUMNS, (wanted,))
         columns: dict[int, dict[str, SeenColumn]] = {}
-        for oid, name, number, xid, kind, modifier, missing, settled in cursor.fetchall():
-            seen = SeenColumn(number, xid, (kind, modifier), missing, settled)
+        for oid, name, number, xid, kind, modifier, missing, behind in cursor.fetchall():
+            seen = SeenColumn(number, xid, (kind, modifier), missing, behind)
             columns.setdefault(oid, {})[name] = seen
         stores: dict[int, dict[int, SeenStore]] = {}
         roots = [row[0] for row in tables if row[3]]

@@ -21,10 +21,9 @@ INSIDE = """
 """
 """The types inside a type `t`: of a domain, an array, a range, a multirange, a composite type."""
 
-# `late` is an entry of the type that was written after the
-# one which ties the column to its type: that one is written when the column is made, and never
-# altered. Two entries of one transaction are told apart by its commands; their number is
-# overwritten by whoever tried to alter the entry last.
+# `late`: an entry of the type was written after the one that ties the column to its type, which is
+# written when the column is made, and never altered. Two entries of one transaction are told apart
+# by the numbers of its commands; whoever tries to alter an entry later overwrites its number.
 _TYPES = f"""
 WITH RECURSIVE shown AS (
     SELECT attrelid AS root, attnum AS number, atttypid AS type

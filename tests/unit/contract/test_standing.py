@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,8 @@ PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 70
 ROOT = replace(PLAIN, stores={61: SeenStore(61, 700, 700), 62: SeenStore(62, 700, 700)})
 
 
-def column(number, *, xid=900, kind=INT, missing=False, settled=False):
-    return SeenColumn(number, xid, kind, missing, settled)
+def column(number, *, xid=900, kind=INT, missing=False, behind=None):
+    return SeenColumn(number, xid, kind, missing, behind)
 
 
 def with_columns(last=None, **columns):
@@ -51,9 +52,10 @@ def test_marks_of_a_table(now, says):
 
 def test_a_constant_that_a_rewrite_takes_out_is_no_mark():
     before = replace(PLAIN, columns={**COLUMNS, "a": column(2, xid=800, missing=True)})
-    assert new_file(PLAIN, a=column(2, settled=True)).change_since(before, ()) == ""
-    revalued = new_file(PLAIN, a=column(2))
-    assert "altered" in revalued.change_since(before, ())
+    assert new_file(PLAIN, a=column(2, behind=10)).change_since(before, ()) == ""
+    for behind in (-6, None):
+        revalued = new_file(PLAIN, a=column(2, behind=behind))
+        assert "altered" in revalued.change_since(before, ())
     retyped = new_file(PLAIN, a=column(2, kind=BIGINT))
     assert "altered" in retyped.change_since(before, ())
 
@@ -63,8 +65,10 @@ def test_a_column_that_came_with_a_new_file_may_have_values():
         now = new_file(PLAIN, b=column(3, **named))
         return replace(now, last_number=3).change_since(PLAIN, ())
 
-    assert "columns ['b'] came and the table was rewritten" in came()
-    assert came(settled=True) == ""  # the new file is older than the column
+    for behind in (-6, 10, None):  # in the last but one a constant was taken out
+        assert "columns ['b'] came and the table was rewritten" in came(behind=behind)
+    # The new file is older than the column.
+    assert came(behind=0) == came(missing=True) == ""
 
 
 def test_a_truncation_that_the_stream_has_brought_explains_a_new_file():
@@ -108,12 +112,19 @@ MOOD = EnumType("mood", late=False, labels={80: Label("sad", 700)})
 
 def test_types_that_an_earlier_version_has_not_looked_at_are_no_mark():
     now = replace(PLAIN, types={79: MOOD})
-    raw = now.to_json()[:5]  # as that version wrote it
-    before = Standing.from_json(raw)
+    raw = json.loads(Standings(3, {"t": now}).to_json())
+    del raw["types"], raw["tables"]["t"][5:]  # as that version wrote it
+    before = Standings.from_json(json.dumps(raw)).tables["t"]
     assert before == replace(PLAIN, types=None)
     assert now.change_since(before, ()) == ""
     blue = replace(PLAIN, types={79: replace(MOOD, labels={80: Label("blue", 900)})})
     assert 'label "sad" of type mood' in blue.change_since(now, ())
+
+
+def test_a_type_that_many_tables_show_is_written_once():
+    shows = replace(PLAIN, types={79: MOOD})
+    one, two = (Standings(3, dict.fromkeys("ab"[:n], shows)).to_json() for n in (1, 2))
+    assert (one.count('"sad"'), two.count('"sad"')) == (1, 1)
 
 
 def test_standings_survive_text():
