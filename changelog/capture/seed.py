@@ -29,6 +29,7 @@ class Seed:
         partitions: per topic how many the last frontier knew.
         written: per topic and partition the last position behind the last frontier.
         uncopied: topics that hold only what has changed since they began.
+        skipped: those of them that begin in this life.
         hold_until: no frontier before the stream has passed this: the records that were found
             behind the last one have been sent again, so that none is newer than the next.
     """
@@ -43,10 +44,12 @@ class Seed:
     partitions: dict[str, int] = field(default_factory=dict)
     written: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
     uncopied: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
 
     def skip(self, topics: Collection[str]) -> None:
         """Begin topics with what the stream brings; all that they hold from before is dead."""
+        self.skipped |= {*topics}
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
 

@@ -425,7 +425,7 @@ class CaptureSession:
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
             check = self._check_of(ground)
             cutter = self._cutter(ground, producer, seed, check)
-            watch = Watch(ground, seed.epoch, progress)
+            watch = Watch(ground, seed.epoch, progress, new=seed.skipped)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,

@@ -13,11 +13,11 @@ stream is there, the log gets the new version of the table, also if no row has c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from changelog.capture.ground import Ground
 from changelog.capture.policy import TABLE_ERRORS
-from changelog.contract.errors import ChangelogError, LookAgainError, SchemaConflictError
+from changelog.contract.errors import ChangelogError, SchemaConflictError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
@@ -35,14 +35,16 @@ Failed = Callable[[TableName, ChangelogError, Lsn], None]
 class Watch:
     """Looks at the tables of one life."""
 
-    def __init__(self, ground: Ground, epoch: int, progress: Progress) -> None:
-        """Go on with what an earlier life has seen."""
+    def __init__(
+        self, ground: Ground, epoch: int, progress: Progress, *, new: Collection[str]
+    ) -> None:
+        """Go on with what an earlier life has seen, but for topics that are new."""
         self._ground = ground
         self._epoch = epoch
         self._progress = progress
         found = ground.frontiers.standings(ground.settings.slot)
         known = found.tables if found is not None and found.epoch == epoch else {}
-        topics = set(ground.topics.values())
+        topics = {*ground.topics.values()} - {*new}
         self._known = {topic: each for topic, each in known.items() if topic in topics}
         self._is_written = True
         self._truncated: dict[str, set[int]] = {}
@@ -65,10 +67,6 @@ class Watch:
         Args:
             absent: topics that no frontier speaks of.
             failed: told of each table that has changed in silence; may raise.
-
-        Raises:
-            LookAgainError: a table was dropped.
-            SourceError: the publication was altered.
         """
         ground = self._ground
         spoken = {
@@ -82,8 +80,7 @@ class Watch:
         for topic, oid in spoken.items():
             now, before = seen.get(oid), self._known.get(topic)
             if now is None:
-                ground.check_publication()  # says more, where it lists the table
-                raise LookAgainError(f'table "{ground.table_of(topic)}" was dropped')
+                continue  # dropped this very moment: that is looked at elsewhere
             if before is None:
                 self._know(topic, now)
             elif now != before:
