@@ -76,7 +76,7 @@ class Captures(Part):
     def _seconds(self, way):
         if way == self._at_point:
             return 30.0
-        return 1.0 + self._random.expovariate(1 / (15.0 if self._random.random() < 0.2 else 5.0))
+        return 0.5 + self._random.expovariate(1 / (15.0 if self._random.random() < 0.2 else 3.5))
 
     def _point(self):
         often = self._random.random() < 0.75

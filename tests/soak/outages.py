@@ -4,7 +4,7 @@ from changelog.contract.errors import StackError
 from tests.soak.part import Part
 
 SERVERS = {"kafka": 4, "postgres": 3, "registry": 2}
-QUIET_S = (3.0, 14.0)
+QUIET_S = (2.0, 10.0)
 
 
 class Outages(Part):
