@@ -11,6 +11,7 @@ from changelog.config import Project
 from changelog.contract.declared import DeclaredLog
 from changelog.contract.errors import ConfigurationError, VerdictError, ViewError
 from changelog.contract.frontier import Frontier, FrontierRecord
+from changelog.contract.inheritance import unread
 from changelog.contract.relation import TableName
 from changelog.contract.schema import SchemaPin
 from replay.advance import Advance, plan_advance
@@ -105,7 +106,13 @@ class ViewPlan:
             **self.cut.verdict.to_json(),
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
+            "warnings": list(self.warnings),
         }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a reader of the view has to know of its tables."""
+        return warnings_of(self.spec, self.cut.record)
 
     @property
     def _topics(self) -> list[str]:
@@ -150,6 +157,7 @@ class ViewPlan:
             f"  reads {reads}: at most {self.records_at_most:,} records",
             *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
             *(f"  {self._topic_line(topic)}" for topic in self._topics),
+            *(f"  warning: {each}" for each in self.warnings),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
         ]
 
@@ -281,6 +289,11 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
         serving=serving(held),
         advance=plan.advance,
     )
+
+
+def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
+    """Say which rows a view lacks that its tables have for a reader of the source."""
+    return tuple(unread(spec.tables, record.frontier.children))
 
 
 def shown(record: FrontierRecord) -> Frontier | None:

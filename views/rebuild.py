@@ -35,7 +35,7 @@ from views.generation import Generation
 from views.history import FAILED, PUBLISHED, REFUTED, SEALED, History
 from views.lock import locked
 from views.outcome import Outcome
-from views.plan import Plan, shown, store_of
+from views.plan import Plan, shown, store_of, warnings_of
 from views.plannable import plannable
 from views.progress import Stages
 from views.quarantine import set_apart
@@ -435,6 +435,7 @@ class Rebuild:
             error=build.error,
             definition=build.definition,
             origin=build.origin,
+            warnings=warnings_of(build.spec, plan.record),
         )
 
 

@@ -44,6 +44,7 @@ class ViewResult:
         quarantined: records of its tables that could not be read; their rows are left out.
         error: why it is not published, or None.
         definition: fingerprint of what the rows were made by, besides the log.
+        warnings: what a reader of the view has to know of its tables.
         origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
     """
 
@@ -65,6 +66,7 @@ class ViewResult:
     error: ChangelogError | None = None
     definition: str = ""
     origin: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def certificates(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class ViewResult:
             "quarantined": self.quarantined,
             "certificates": self.certificates,
             "origin": self.origin,
+            "warnings": list(self.warnings),
         }
         if self.error is not None:
             found["error"] = one_line(self.error)
@@ -116,10 +119,15 @@ class ViewResult:
             mismatches=self.mismatches,
             certificate=self.certificates,
             sinks=self.sinks,
-            note=one_line(self.error) if self.error is not None else self.left_out,
+            note=one_line(self.error) if self.error is not None else self.note,
             definition=self.definition,
             origin=self.origin,
         )
+
+    @property
+    def note(self) -> str:
+        """Say what stands beside the rows of a view that went well, or nothing."""
+        return "; ".join(filter(None, [self.left_out, *self.warnings]))
 
     @property
     def left_out(self) -> str:
@@ -239,7 +247,9 @@ def _certificate(result: ViewResult) -> str:
 
 def _verdict_line(results: Sequence[ViewResult]) -> str | None:
     verdicts = {result.verdict for result in results if result.verdict is not None}
-    return f"the log: {'; '.join(sorted(verdicts))}" if verdicts else None
+    warnings = dict.fromkeys(each for result in results for each in result.warnings)
+    lines = [f"the log: {'; '.join(sorted(verdicts))}"] if verdicts else []
+    return "\n".join([*lines, *(f"warning: {each}" for each in warnings)]) or None
 
 
 def _number(value: int | None) -> str:

@@ -115,7 +115,6 @@ class Backfill:
         keep_alive: Callable[[], None],
         deaf_until: dict[int, Lsn],
         watch: Watch,
-        stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
         """Go on with what is to be done; call when the stream has begun.
 
@@ -132,8 +131,6 @@ class Backfill:
             keep_alive: called again and again while the stream has to wait.
             watch: is told which tables begin to be copied.
             deaf_until: tells the stream which tables it need not look at, see `Assembler`.
-            stopping: tables that are set aside and stop capture, unless the WAL of before this life
-                asks for a copy of them; each with the error.
         """
         self._ground = ground
         self._epoch = seed.epoch
@@ -148,7 +145,6 @@ class Backfill:
         self._keep_alive = keep_alive
         self._deaf_until = deaf_until
         self._watch = watch
-        self._stopping = dict(stopping or {})
         self._is_first = not seed.has_frontier
         self._lsn = Lsn(0)
         self._crew: Crew | None = None
@@ -173,9 +169,8 @@ class Backfill:
         self._show()
         if ground.refused or any(task.fault for task in tasks):
             self._write_progress()
-        if self._active:
-            self._hire()
         if self.pending:
+            self._hire()
             emit(ground.connection, OWN_PREFIX, b"", transactional=True)
 
     def __enter__(self) -> Self:
@@ -205,8 +200,8 @@ class Backfill:
 
     @property
     def pending(self) -> bool:
-        """Tell whether a table is not whole yet, or unsaid, or may stop capture."""
-        return bool(self._active or self._stopping)
+        """Tell whether a table is not whole yet, or no frontier says so."""
+        return bool(self._active)
 
     @property
     def _active(self) -> list[TableTask]:
@@ -344,11 +339,17 @@ class Backfill:
             'table "%s" %s: frontiers leave it out', table, why, extra={"table": str(table)}
         )
         self._tasks.pop(topic, None)
+        self._watch.forget(table)
         self._dropped.add(topic)
         self._writer.since[topic] = Position(self._epoch, NEVER, 0)
         self._deaf_until[self._ground.relations[table].oid] = NEVER
         self._cutter.renew()
         self._tell_cutter()
+
+    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+        """Let frontiers say which tables others inherit from."""
+        self._cutter.children = children
+        self._cutter.renew()
 
     def refuse(self, refused: dict[TableName, str]) -> None:
         """Say which tables are wanted and cannot be captured, and why."""
@@ -372,7 +373,6 @@ class Backfill:
             )
         task.restart()
         task.reason, task.fault = reason, ""
-        self._stopping.pop(table, None)
         return task
 
     def _set_aside(self, task: TableTask) -> None:
@@ -436,11 +436,7 @@ class Backfill:
 
     def step(self) -> None:
         """Go on, between two transactions of the stream."""
-        if self._progress.reached < self._not_before:
-            return
-        for error in self._stopping.values():
-            raise error
-        if not self.pending:
+        if not self.pending or self._progress.reached < self._not_before:
             return
         if self._fence is not None:
             if self._recent.crowded:
@@ -480,12 +476,9 @@ class Backfill:
                 self.failed(task.relation.name, error, self._progress.reached)
         joining = [task for task in joining if task in self._tasks.values() and not task.fault]
         plans = plan_tables(self._ground.connection, [task.relation for task in joining])
-        # What is sent from here on lies behind these, and all that is older is dead with the copy.
-        ends = self._ground.frontiers.ends([task.topic for task in joining])
         for task in joining:
             # A table that is dropped in this moment has no file, and so will start over.
-            plan = plans.get(task.relation.oid, TablePlan((), ""))
-            task.begin(plan, since, ends[task.topic])
+            task.begin(plans.get(task.relation.oid, TablePlan((), "")), since)
             if task.is_keyed:
                 self._mute(task)
 
@@ -750,7 +743,6 @@ class Backfill:
             self._writer.since[task.topic] = task.since
         task.is_whole = True
         self._cutter.whole[task.topic] = task.high
-        self._cutter.alive_from[task.topic] = task.alive_from
         self._cutter.uncopied.discard(task.topic)
         self._cutter.renew()
         self._tell_cutter()
@@ -764,13 +756,12 @@ class Backfill:
             if task.set_aside
         } | self._ground.refused
         self._around.report.aside = dict(self._cutter.aside)
-        first = self._is_first and any(not task.fault for task in absent.values())
-        self._cutter.waiting = first or bool(self._stopping)
+        self._cutter.waiting = self._is_first and any(not t.fault for t in absent.values())
 
     # --- the bar --------------------------------------------------------------------------
 
     def _show(self) -> None:
-        if not self._active or self._bar is not None:
+        if not self.pending or self._bar is not None:
             return
         relations = [task.relation for task in self._active]
         names = [relation.name for relation in relations]

@@ -21,13 +21,14 @@ from changelog.capture.ground import (
     wanted_tables,
 )
 from changelog.capture.outlook import Outlook, foresee, rehearse_publication, standing
-from changelog.capture.policy import Answer, with_way_out
+from changelog.capture.policy import with_way_out
 from changelog.capture.rules import Rules
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
 from changelog.contract.errors import ChangelogError, SchemaConflictError
 from changelog.contract.form import Envelope, Output
+from changelog.contract.inheritance import WAY_OUT, alone
 from changelog.contract.relation import ReplicaIdentity, TableName
 from changelog.contract.topic import frontier_topic, topic_names
 from changelog.sink.frontier import FrontierLog
@@ -161,6 +162,10 @@ class _Check:
         lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
         for line in lines or ():
             self._findings.add("tables", State.NOTE, line)
+        children = self._findings.ask("inheritance", source.catalogue.children) or {}
+        for table in sorted({each.name for each in source.tables} & children.keys()):
+            said = f"{alone(table, children[table])}; {WAY_OUT}"
+            self._findings.add("inheritance", State.NOTE, said)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
             said = f"topics that are not compacted and give no state: {_listed(unkeyed)}"
@@ -255,7 +260,6 @@ class _Check:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(ground, outlook))
-        self._losses(outlook)
         what = "publication"
         change = findings.ask(what, lambda: rehearse_publication(ground, found, outlook))
         if change is not None:
@@ -270,19 +274,6 @@ class _Check:
         findings.ask("rights", lambda: self._rights(source, copied))
         self._schemas(ground, anew | (set() if isinstance(begin, Resume) else outlook.going))
         self._begins(source, outlook, copied)
-
-    def _losses(self, outlook: Outlook) -> None:
-        """Tell which topics have lost their beginning, and what becomes of their tables."""
-        for loss in outlook.losses:
-            match loss.answer:
-                case Answer.STOP:
-                    self._findings.refused("topics", loss.told())
-                case Answer.COPY:
-                    said = f"would be copied anew: {loss.error.args[0]}"
-                    self._findings.add("topics", State.NOTE, said)
-                case Answer.ASIDE:
-                    said = f"would be set aside: {loss.error.args[0]}"
-                    self._findings.add("topics", State.NOTE, said)
 
     def _slot(self, ground: Ground, outlook: Outlook) -> tuple[State, str]:
         slot, begin = self._settings.slot, outlook.begin

@@ -141,7 +141,7 @@ class Ground:
         found = {}
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
-                topic = topic_names([*self.topics, table], self.settings.topic_prefix)[table]
+                topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
                 found[topic] = TableBackfill(table=table, reason=why, set_aside=True, fault=why)
         return found
 

@@ -9,7 +9,6 @@ from changelog.contract.errors import (
     ChangelogError,
     EncodeError,
     RecordRefusedError,
-    RecordsRemovedError,
     SchemaConflictError,
     UncapturableTableError,
 )
@@ -17,7 +16,7 @@ from changelog.contract.errors import (
 TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, RecordRefusedError)
 """Errors that are one table's alone: the log of the others stays exact without it."""
 
-_CHANGED = (SchemaConflictError, UncapturableTableError, RecordsRemovedError)
+_CHANGED = (SchemaConflictError, UncapturableTableError)
 _ANEW = "start with `--on-incompatible resnapshot`: the table is copied anew, the others go on"
 _WITHOUT = "or with `--on-error log`: the others go on without it"
 

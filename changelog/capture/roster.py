@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from changelog.capture.ground import Ground
 from changelog.capture.newcomers import Newcomers
 from changelog.contract.errors import LookAgainError
+from changelog.contract.inheritance import WAY_OUT, alone
 from changelog.contract.relation import TableName
 from changelog.source.catalogue import Table
 from changelog.source.filter import TableFilter
@@ -44,6 +45,9 @@ class Tables(Protocol):
 
     def leave(self, table: TableName, why: str) -> None:
         """Let frontiers leave a table out."""
+
+    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+        """Let frontiers say which tables others inherit from."""
 
     def refuse(self, refused: dict[TableName, str]) -> None:
         """Say which tables are wanted and cannot be captured, and why."""
@@ -78,6 +82,7 @@ class Roster:
         capture = ground.settings.capture
         self._wanted = TableFilter(capture.tables, capture.exclude)
         self._names: dict[int, TableName] = {}
+        self._children: dict[TableName, tuple[TableName, ...]] = {}
         self._seen: dict[tuple[int, TableName], float] = {}
         self._gone: set[TableName] = set()
         self._unsaid: set[TableName] = set()
@@ -96,6 +101,11 @@ class Roster:
                 self._take()
             self._next_step = self._now() + LOOK_S
 
+    def frontier_written(self) -> None:
+        """Note that a frontier stands on the log that leaves out what is gone."""
+        self._has_frontier = True
+        self._unsaid.clear()
+
     def look(self) -> None:
         """Look which tables there are, and let go those that are gone."""
         names = self._ground.catalogue.names()
@@ -103,11 +113,19 @@ class Roster:
             self._names = names
             self._let_go()
             self._note_new()
+        self._look_at_children()
 
-    def frontier_written(self) -> None:
-        """Note that a frontier stands on the log that leaves out what is gone."""
-        self._has_frontier = True
-        self._unsaid.clear()
+    def _look_at_children(self) -> None:
+        children = {
+            table: each
+            for table, each in self._ground.catalogue.children().items()
+            if table in self._ground.relations
+        }
+        if children != self._children:
+            for table in sorted(t for t in children if children[t] != self._children.get(t)):
+                log.warning("%s | hint: %s", alone(table, children[table]), WAY_OUT)
+            self._children = children
+            self._tables.inherit(children)
 
     def _let_go(self) -> None:
         for table, relation in self._ground.relations.items():
@@ -118,8 +136,9 @@ class Roster:
                 self._newcomers.proven.discard(table)
                 self._tables.leave(table, why_gone(now))
         there = set(self._names.values())
-        refused = {t: why for t, why in self._ground.refused.items() if t in there}
-        self._say(refused)
+        for table in self._newcomers.aside.keys() - there:
+            del self._newcomers.aside[table]
+        self._say({t: why for t, why in self._ground.refused.items() if t in there})
 
     def _note_new(self) -> None:
         """Note since when the tables are there that are wanted and not captured."""
@@ -138,6 +157,8 @@ class Roster:
         """Say what stands against the new tables, or end this life for those that have nothing."""
         late = self._now() - SETTLE_S
         settled = [oid for (oid, _), since in self._seen.items() if since <= late]
+        if not settled:
+            return
         found = [
             each
             for each in self._ground.catalogue.tables(settled)

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.capture.missing import matching, missing
-from changelog.capture.removed import removed, watched
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import SlotError
@@ -60,7 +59,6 @@ class CaptureStatus:
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are set aside; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
-        removed: topics that have lost their beginning, each with its way out.
     """
 
     slot_name: str
@@ -71,7 +69,6 @@ class CaptureStatus:
     now_ms: int
     limits: Limits
     backfill: BackfillRecord | None = None
-    removed: tuple[str, ...] = ()
     wanted: Mapping[TableName, str] = field(default_factory=dict)
 
     @property
@@ -80,6 +77,14 @@ class CaptureStatus:
         frontier = self.frontier.frontier if self.frontier is not None else None
         found = missing(self.wanted, frontier, self.backfill)
         return {str(table): why for table, why in found.items()}
+
+    @property
+    def children(self) -> dict[str, list[str]]:
+        """Return the captured tables that others inherit from, with these."""
+        if self.frontier is None:
+            return {}
+        found = self.frontier.frontier.children
+        return {str(table): [str(child) for child in each] for table, each in found.items()}
 
     @property
     def aside(self) -> dict[str, str]:
@@ -148,7 +153,6 @@ class CaptureStatus:
                 f'the table "{table}" is set aside: {why}; '
                 f"`changelog resnapshot {table}` takes it back"
             )
-        yield from self.removed
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
         if age is None or lag is None:
             yield "the log has no frontier yet: no snapshot is whole"
@@ -188,6 +192,7 @@ class CaptureStatus:
             },
             "aside": self.aside,
             "not_captured": self.missing,
+            "children": self.children,
             "reserves": [asdict(each) for each in self.reserves],
             "frontier": None
             if record is None
@@ -230,6 +235,8 @@ class CaptureStatus:
         for name, count in self.records.items():
             part = ", changes alone" if name in self.uncopied else ""
             yield name, f"{count:,} records written{part}"
+        for name, children in self.children.items():
+            yield name, f"without the rows of {', '.join(children)}, which inherit from it"
         for name, why in self.missing.items():
             yield "not captured", f"{name}: {why}"
         for problem in self.problems:
@@ -307,7 +314,6 @@ def capture_status(
     record = last_frontier(settings)
     with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
         backfill = frontiers.backfill(settings.slot)
-        removed = tuple(_removed(frontiers, record, settings.slot, exists=source.slot is not None))
     now = WalMark(source.now_us, source.wal_lsn)
     found = record.frontier if record else None
     return CaptureStatus(
@@ -320,23 +326,7 @@ def capture_status(
         limits=limits or Limits(),
         backfill=backfill,
         wanted=wanted,
-        removed=removed,
     )
-
-
-def _removed(
-    frontiers: FrontierLog, record: FrontierRecord | None, slot: str, *, exists: bool
-) -> Iterator[str]:
-    lost = frontiers.lost(slot) if exists else ""
-    if lost:
-        yield f"{lost}; start `changelog capture`, it says what to do"
-    if record is not None:
-        topics = watched(record.frontier)
-        starts = frontiers.starts(topics)
-        for topic in topics:
-            error = removed(record.frontier, topic, starts)
-            if error is not None:
-                yield f"{error.args[0]}; {error.hint}"
 
 
 def last_frontier(settings: Project) -> FrontierRecord | None:

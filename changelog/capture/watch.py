@@ -57,6 +57,11 @@ class Watch:
         if found is not None:
             self._know(self._ground.topics[table], found)
 
+    def forget(self, table: TableName) -> None:
+        """Forget a table that is gone: what gets its name is another one."""
+        if self._known.pop(self._ground.topics[table], None) is not None:
+            self._is_written = False
+
     def truncated(self, table: TableName, xid: int) -> None:
         """Note that the stream has brought a TRUNCATE."""
         self._truncated.setdefault(self._ground.topics[table], set()).add(xid)

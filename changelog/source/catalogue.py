@@ -56,6 +56,20 @@ SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
 """
 
 
+# Partitions are children too, but those of one table, whose rows they hold.
+_CHILDREN = """
+WITH RECURSIVE tree AS (
+    SELECT i.inhparent AS root, i.inhrelid AS oid
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid AND NOT c.relispartition
+     UNION
+    SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT rn.nspname, r.relname, n.nspname, c.relname
+  FROM tree
+  JOIN pg_class r ON r.oid = tree.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
+  JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+ ORDER BY 1, 2, 3, 4
+"""
 # Rows of a partitioned table are in its leaves, and each has its own catalogue entries.
 _OLDER = """
 SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.typdelim::text
@@ -186,6 +200,15 @@ class Catalogue:
         """List the same tables by object id, with no more than their names."""
         with source_errors(self._connection, _WHAT):
             return {oid: TableName(*name) for oid, *name in self._fetch(_NAMES, {})}
+
+    def children(self) -> dict[TableName, tuple[TableName, ...]]:
+        """List the tables that others inherit from, each with all that do, also indirectly."""
+        found: dict[TableName, tuple[TableName, ...]] = {}
+        with source_errors(self._connection, _WHAT):
+            for schema, table, *child in self._fetch(_CHILDREN, {}):
+                parent = TableName(schema, table)
+                found[parent] = (*found.get(parent, ()), TableName(*child))
+        return found
 
     def table(self, oid: int) -> Table | None:
         """Look a table up as it is now; None when it is gone, or no longer one of `tables`."""

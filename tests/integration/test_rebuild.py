@@ -31,6 +31,7 @@ from replay.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
 from views import rebuild
+from views.history import History
 from views.lock import locked
 from views.served import Served, served_of
 
@@ -475,6 +476,34 @@ def test_an_unknown_view_is_named_with_what_is_near(project, view, run) -> None:
     ran = run(view + "x", "--json")
     assert ran.code == 2
     assert f"did you mean {view}?" in ran.results[0]["error"]
+
+
+def test_a_parent_and_its_children_are_one_view_and_alone_it_is_warned_of(project, run) -> None:
+    project.execute(
+        """
+        CREATE TABLE parent (id int PRIMARY KEY, text text);
+        CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (parent);
+        INSERT INTO parent VALUES (1, 'own'), (2, 'own too');
+        INSERT INTO child VALUES (1, 'of the child', 5), (3, 'another', 6);
+        """
+    )
+    project.capture()
+    project.view("bare.sql", "-- key: id\n-- sinks: delta\nSELECT id, text FROM parent")
+    project.view(
+        "whole.sql",
+        "-- key: origin, id\n-- sinks: delta\nSELECT 'parent' AS origin, id, text FROM parent\n"
+        "UNION ALL\nSELECT 'child' AS origin, id, text FROM child",
+    )
+    found = {each["view"]: each for each in run("bare", "whole", "--json").results}
+    assert [each["verified"] for each in found.values()] == [True, True]
+    assert found["whole"]["warnings"] == []
+    (warning,) = found["bare"]["warnings"]
+    assert "public.parent has only its own rows, without those of public.child" in warning
+    notes = {row.view: row.note for row in History(str(project.warehouse)).rows(["bare", "whole"])}
+    assert (warning in notes["bare"], notes["whole"]) == (True, "")
+    everything = project.query("SELECT tableoid::regclass::text, id, text FROM parent")
+    assert sorted(tuple(row.values()) for row in project.delta("whole")) == sorted(everything)
+    assert len(project.delta("bare")) == 2
 
 
 def test_rows_that_share_a_key_fail_the_rebuild(project, run) -> None:

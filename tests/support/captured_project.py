@@ -40,6 +40,12 @@ class CapturedProject:
             with connection.cursor() as cursor:
                 cursor.execute(text)
 
+    def query(self, text: str) -> list[tuple]:
+        """Give what the source answers."""
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute(text)
+            return cursor.fetchall()
+
     def capture(self) -> None:
         """Bring the log up to now."""
         words = [sys.executable, "-m", "changelog", "capture", "--until", "now"]

@@ -148,6 +148,11 @@ def forget_constants():
     Catalogue.older_values = lambda *_: {}
 
 
+def forget_children():
+    """Leave out of frontiers which tables others inherit from."""
+    backfill.Backfill.inherit = lambda *_: None
+
+
 def forget_newcomers():
     """Know the tables of the start alone."""
     roster.Roster._note_new = lambda _: None
@@ -277,12 +282,6 @@ def forget_partitions():
     growth.GrowthWatch.unknown = lambda _: set()
 
 
-def forget_beginnings():
-    """Do not look whether topics have lost their first records."""
-    outlook.losses = session.losses = lambda *_: []
-    cut.Cutter._look_for_removed = lambda *_: None
-
-
 def hasty():
     """Make every time limit of ours short, so that an outage can outlast them all."""
     for module in [each for name, each in sys.modules.items() if name.startswith("changelog.")]:
@@ -325,6 +324,7 @@ DEFECTS = {
         place_with_the_last_commit,
         forget_to_skip_messages,
         forget_constants,
+        forget_children,
         forget_newcomers,
         forget_touched,
         forget_hidden,
@@ -344,7 +344,6 @@ DEFECTS = {
         look_once,
         forget_silence,
         forget_partitions,
-        forget_beginnings,
     )
 }
 

@@ -176,6 +176,22 @@ def row_filter(snapshot: Snapshot, publication: str, name: TableName) -> str:
     return "" if found is None or found[0] is None else str(found[0])
 
 
+def children_of(snapshot: Snapshot, name: TableName) -> list[str]:
+    """Return the tables that inherit from one, also indirectly; none for a partitioned table."""
+    with snapshot.connection.cursor() as cursor:
+        cursor.execute(
+            "WITH RECURSIVE tree AS ("
+            "SELECT c.oid, 0 AS depth "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'r' "
+            "UNION SELECT inhrelid, depth + 1 FROM tree JOIN pg_inherits ON inhparent = tree.oid) "
+            "SELECT DISTINCT n.nspname || '.' || c.relname FROM tree JOIN pg_class c USING (oid) "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE depth > 0",
+            list(name),
+        )
+        return sorted(row[0] for row in cursor)
+
+
 def _where(condition: str) -> sql.Composable:
     return sql.SQL(f" WHERE {condition}" if condition else "")
 

@@ -34,6 +34,7 @@ from views.verify.served import FAULT_COLUMN, ID_COLUMN
 from views.verify.snapshot import (
     Snapshot,
     TextTable,
+    children_of,
     connect,
     copy_table,
     count_rows,
@@ -228,6 +229,7 @@ def _is_in_between(frontier: Frontier, topic: str, lsn: Lsn) -> bool:
 def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     request, database, snapshot, frontier = cut.request, cut.database, cut.snapshot, cut.frontier
     started = time.monotonic()
+    heirs = children_of(snapshot, table)
     topic = frontier.topic_of(table) or ""
     scope = frontier.scope_of(topic)
     if problems := _problems(scope):
@@ -239,7 +241,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
         return _not_verified(table, "truncated or snapshotted anew in this moment: verify it again")
     folded = cut.log.fold(table, before=snapshot.lsn)
     if folded.decoder is None or folded.schema is None:
-        return _never_written(snapshot, table, folded, where)
+        return _never_written(snapshot, table, folded, where, _only(table, heirs))
     key = folded.schema.key
     columns = tuple(c for c in folded.decoder.columns if scope.mask_of(c.column) is None)
     if not set(key) <= {column.column for column in columns}:
@@ -269,7 +271,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
         mismatches=mismatches,
         differences=differences,
         seconds=time.monotonic() - started,
-        notes=scope.notes(),
+        notes=(*scope.notes(), *_only(table, heirs)),
         certificate={
             "table": str(table),
             "lsn": str(snapshot.lsn),
@@ -287,6 +289,13 @@ def _difference(found: Found, names: Mapping[str, str], offset: str | None) -> D
     return Difference(key, found.kind, column, found.expected, found.served, offset)
 
 
+def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
+    """Say that the rows of tables which inherit from one were not compared as its own."""
+    if not heirs:
+        return ()
+    return (f"compared with ONLY {table}: rows of {', '.join(heirs)} are in SELECT * of it too",)
+
+
 def _problems(scope: Scope) -> tuple[str, ...]:
     """Say why a topic cannot be compared with its table; empty when it can."""
     if not scope.obstacles():
@@ -301,7 +310,7 @@ def _not_verified(table: TableName, *notes: str) -> VerifyReport:
 
 
 def _never_written(
-    snapshot: Snapshot, table: TableName, folded: Folded, where: str
+    snapshot: Snapshot, table: TableName, folded: Folded, where: str, notes: Sequence[str]
 ) -> VerifyReport:
     """Compare a table of which the log has never had a row: the source must be empty too."""
     rows = count_rows(snapshot, table, where=where)
@@ -311,7 +320,7 @@ def _never_written(
         rows_expected=rows,
         rows_served=0,
         mismatches=rows,
-        notes=("the log has never had a row of it",),
+        notes=("the log has never had a row of it", *notes),
         certificate={"table": str(table), "records_read": folded.records},
     )
 

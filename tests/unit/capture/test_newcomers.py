@@ -1,0 +1,59 @@
+"""What a process remembers of tables that appeared while it runs."""
+
+from changelog.capture.newcomers import TRIED, Newcomers
+from changelog.contract.relation import TableName
+
+OLD, NEW, OTHER = (TableName("public", name) for name in ("old", "new", "other"))
+BARE = {NEW: "has no primary key"}
+
+
+def running():
+    """A process that has begun to stream with one table."""
+    found = Newcomers()
+    found.listed([OLD])
+    found.began()
+    return found
+
+
+def test_the_first_life_refuses_what_it_cannot_capture():
+    first = Newcomers()
+    first.listed([OLD, NEW])
+    assert first.refused(BARE, []) == {}
+    assert not first.blame(ValueError("no"))
+
+
+def test_a_later_life_begins_without_a_table_that_the_log_never_had():
+    assert running().refused(BARE, [OLD]) == BARE
+
+
+def test_a_table_that_the_log_has_is_never_left_behind_so():
+    assert running().refused({OLD: "has no primary key"}, [OLD]) == {}
+
+
+def test_a_life_that_could_not_begin_blames_its_new_tables():
+    found = running()
+    found.listed([OLD, NEW, OTHER])
+    assert found.blame(ValueError("topics collide"))
+    assert found.aside == dict.fromkeys([NEW, OTHER], f"{TRIED}topics collide")
+    found.listed([OLD])
+    assert not found.blame(ValueError("the slot is gone"))
+
+
+def test_a_life_that_streams_has_proven_its_tables():
+    found = running()
+    found.listed([OLD, NEW])
+    found.began()
+    found.listed([OLD, NEW])
+    assert not found.blame(ValueError("something of all"))
+
+
+def test_a_reason_goes_when_it_no_longer_holds_but_not_one_that_a_start_gave():
+    found = running()
+    found.note([NEW], BARE)
+    assert found.aside == BARE
+    found.note([NEW], {})
+    assert found.aside == {}
+    found.listed([OLD, OTHER])
+    found.blame(ValueError("no"))
+    found.note([OTHER], {})
+    assert found.aside == {OTHER: f"{TRIED}no"}
