@@ -279,8 +279,11 @@ class Project:
     @property
     def transactional_id(self) -> str:
         """Give the name under which capture writes transactions; empty when it does not."""
-        if not self.capture.exactly_once:
-            return ""
+        return self.name_of_transactions if self.capture.exactly_once else ""
+
+    @property
+    def name_of_transactions(self) -> str:
+        """Return the name that a capture of this slot has where it writes transactions."""
         return ".".join(filter(None, ["changelog", self.topic_prefix, self.slot]))
 
     @property

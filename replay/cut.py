@@ -18,7 +18,7 @@ from replay import limits
 from replay.clock import Clock, clock_ms
 from replay.config import ReplaySettings
 from replay.density import Density
-from replay.offsets import inspect
+from replay.offsets import inspect, require_stable
 from replay.probe import past_ends, sample_density
 from replay.topic_state import PastEnds, TopicState, changes
 from replay.verdict import Verdict, judge
@@ -122,12 +122,13 @@ def freeze(
 
     Raises:
         ConfigurationError: a table is not part of the frontier.
-        UnavailableLogError: the brokers do not answer.
+        UnavailableLogError: the brokers do not answer, or a transaction is open before the ends.
     """
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}
     answer = ask(kafka, record.frontier, topics.values(), clock)
     states = answer.states
+    require_stable(kafka, record.frontier, states)
     densities, estimate_ms = estimated(kafka, record.frontier, states, settings, sample=sample)
     verdict = judge(
         record,

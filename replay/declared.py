@@ -33,7 +33,7 @@ from replay.failures import fail
 from replay.interpret import Interpreter, Statement
 from replay.marks import Fault
 from replay.metrics import StateObservations
-from replay.offsets import inspect
+from replay.offsets import inspect, stable_ends
 from replay.placing import TopicRange
 from replay.read import Reader, place
 from replay.replay import Found, Replay, opened
@@ -77,6 +77,8 @@ def freeze_declared(
 ) -> Cut:
     """Take the offsets at which the logs end now, and judge.
 
+    A log ends where a transaction is open: of its records nobody knows if they are to count.
+
     With `sample` a few records are read, for a better estimate of how many there are.
 
     Raises:
@@ -96,7 +98,7 @@ def freeze_declared(
         cluster_id=next((state.cluster_id for state in states.values()), ""),
         tables={topic: table for table, topic in topics.items()},
         topic_ids={topic: state.topic_id for topic, state in states.items()},
-        ends={topic: state.ends for topic, state in states.items()},
+        ends=stable_ends(kafka, states),
     )
     densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
     times = answer.times(clock(), settings, estimate_ms=estimate_ms)

@@ -1,9 +1,8 @@
 """A range of a partition -> its records, added to a fold.
 
 The range is over when a record at or behind its end has come, or the broker's word that the
-partition ends there: a cleaned log has gaps everywhere, at its end too. The isolation level is
-`read_uncommitted`, under which a frontier's ends were taken: capture writes without transactions,
-and `read_committed` would wait for whatever transaction another program left open.
+partition ends there: a cleaned log has gaps everywhere, at its end too, and so has one with
+transactions, of which only the committed records are read.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class _Reader:
 
     def __init__(self, kafka: KafkaConnection) -> None:
         load()
-        settings = Settings(consumer_config(kafka, **_TUNING))
+        settings = Settings(consumer_config(kafka, committed=True, **_TUNING))
         said = ffi.new("char[]", SAID_BYTES)
         self._handle = lib.reader_open(
             settings.names, settings.values, settings.count, said, SAID_BYTES

@@ -1,13 +1,15 @@
 """Ask the broker: the frontier, and how each topic stands.
 
 Offsets are resolved here, on the driver, by one ListOffsets request each for starts and ends. The
-ends count every record that the replicas have (`read_uncommitted`), as the frontier's do: capture
-writes without transactions, and a transaction that some other program left open on a topic would
-otherwise hold the ends back for ever.
+ends count every record that the replicas have, as the frontier's do. Records are read only when
+they are committed (`read_committed`): with `--exactly-once`, a crash leaves aborted ones before the
+ends of the next frontier. Nobody sees what lies behind a transaction that is still open, so before
+a read it is asked whether one is (`require_stable`): a read would wait for its end without a word.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -43,6 +45,9 @@ from changelog.contract.frontier import Frontier, FrontierRecord
 from replay.topic_state import TopicState
 
 TIMEOUT_S = 30.0
+STABLE_S = 10.0
+"""How long an open transaction before a frontier's ends is waited for."""
+_NAP_S = 0.05
 _BATCH = 1_000
 _QUIET = {"log_level": 0}  # the client notes each failed connection on standard error
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
@@ -114,6 +119,69 @@ def cleanable_ends(
         )
         for topic, state in states.items()
     }
+
+
+def stable_ends(
+    kafka: KafkaConnection, states: Mapping[str, TopicState]
+) -> dict[str, tuple[int, ...]]:
+    """Return per partition the end of what can be read: where the first open transaction begins.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {(topic, n): latest for topic, each in states.items() for n in range(each.partitions)}
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    try:
+        found = _offsets(admin, asked, IsolationLevel.READ_COMMITTED)
+    except KafkaException as error:
+        raise explained(kafka, error) from error
+    return {
+        topic: tuple(found[topic, n][0] for n in range(each.partitions))
+        for topic, each in states.items()
+    }
+
+
+def require_stable(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    states: Mapping[str, TopicState],
+    *,
+    patience_s: float = STABLE_S,
+) -> None:
+    """Check that no transaction is open before a frontier's ends; waits for one a moment.
+
+    The one of the frontier itself is over when the frontier can be seen, but for the marks that
+    the brokers still have to write to each partition.
+
+    Raises:
+        UnavailableLogError: one stays open, or the brokers do not answer.
+        LogError: they refuse.
+    """
+    deadline = time.monotonic() + patience_s
+    while held := _held_back(stable_ends(kafka, states), frontier):
+        if time.monotonic() > deadline:
+            topic, partition, offset = held
+            raise UnavailableLogError(
+                f'topic "{topic}", partition {partition}: a transaction is open since offset '
+                f"{offset}, and nothing behind it can be read up to the frontier",
+                hint="the brokers end it after its producer's timeout, which is a minute for a "
+                "capture that died; one that hangs is ended by `kafka-transactions.sh abort`",
+            )
+        time.sleep(_NAP_S)
+
+
+def _held_back(
+    stable: Mapping[str, tuple[int, ...]], frontier: Frontier
+) -> tuple[str, int, int] | None:
+    for topic, offsets in stable.items():
+        for partition, (offset, end) in enumerate(
+            zip(offsets, frontier.ends.get(topic, ()), strict=False)
+        ):
+            if offset < end:
+                return topic, partition, offset
+    return None
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -191,15 +259,15 @@ def _settings(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, 
 
 
 def _offsets(
-    admin: AdminClient, wanted: Mapping[tuple[str, int], OffsetSpec]
+    admin: AdminClient,
+    wanted: Mapping[tuple[str, int], OffsetSpec],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Give offset and leader epoch of each partition; -1 for an epoch that is not known."""
     if not wanted:
         return {}
     asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
-    futures = admin.list_offsets(
-        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
-    )
+    futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
     found = {}
     for place, future in futures.items():
         answer = _within(future)
@@ -363,23 +431,26 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
     return versions
 
 
-def consumer_of(kafka: KafkaConnection, **options: float) -> Consumer:
+def consumer_of(kafka: KafkaConnection, *, committed: bool = True, **options: float) -> Consumer:
     """Make a consumer that reads places of our choice, commits nothing and tells each end.
 
     Args:
         kafka: the brokers.
+        committed: whether only records are read that are committed.
         options: further settings of librdkafka, with underscores for dots.
     """
-    return Consumer(consumer_config(kafka, **options))
+    return Consumer(consumer_config(kafka, committed=committed, **options))
 
 
-def consumer_config(kafka: KafkaConnection, **options: float) -> dict[str, Any]:
+def consumer_config(
+    kafka: KafkaConnection, *, committed: bool = True, **options: float
+) -> dict[str, Any]:
     """Give the settings of such a consumer."""
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,
         enable_partition_eof=True,
-        isolation_level="read_uncommitted",
+        isolation_level="read_committed" if committed else "read_uncommitted",
         auto_offset_reset="error",
         **options,
     )

@@ -60,8 +60,11 @@ class _Probe:
 
     def __init__(self, kafka: KafkaConnection) -> None:
         self._kafka = kafka
+        # A transaction that is open now may be committed while a scan goes on: what it has
+        # appended already counts from when that was.
         self._consumer = consumer_of(
             kafka,
+            committed=False,
             fetch_wait_max_ms=10,
             # With one message in hand it asks for no more, by default for a whole second.
             fetch_queue_backoff_ms=_BACKOFF_MS,

@@ -4,9 +4,7 @@ Start and end are explicit for every partition, so that each action on the frame
 records; `latest` would be another end at every action. An end is reached by the consumer's
 position, since a cleaned log has gaps everywhere, at its end too.
 
-The isolation level is `read_uncommitted`, under which the frontier's ends were taken: capture
-writes without transactions, and `read_committed` would wait for whatever transaction another
-program left open.
+Only committed records are read: with `--exactly-once`, aborted ones may lie before the ends.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Reader:
         reader = self.spark.read.format("kafka").options(
             **{
                 "kafka.bootstrap.servers": self.kafka.brokers,
-                "kafka.isolation.level": "read_uncommitted",
+                "kafka.isolation.level": "read_committed",
                 "assign": json.dumps({wanted.topic: list(range(len(wanted.ends)))}),
                 "startingOffsets": _offsets(wanted.topic, wanted.starts),
                 "endingOffsets": _offsets(wanted.topic, wanted.ends),

@@ -112,11 +112,16 @@ class Crew:
             worker.close()
 
 
+def worker_id(transactional_id: str, number: int) -> str:
+    """Return the transactional id of a worker, of which there is one at a time."""
+    return f"{transactional_id}.{number}"
+
+
 def _numbered(servers: Servers, number: int) -> Servers:
     """Give a worker a transactional id of its own, where there is one."""
     if not servers.transactional_id:
         return servers
-    return replace(servers, transactional_id=f"{servers.transactional_id}.{number}")
+    return replace(servers, transactional_id=worker_id(servers.transactional_id, number))
 
 
 class _Worker:

@@ -7,6 +7,7 @@ make the topics, and `publish` the publication, so that a refusal leaves nothing
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from changelog.contract.errors import (
     LookAgainError,
     SlotError,
     SourceError,
+    UnavailableLogError,
     UnavailableSourceError,
 )
 from changelog.contract.form import Output
@@ -69,6 +71,8 @@ from changelog.source.published import PublicationVersion, publication_version, 
 from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
 
 log = logging.getLogger("changelog.capture")
+
+_STABLE_S, _NAP_S = 10.0, 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -340,6 +344,29 @@ class Ground:
                 )
         return anew
 
+    def held_back(self) -> dict[str, int]:
+        """Return the topics of ours in which a transaction is open, and from which offset on."""
+        own = frontier_topic(self.settings.capture.topic_prefix)
+        return self.frontiers.held_back([own, *self.topics.values(), *self.logs])
+
+    def await_stable(self) -> None:
+        """Wait until no transaction is open in our topics; aborted ones are over in a moment.
+
+        Raises:
+            UnavailableLogError: one stays open.
+        """
+        deadline = time.monotonic() + _STABLE_S
+        while held := self.held_back():
+            if time.monotonic() > deadline:
+                topic, offset = next(iter(held.items()))
+                raise UnavailableLogError(
+                    f'topic "{topic}": a transaction that is not of this capture is open since '
+                    f"offset {offset}: nothing behind it can be read",
+                    hint="it ends with its producer or after the producer's timeout; one that "
+                    "hangs is ended by `kafka-transactions.sh abort`",
+                )
+            time.sleep(_NAP_S)
+
     def dead_keys(
         self,
         producer: LogProducer,
@@ -351,7 +378,7 @@ class Ground:
         """Give partition and key of the rows that live only before `since`."""
         if topic in self.unkeyed:
             return iter(())
-        producer.flush()
+        producer.commit()  # what is written counts too
         ends = self.frontiers.ends([topic])[topic]
         return iter(dead_keys(self.settings.kafka, topic, since, ends, on_wait=on_wait))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.capture.alone import Alone
 from changelog.capture.backfill import Backfill
 from changelog.capture.bulk import BulkWriter
+from changelog.capture.crew import worker_id
 from changelog.capture.cut import Cutter
 from changelog.capture.ddl import DdlWriter
 from changelog.capture.ground import Ground, survey
@@ -139,8 +140,7 @@ class CaptureSession:
             stack.callback(self._around.report.ended)
             ground = stack.enter_context(survey(self._settings, self._newcomers))
             self.connected = True
-            if producer.is_transactional:
-                self._take_over(ground, producer)
+            self._take_over(ground, producer)
             found = refuse_first(ground)
             ground.make()
             beginning = self._begin(ground, found, stack)
@@ -152,14 +152,35 @@ class CaptureSession:
     def _take_over(self, ground: Ground, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
 
+        Without transactions of our own too: behind one that is open nobody reads any more, and an
+        earlier life may have used them.
+
         Raises:
             SlotBusyError: another capture is alive: it is not to be thrown out.
+            UnavailableLogError: a transaction of somebody else is open.
         """
+        held = ground.held_back()
+        if not producer.is_transactional and not held:
+            return
         status = inspect_slot(ground.connection, self._capture.slot)
         if status is not None:
             check_idle(status)
-        producer.take_over()
-        ground.frontiers.through = producer
+        if producer.is_transactional:
+            producer.take_over()
+            ground.frontiers.through = producer
+        if held:
+            log.warning("taking back what a capture that died has left open: %s", ", ".join(held))
+            self._abort_others()
+            ground.await_stable()
+
+    def _abort_others(self) -> None:
+        """Abort what earlier lives and their workers may have left open."""
+        kafka, name = self._settings.kafka, self._settings.name_of_transactions
+        workers = range(self._capture.snapshot_workers)
+        others = [] if self._settings.transactional_id else [name]
+        for each in [*others, *(worker_id(name, number) for number in workers)]:
+            with closing(LogProducer(kafka, transactional_id=each)) as producer:
+                producer.take_over()
 
     def _begin(self, ground: Ground, found: SlotStanding, stack: ExitStack) -> Beginning:
         """Decide how to begin, and make what is missing; what that opens, the stack closes."""

@@ -115,11 +115,11 @@ class CaptureStatus:
 
     @property
     def records(self) -> dict[str, int]:
-        """Give how many records each table's topic has been given, up to the frontier.
+        """Return how many records each table's topic has been given at most, up to the frontier.
 
-        Exact, by the end offsets of the frontier: rows of snapshots, changes, tombstones, what
-        was sent again after a crash, and the markers of transactions where those are used.
-        Compaction takes records away and leaves this number as it is.
+        By the end offsets of the frontier: rows of snapshots, changes, tombstones, what was sent
+        again after a crash. Where transactions are used their marks count too, and records that
+        were aborted. Compaction takes records away and leaves this number as it is.
         """
         if self.frontier is None:
             return {}
@@ -234,7 +234,7 @@ class CaptureStatus:
             yield "frontier's age", f"{self.frontier_age_s:,.0f} s"
         for name, count in self.records.items():
             part = ", changes alone" if name in self.uncopied else ""
-            yield name, f"{count:,} records written{part}"
+            yield name, f"{count:,} offsets written{part}"
         for name, children in self.children.items():
             yield name, f"without the rows of {', '.join(children)}, which inherit from it"
         for name, why in self.missing.items():

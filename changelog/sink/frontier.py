@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import lt
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -125,7 +126,8 @@ class FrontierLog:
 
     def _newest(self, key: bytes) -> Message | None:
         """Read backwards in growing windows: the newest one mostly stands near the end."""
-        found = self._ends([self._topic]).get(self._topic)
+        # Nobody knows yet whether what an open transaction holds is going to stand.
+        found = self._ends([self._topic], IsolationLevel.READ_COMMITTED).get(self._topic)
         if found is None:
             return None
         if len(found.ends) != 1:
@@ -138,7 +140,7 @@ class FrontierLog:
             start = max(0, end - window)
             newest: Message | None = None
             place = OffsetRange(self._topic, 0, start, end)
-            for record in scan(self._kafka, [place], committed=True):
+            for record in scan(self._kafka, [place]):
                 if record.key() == key:
                     newest = record
             if newest is not None:
@@ -256,18 +258,40 @@ class FrontierLog:
                 )
         return {topic: found[topic] for topic in topics}
 
-    def _ends(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
+    def _ends(
+        self,
+        topics: Sequence[str],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[str, TopicEnds]:
         """Ask again while leaders move: the client learns of a new one by its first refusal."""
         self.cluster_id()
         deadline = time.monotonic() + REQUEST_S
         while True:
             try:
-                return topic_ends(self._admin, topics, self.on_wait)
+                return topic_ends(self._admin, topics, self.on_wait, isolation)
             except UnavailableLogError:
                 if time.monotonic() > deadline:
                     raise
             self.on_wait()
             time.sleep(_NAP_S)
+
+    def held_back(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return the topics in which a transaction is open, and from which offset on.
+
+        Readers of committed records do not see what lies behind it.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+            LogError: it refuses.
+        """
+        ends, stable = self._ends(topics), self._ends(topics, IsolationLevel.READ_COMMITTED)
+        return {
+            topic: min(
+                place for place, end in zip(each.ends, ends[topic].ends, strict=True) if place < end
+            )
+            for topic, each in stable.items()
+            if topic in ends and any(map(lt, each.ends, ends[topic].ends))
+        }
 
     def topic_id(self, topic: str) -> str:
         """Give Kafka's id of a topic, as the first `ends` with it has found it."""
@@ -281,9 +305,14 @@ class FrontierLog:
 
 
 def topic_ends(
-    admin: AdminClient, topics: Iterable[str], on_wait: Callable[[], None] = nothing
+    admin: AdminClient,
+    topics: Iterable[str],
+    on_wait: Callable[[], None] = nothing,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[str, TopicEnds]:
     """Give id and end offsets of each topic that exists, in two requests for all.
+
+    Readers of committed records reach the end that is asked for under their `isolation`.
 
     `on_wait` is called again and again while the broker is slow: a replication connection is
     lost when nobody speaks on it for `wal_sender_timeout`.
@@ -312,10 +341,9 @@ def topic_ends(
         return {}
     ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
     epochs = {name: [-1] * len(topic.partitions) for name, topic in found.items()}
-    # The log has no transactions, and replay reads uncommitted: both count to the same end.
-    answers = admin.list_offsets(
-        places, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S
-    )
+    # A frontier is written in the transaction of the records that it speaks for: to where these
+    # reach, not to where other transactions of before have ended.
+    answers = admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST_S)
     for place, answer in answers.items():
         what = f'cannot read the end of topic "{place.topic}"'
         end = answered_offset(answer, what, on_wait)

@@ -108,7 +108,7 @@ def last_positions(
     ranges, positions = _behind(frontiers, known, found)
     ranges = left_of(kafka, ranges, expiring)
     foreign: Counter[str] = Counter()
-    for record in scan(kafka, ranges, committed=True):
+    for record in scan(kafka, ranges):
         headers = headers_of(record)
         position = headers.position
         if frontier is not None and _is_foreign(record, headers, frontier, backfill):

@@ -86,14 +86,14 @@ def scan(
     ranges: Sequence[OffsetRange],
     *,
     stall_s: float = STALL_S,
-    committed: bool = False,
+    committed: bool = True,
 ) -> Iterator[Message]:
     """Give the records of all ranges, each partition's in the order of offsets.
 
     A range that starts at 0 starts at the first record there is; every other start must still be
     on the log, and a log that ends before `end` is waited for, then refused: neither is passed
-    over in silence. With `committed`, records of transactions that were aborted are left out, and
-    an open one is waited for.
+    over in silence. Records of transactions that were aborted are left out, and an open one is
+    waited for; not with `committed=False`.
 
     Raises:
         UnavailableLogError: no progress within `stall_s`.

@@ -55,7 +55,7 @@ def records_on_disk(capture):
     with FrontierLog(capture.kafka, "unused") as log:
         ends = log.ends([topic])[topic]
     ranges = [OffsetRange(topic, number, 0, end) for number, end in enumerate(ends)]
-    return sum(1 for _ in scan(capture.kafka, ranges))
+    return sum(1 for _ in scan(capture.kafka, ranges, committed=False))
 
 
 ONCE = Counter(f"change {n}" for n in CHANGED)

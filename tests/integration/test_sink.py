@@ -100,7 +100,8 @@ def ends_of(kafka, topic):
 
 def everything(kafka, topic):
     ends = ends_of(kafka, topic)
-    return list(scan(kafka, [OffsetRange(topic, n, 0, end) for n, end in enumerate(ends)]))
+    ranges = [OffsetRange(topic, n, 0, end) for n, end in enumerate(ends)]
+    return list(scan(kafka, ranges, committed=False))
 
 
 def commit_transaction(kafka, topic, records):
@@ -268,7 +269,7 @@ class TestTransactions:
     def committed(kafka, topic):
         ends = ends_of(kafka, topic)
         ranges = [OffsetRange(topic, n, 0, end) for n, end in enumerate(ends)]
-        return [record.key() for record in scan(kafka, ranges, committed=True)]
+        return [record.key() for record in scan(kafka, ranges)]
 
     def test_records_stand_together_when_they_are_committed(self, kafka, make, make_topic):
         topic, producer = make_topic(), make()

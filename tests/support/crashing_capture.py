@@ -233,7 +233,7 @@ def believe_fetched():
 def believe_aborted():
     """After a crash, take records of an aborted transaction for written."""
     original = resume.scan
-    resume.scan = lambda kafka, ranges, **_: original(kafka, ranges)
+    resume.scan = lambda kafka, ranges, **_: original(kafka, ranges, committed=False)
 
 
 def believe_start_lsn():

@@ -12,7 +12,7 @@ def frontiers_of(capture):
     topic = frontier_topic(capture.prefix)
     with FrontierLog(capture.kafka, topic) as log:
         (end,) = log.ends([topic])[topic]
-    found = scan(capture.kafka, [OffsetRange(topic, 0, 0, end)], committed=True)
+    found = scan(capture.kafka, [OffsetRange(topic, 0, 0, end)])
     slot = capture.prefix.encode()
     return [Frontier.from_json(each.value() or b"") for each in found if each.key() == slot]
 

@@ -30,7 +30,7 @@ from changelog.contract.types import ColumnType, Kind
 from views.verify.declared_values import parse, taker
 from views.verify.decode import Decoder
 from views.verify.faults import FaultError, SetApart
-from views.verify.read import BATCH_RECORDS, messages, place, topic_facts
+from views.verify.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.registry import Schemas
 from views.verify.scratch import fill, first_row, make_table, row_count
 from views.verify.types import quoted
@@ -251,6 +251,7 @@ def read_declared(
     """
     log, raw = reader.log, f"{survivors}_said"
     facts = topic_facts(kafka, frontier, log.topic)
+    require_stable(kafka, log.topic, frontier.ends[log.topic])
     ends = dict(enumerate(frontier.ends[log.topic]))
     make_table(database, raw, _SCHEMA)
     count = 0

@@ -1,8 +1,9 @@
 """Records of a topic, from its log's start to a frontier's end, into DuckDB as raw bytes.
 
 An end is reached by consumer position, never by "the last record is end - 1": compaction and
-transaction markers leave gaps. What the topic is (its id, partitions, log start) is asked before
-and after, since a topic made anew or cut off would read as an older, smaller one.
+transactions leave gaps, of whose records only the committed ones are read. What the topic is (its
+id, partitions, log start) is asked before and after, since a topic made anew or cut off would read
+as an older, smaller one.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ Share = dict[int, tuple[int, int]]
 _POLLED = 500  # so many stay in the processor's cache until they are looked at
 _REQUEST_SECONDS = 30.0
 _STALL_SECONDS = 60.0
+_STABLE_SECONDS = 10.0  # the brokers mark a transaction's end in each partition a moment later
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 _POSITION = struct.Struct(">IQQ")
 _POSITIONS = np.dtype([("epoch", ">u4"), ("commit_lsn", ">u8"), ("sequence", ">u8")])
@@ -108,6 +110,7 @@ def read_topic(
     make_table(database, table, RAW_SCHEMA)
     ends = frontier.ends.get(topic, ())
     before = topic_facts(kafka, frontier, topic)
+    require_stable(kafka, topic, ends)
     is_json = frontier.scope_of(topic).form.output is Output.JSON
     keys = _Keys(is_json=is_json, schema_id=key_id)
     shares = shared_out(before.starts, ends, helpers())
@@ -204,7 +207,7 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             hint="the topic was made anew: take a new snapshot of its table",
         )
     starts = []
-    consumer = _consumer(kafka)
+    consumer = _consumer(kafka, committed=False)
     try:
         for partition, end in enumerate(ends):
             low, high = _watermarks(consumer, topic, partition)
@@ -218,6 +221,29 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
     finally:
         consumer.close()
     return TopicFacts(topic_id, tuple(starts))
+
+
+def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> None:
+    """Check that no transaction is open before the ends: what lies behind it cannot be read.
+
+    Raises:
+        UnavailableLogError: one stays open, or the brokers do not answer.
+    """
+    deadline = time.monotonic() + _STABLE_SECONDS
+    consumer = _consumer(kafka)
+    try:
+        for partition, end in enumerate(ends):
+            while (stable := _watermarks(consumer, topic, partition)[1]) < end:
+                if time.monotonic() > deadline:
+                    raise UnavailableLogError(
+                        f'topic "{topic}", partition {partition}: a transaction is open since '
+                        f"offset {stable}, before the frontier's end {end}",
+                        hint="a capture that died leaves one open for a minute at most; one that "
+                        "hangs is ended by `kafka-transactions.sh abort`",
+                    )
+                time.sleep(_POLL_SECONDS)
+    finally:
+        consumer.close()
 
 
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
@@ -242,12 +268,12 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
             yield Frontier.from_json(message.value() or b"")
 
 
-def _consumer(kafka: KafkaConnection) -> Consumer:
+def _consumer(kafka: KafkaConnection, *, committed: bool = True) -> Consumer:
     settings = kafka.client_config(
         group_id="changelog-verify",
         enable_auto_commit=False,
         enable_partition_eof=True,
-        isolation_level="read_uncommitted",
+        isolation_level="read_committed" if committed else "read_uncommitted",
         auto_offset_reset="error",
         fetch_wait_max_ms=20,
         fetch_queue_backoff_ms=2,  # with enough in hand the client would pause for a second

@@ -1,0 +1,98 @@
+"""Spark's readers on a log with transactions: each frontier, both clients, and each rebuilt."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from changelog.contract.relation import TableName
+from changelog.contract.topic import frontier_topic
+from replay import offsets
+from replay.config import Client, ReplaySettings
+from replay.read import Reader
+from replay.replay import open_replay
+from tests.support.capture_command import CrashingCapture
+from tests.support.captured_project import CapturedProject, rebuild_view
+from tests.support.log_readers import by_model
+from tests.support.switched_log import ATLEAST, ONCE, SwitchedLog
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
+
+NOTES = TableName("public", "notes")
+
+
+def records_of(replay):
+    """Return how many records an action has read."""
+    metrics = replay.metrics()[NOTES]
+    assert metrics is not None
+    return metrics.records_read
+
+
+@pytest.fixture
+def make(dsn, kafka, registry, prefix, tmp_path):
+    capture = CrashingCapture(
+        dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
+    )
+    yield partial(SwitchedLog, capture)
+    capture.kill()
+
+
+@pytest.mark.parametrize("settings", [ONCE, ATLEAST])
+def test_spark_reads_each_frontier_and_each_can_be_rebuilt(
+    make, settings, spark, registry, capsys, monkeypatch
+):
+    log = make(settings)
+    log.crash("transaction produced:30")
+    log.use(ATLEAST if settings == ONCE else ONCE)
+    log.capture.crash("transaction produced:20", defect="deliver_each")
+    log.use(settings)
+    log.capture.finish()
+    log.check()
+    capture = log.capture
+    records = offsets.read_frontiers(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
+    for record in records:
+        rows, count = by_model(capture, record.frontier, log.topic)
+        for client in Client:
+            replay = open_replay(
+                spark,
+                capture.kafka,
+                registry,
+                record,
+                [NOTES],
+                settings=replace(ReplaySettings(), client=client),
+            )
+            assert replay.states[NOTES].frame.count() == len(rows)
+            assert records_of(replay) == count
+    project = CapturedProject(capture.folder, capture.dsn)
+    project.view("notes_view.sql", "-- key: id\nSELECT id, text FROM notes\n")
+    for lsn in sorted({str(each.frontier.lsn) for each in records}):
+        ran = rebuild_view(capsys, monkeypatch, project, "notes_view", "--as-of", lsn, "--json")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["verified"] is True
+    (line,) = capture.command("verify", "--json")
+    assert line["verified"] is True
+
+
+def test_twin_spark_that_reads_what_is_not_committed_counts_more(
+    make, spark, registry, monkeypatch
+):
+    log = make(ONCE)
+    log.crash("transaction produced:30")
+    capture = log.capture
+    capture.finish()
+    load = Reader.raw
+    monkeypatch.setattr(
+        Reader,
+        "raw",
+        lambda self, wanted: load(
+            replace(self, options={**self.options, "kafka.isolation.level": "read_uncommitted"}),
+            wanted,
+        ),
+    )
+    record = offsets.read_frontier(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
+    settings = replace(ReplaySettings(), client=Client.JAVA)
+    replay = open_replay(spark, capture.kafka, registry, record, [NOTES], settings=settings)
+    replay.states[NOTES].frame.count()
+    count = by_model(capture, record.frontier, log.topic)[1]
+    assert records_of(replay) > count

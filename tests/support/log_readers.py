@@ -1,0 +1,51 @@
+"""What each reader of ours finds on a topic up to a frontier: rows by key, and how many records."""
+
+from contextlib import closing
+
+import duckdb
+
+from changelog.contract.position import Position
+from replay.fetch import PartitionRange, read_into
+from replay.last import LastRecords, Rules
+from replay.placing import TopicRange
+from views.verify.fold import fold
+from views.verify.read import read_topic
+
+
+def by_tasks(capture, frontier, topic, key_id):
+    """Read as the tasks of a rebuild do: in C."""
+    ends, since = frontier.ends[topic], frontier.since.get(topic)
+    wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=key_id)
+    before = Position(frontier.epoch, frontier.lsn, 0)
+    rules = Rules.of(wanted, since=since, before=before, most_bytes=1 << 24)
+    rows: dict[bytes, bytes | None] = {}
+    count = 0
+    for partition, end in enumerate(ends):
+        with closing(LastRecords(rules, partition=partition, homes=len(ends))) as last:
+            read_into(last, capture.kafka, topic, PartitionRange(partition, 0, end))
+            for found in last.drain(5_000, 1 << 23):
+                rows.update(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True))
+            count += last.records
+    return {key: value for key, value in rows.items() if value is not None}, count
+
+
+def by_verifier(capture, frontier, topic, key_id):
+    """Read as the verifier does."""
+    with closing(duckdb.connect()) as database:
+        count = read_topic(capture.kafka, frontier, topic, database, "raw", key_id=key_id)
+        since = frontier.since.get(topic)
+        fold(database, "raw", "rows", epoch=frontier.epoch, since=since, before=frontier.lsn)
+        return dict(database.execute("SELECT key, value FROM rows").fetchall()), count
+
+
+def by_model(capture, frontier, topic):
+    """Read as a consumer of committed records does, and keep the last of each key."""
+    last: dict[bytes, tuple[Position, bytes | None]] = {}
+    since, count = frontier.since.get(topic), 0
+    for message in capture.reader.messages(topic, frontier.ends[topic]):
+        count += 1
+        position = Position.from_bytes(dict(message.headers())["position"])
+        key = message.key()
+        if (since is None or position >= since) and position >= last.get(key, (position,))[0]:
+            last[key] = position, message.value()
+    return {key: value for key, (_, value) in last.items() if value is not None}, count
