@@ -66,7 +66,7 @@ def verify(
     if as_json:
         print_json(_as_json(reports))
     else:
-        _show(reports)
+        show(reports)
     refuted = [report for report in reports if report.verified is False]
     if refuted:
         raise RefutedError(
@@ -119,7 +119,8 @@ def _as_json(reports: tuple[VerifyReport, ...]) -> dict[str, object]:
     }
 
 
-def _show(reports: tuple[VerifyReport, ...]) -> None:
+def show(reports: tuple[VerifyReport, ...]) -> None:
+    """Print what was found for people."""
     out = Console()
     table = Table(title="The log against PostgreSQL")
     for name in ("table", "verdict"):
