@@ -34,6 +34,7 @@ _DEFAULTS = {
 # libpq gives no SQLSTATE for a failed connection, only text; see `_connection_error`.
 _TRANSIENT = (
     "starting up",
+    "accepting connections",  # "not yet" until its recovery is consistent
     "shutting down",
     "in recovery mode",
     "too many clients",

@@ -4,7 +4,7 @@ import re
 import signal
 import time
 
-from tests.soak.child import Child
+from tests.soak.child import LOOK_S, Child
 from tests.soak.part import Part
 
 POINTS = (
@@ -23,6 +23,8 @@ POINTS = (
 )
 OFTEN = 4
 """So many of the points are in the stream: they are met in every life."""
+STREAMS = 0.8
+"""So many lives are given the time to come to their stream, the others may end as they start."""
 END_S = 120.0
 _DESTRUCTIVE = re.compile(r"slot drop|drop the slot|are lost|new snapshot", re.IGNORECASE)
 
@@ -60,6 +62,8 @@ class Captures(Part):
         )
         try:
             seconds = self._seconds(way)
+            if self._random.random() < STREAMS:
+                life.begins(END_S, self._stopped)
             if life.lasts(seconds, self._stopped):
                 way(life)
             elif way == self._at_point and life.code == -signal.SIGKILL:
@@ -174,3 +178,10 @@ class Life(Child):
         else:
             words = ["changelog", "capture", "--project", str(folder)]
         super().__init__(project / "logs" / f"capture-{number:04}.txt", "-m", *words)
+
+    def begins(self, seconds, stop):
+        """Wait until it streams, or has ended: a slow machine takes its time to start a process."""
+        end = time.monotonic() + seconds
+        while "streaming from" not in self.said() and time.monotonic() < end:
+            if self.code is not None or stop.wait(LOOK_S):
+                return

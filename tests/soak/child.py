@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 
-_LOOK_S = 0.05
+LOOK_S = 0.05
 
 
 class Child:
@@ -29,7 +29,7 @@ class Child:
         """Wait, no longer than until `stop`; tell whether it ran all the time."""
         end = time.monotonic() + seconds
         while self.code is None and time.monotonic() < end:
-            if stop.wait(_LOOK_S):
+            if stop.wait(LOOK_S):
                 return False
         return self.code is None
 
