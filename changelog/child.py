@@ -18,6 +18,7 @@ from typing import Any
 
 from changelog.contract.errors import ChangelogError
 from changelog.garbage import collect_rarely
+from changelog.imports import SAFE_PATH
 
 _PR_SET_PDEATHSIG = 1
 # Each thread of librdkafka would keep an arena of its own, and Arrow a pool, long after use.
@@ -40,7 +41,7 @@ class Child:
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**_LEAN, **os.environ},
+            env={**_LEAN, **os.environ, **SAFE_PATH},
         )
 
     def send(self, request: object) -> None:

@@ -22,6 +22,7 @@ from rich.logging import RichHandler
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.secret import redacted
+from changelog.imports import find_ours_first
 
 log = logging.getLogger("changelog")
 _PLAIN_WIDTH = 120  # where there is no terminal to ask
@@ -103,6 +104,7 @@ def run_app(app: typer.Typer, name: str) -> None:
     output beside the line on standard error. `--log-format json`, of commands that have it, makes
     JSON of all the lines on standard error.
     """
+    find_ours_first()
     debug = "--debug" in sys.argv
     set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
     try:

@@ -108,7 +108,7 @@ def spark_server(
     ] = None,
     host: Annotated[
         str,
-        typer.Option("--host", help="Address to listen at; who reaches it may run any code there."),
+        typer.Option("--host", help="Address to listen at; who has the token may run any code."),
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, help="Port to listen at.")
@@ -121,7 +121,8 @@ def spark_server(
 ) -> None:
     """Run a Spark Connect server until a signal ends it, for `rebuild-view --master sc://…`.
 
-    Takes the project's settings of Spark, as a session of a rebuild's own does.
+    Takes the project's settings of Spark, as a session of a rebuild's own does. Asks for a token:
+    that of SPARK_CONNECT_AUTHENTICATE_TOKEN, or one that it makes and keeps in a file for its user.
     """
     from replay.connect_server import serve, shown, with_server
     from replay.session import SessionSettings, is_remote
@@ -145,9 +146,17 @@ def spark_server(
         return
     serve(
         wanted,
-        ready=lambda: tell(f"Spark Connect server at sc://{host}:{port}"),
+        host=host,
+        port=port,
+        ready=lambda token: _say_served(f"sc://{host}:{port}", token),
         stop=stop_on_signals(),
     )
+
+
+def _say_served(url: str, token: Path | None) -> None:
+    tell(f"Spark Connect server at {url}")
+    if token is not None:
+        tell(f"its token is in {token}, where rebuild-view finds it")
 
 
 def _unknown(kafka: KafkaConnection, missing: list[str]) -> ConfigurationError:

@@ -18,9 +18,12 @@ from pyspark.sql.utils import is_remote
 from changelog.contract.errors import ConfigurationError, UnavailableError
 from replay.config import CONNECT_PORT
 from replay.server_look import PARALLELISM, Wanted, one_line, settled
+from replay.server_token import TOKEN, taken_token
 
 START = "start it with `changelog spark-server`, elsewhere with the words that its --show prints"
 
+_NO_TOKEN = "UNAUTHENTICATED"  # noqa: S105 - what gRPC says
+_ASKS_TOKEN = f"it asks for a token: give it by {TOKEN}, or be the user who started the server"
 _ANSWER_S = 10
 _RETRIES = 5
 """Each waits four times as long as the one before it, from 50 ms on: 17 s for one request. What
@@ -40,13 +43,14 @@ def connected(url: str, wanted: Wanted) -> SparkSession:
             return known
         known.stop()
     try:
-        return _looked_at(
-            SparkSession.builder.config("spark.remote", url).getOrCreate(), url, wanted
-        )
+        with taken_token(url) as address:
+            spark = SparkSession.builder.config("spark.remote", address).getOrCreate()
+        return _looked_at(spark, url, wanted)
     except PySparkException as error:
-        raise ConfigurationError(
-            f"the Spark Connect server at {place_of(url)} refuses: {one_line(error)}", hint=START
-        ) from error
+        what = f"the Spark Connect server at {place_of(url)}"
+        if _NO_TOKEN in str(error):
+            raise ConfigurationError(f"{what} does not let us in", hint=_ASKS_TOKEN) from error
+        raise ConfigurationError(f"{what} refuses: {one_line(error)}", hint=START) from error
 
 
 def _looked_at(spark: SparkSession, url: str, wanted: Wanted) -> SparkSession:

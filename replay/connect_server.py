@@ -7,12 +7,19 @@ processes of its own, which take two seconds to start and stay when the client h
 
 from __future__ import annotations
 
+import os
 import shlex
+import socket
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
+from changelog.contract.errors import ConfigurationError
 from changelog.contract.secret import redacted
+from changelog.imports import SAFE_PATH
+from replay.server_token import SETTING, served_token
 from replay.session import SessionSettings, session, spark_settings
 
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
@@ -49,17 +56,46 @@ def shown(settings: SessionSettings) -> str:
 
 
 def serve(
-    settings: SessionSettings, *, ready: Callable[[], None], stop: Callable[[], bool]
+    settings: SessionSettings,
+    *,
+    host: str,
+    port: int,
+    ready: Callable[[Path | None], None],
+    stop: Callable[[], bool],
 ) -> None:
-    """Serve until somebody asks to stop.
+    """Serve who has the token until somebody asks to stop.
+
+    Args:
+        settings: of a session with a server.
+        host: where it listens.
+        port: where it listens.
+        ready: is told in which file the token is, when it was made here.
+        stop: asked often.
 
     Raises:
-        ConfigurationError: Spark does not start with these settings.
+        ConfigurationError: the port is taken, or Spark does not start with these settings.
     """
-    spark = session(settings)
+    _check_free(host, port)
+    os.environ.update(SAFE_PATH)  # the daemon of Python workers starts in this folder
+    own = SETTING in settings.extra
+    with nullcontext() if own else served_token(port) as place:
+        spark = session(settings)
+        try:
+            if not stop():
+                ready(place)
+            while not stop():
+                time.sleep(_LOOK_S)
+        finally:
+            spark.stop()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Ask for the port before Spark does, which takes seconds and tells it in Java's words."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        ready()
-        while not stop():
-            time.sleep(_LOOK_S)
-    finally:
-        spark.stop()
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at {host}:{port}: {error.strerror or error}",
+            hint="end the program that does, or choose another --port or --host",
+        ) from error

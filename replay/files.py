@@ -5,7 +5,9 @@ obstore and deltalake stand on the same library, so options and environment mean
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import obstore
@@ -15,6 +17,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, ObjectStore, from_url
 from pyarrow import fs
 
+from changelog.contract.errors import ConfigurationError
 from replay.warehouse import of_deltalake
 
 
@@ -111,3 +114,33 @@ class Files:
 
 def _is_here(place: str) -> bool:
     return "://" not in place or place.startswith("file://")
+
+
+@contextmanager
+def marked(warehouse: str) -> Iterator[Path]:
+    """Make the folder of a warehouse if need be, and have a file in it while the block runs.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    folder = Path(uri_of(warehouse))
+    path = folder / f"_seen-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the warehouse {folder} cannot be written: {error.strerror}",
+            hint="give it to this user, or choose another under [rebuild] in changelog.toml",
+        ) from error
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def check_writable(warehouse: str) -> None:
+    """Check that a warehouse that is a folder here can be written; raises as `marked` does."""
+    if "://" not in warehouse:
+        with marked(warehouse):
+            pass

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
-from changelog.contract.errors import ConfigurationError
 from changelog.contract.secret import redacted
 from replay.config import Client
+from replay.files import marked
 from replay.package import fingerprint
 
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
@@ -143,18 +143,8 @@ def _marker(warehouse: str | None) -> Iterator[str | None]:
     if warehouse is None or "://" in warehouse:
         yield None
         return
-    path = Path(warehouse).expanduser().resolve() / f"_seen-{uuid.uuid4().hex}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    except OSError as error:
-        raise ConfigurationError(
-            f"the warehouse {path.parent} cannot be written: {error.strerror}"
-        ) from error
-    try:
+    with marked(warehouse) as path:
         yield str(path)
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _executors(spark: SparkSession, wanted: Wanted, marker: str | None) -> list[str]:

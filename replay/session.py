@@ -19,10 +19,12 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from changelog.contract.errors import ConfigurationError
+from changelog.contract.secret import redacted
 from changelog.stack.fetch import spark_jars
 from changelog.stack.jre import java_home
 from replay import connect
 from replay.config import Client
+from replay.files import check_writable
 from replay.server_look import Wanted
 
 LEAST_JAVA = 17
@@ -37,6 +39,10 @@ _JAVA = " ".join(
     ["-Duser.timezone=UTC", *(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())]
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[(\s*\d+\s*,){2}\s*\d+\s*\]"
+    r"|spark://\S+|yarn|k8s://\S+|sc://\S+"
+)
 _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
 
 
@@ -79,6 +85,9 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
     settings = settings or SessionSettings()
     if is_remote(settings.master):
         return connect.connected(settings.master, _wanted(settings))
+    check_master(settings.master)
+    if settings.warehouse is not None:
+        check_writable(settings.warehouse)
     prepare_environment(settings.master)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in spark_settings(settings).items():
@@ -176,6 +185,19 @@ def prepare_environment(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if not is_remote(master) and not _has_java(os.environ.get("JAVA_HOME")):
         os.environ["JAVA_HOME"] = str(java_home())
+
+
+def check_master(master: str) -> None:
+    """Check that Spark has such a master, before it starts for seconds to say no in Java's words.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigurationError(
+            f'there is no Spark master "{redacted(master)}"',
+            hint="local[4], local[*], spark://host:7077, yarn, k8s://…, or sc://host:15002",
+        )
 
 
 def is_local(master: str) -> bool:

@@ -42,6 +42,9 @@ _FIELDS = {
 _FOLLOW_SECONDS = 0.3
 
 
+_OPEN = "for trials: every user of this machine can reach these ports, which ask for no password"
+
+
 @app.command()
 def up(
     *,
@@ -67,6 +70,7 @@ def up(
         typer.echo(endpoints.to_json())
     else:
         Console().print(_endpoint_table(endpoints))
+    console.print(_OPEN, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -6,10 +6,13 @@ One server for all of it; what a session of the tests' own makes is what it is c
 from __future__ import annotations
 
 import signal
+import stat
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
+from replay.server_token import token_file
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.captured_project import (
     CapturedProject,
@@ -260,3 +263,26 @@ def test_a_server_that_goes_away_is_told_and_the_next_one_does_it(project, tmp_p
         assert ran.code == 1
         assert "the Spark Connect server went away" in ran.out
         assert Rebuilding(project, other.url, "slower", "--verify", "none").results()
+
+
+def test_the_token_is_asked_for_and_told_to_nobody(project, server, tmp_path, monkeypatch):
+    project.view("copied.sql", VIEWS["copied.sql"])
+    place = token_file(server.port)
+    token = place.read_text()
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+    rebuilding = Rebuilding(project, server.url, "copied")
+    ran = rebuilding.ended()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # as another user, who has no such file
+    stranger = Rebuilding(project, server.url, "copied").ended()
+
+    assert ran.code == 0, ran.err
+    assert (stranger.code, "it asks for a token" in stranger.err) == (2, True), stranger.err
+    words = "".join(
+        " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])
+    )
+    for told in (server.said(), server.environment, words, ran.out, ran.err, stranger.err):
+        assert token not in told
+    written = [path for path in project.root.rglob("*") if path.is_file()]
+    assert [path for path in written if token.encode() in path.read_bytes()] == []
+    assert "\tat org." not in server.said()  # what clients ask on purpose fills no terminal

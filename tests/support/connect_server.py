@@ -50,6 +50,21 @@ class ConnectServer:
         lines = [f'"{name}" = {json.dumps(value)}\n' for name, value in own.items()]
         text = "[spark.settings]\n" + "".join(lines)
         (directory / "changelog.toml").write_text(text, encoding="utf-8")
+        # A project has a folder of that name, as one of our packages has; the worst is a package.
+        (directory / "views").mkdir(exist_ok=True)
+        (directory / "views" / "__init__.py").touch()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+    @property
+    def environment(self) -> str:
+        """What its pages say of its settings."""
+        (one,) = httpx.get(f"{self._page}/api/v1/applications", timeout=30).json()
+        place = f"{self._page}/api/v1/applications/{one['id']}/environment"
+        return httpx.get(place, timeout=30).text
 
     @property
     def url(self) -> str:
