@@ -23,7 +23,7 @@ def test_a_frontier_of_before_has_none():
 
 def test_a_parent_is_told_with_the_children_that_are_not_read_beside_it():
     (said,) = unread([PARENT, CHILD], CHILDREN)
-    assert 'without those of odd.schema.a "b"' in said
+    assert f"without those of {CHILDREN[PARENT][1]}, which" in said
     assert "public.child" not in said
 
 
