@@ -81,6 +81,13 @@ def deliver_each():
     LogProducer.produce_records = flushing(LogProducer.produce_records)
 
 
+def one_by_one():
+    """No defect: take each transaction by itself, so that a frontier may stand behind each."""
+    from changelog.capture import streaming
+
+    streaming.StreamLoop._write_bulk = lambda *_: False
+
+
 def forget_to_flush():
     """Take the end offsets while records are still in the queue, and lose those."""
     make, flush = LogProducer.__init__, LogProducer.flush
@@ -315,6 +322,7 @@ DEFECTS = {
     function.__name__: function
     for function in (
         deliver_each,
+        one_by_one,
         forget_to_skip,
         unstable_places,
         forget_since,

@@ -30,7 +30,7 @@ class SwitchedLog:
         """Leave records behind the last frontier, and write one that has them before its ends."""
         self.capture.sql(*changes(1, 41))
         self.capture.crash(point, defect="deliver_each")
-        self.capture.crash("frontier written:1")
+        self.capture.crash("frontier written:1", defect="one_by_one")
         self.capture.sql(*changes(41, 81), "DELETE FROM notes WHERE id > 190")
 
     @property
