@@ -33,17 +33,21 @@ class SeenColumn:
         xid: who wrote its entry in the catalogue last.
         type: oid and modifier of its type.
         missing: whether older rows have its constant in the catalogue.
-        behind: by how many commands its entry was written later than the table's own, in the one
-            transaction that wrote both; None where that cannot be told. What gives rows other
-            values writes the column's entry and then puts a new file in place; what rewrites rows
-            as they are puts the file in place, and takes constants out of the entries then.
+        rest: of what else its entry says; empty in what an earlier version has written.
+        cleared: whether its entry was written last in the transaction that made the table's file
+            and indexes, and behind them. What gives rows other values writes the column's entry
+            first; what rewrites rows as they are takes constants out of the entries in the end.
+        came: whether its entry and the table's own were written last by one command: the column
+            came, and nothing was rewritten since.
     """
 
     number: int
     xid: int
     type: tuple[int, int]
     missing: bool
-    behind: int | None = field(default=None, compare=False)
+    rest: str = ""
+    cleared: bool = field(default=False, compare=False)
+    came: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class Standing:
         came = sorted(
             name
             for name, each in self.columns.items()
-            if each.number > before.last_number and not (each.missing or each.behind == 0)
+            if each.number > before.last_number and not (each.missing or each.came)
         )
         if came:
             return f"columns {came} came and the table was rewritten, maybe with values in them"
@@ -213,7 +217,7 @@ class Standing:
             self.oid,
             list(self.name),
             {
-                name: [each.number, each.xid, *each.type, each.missing]
+                name: [each.number, each.xid, *each.type, each.missing, each.rest]
                 for name, each in self.columns.items()
             },
             self.last_number,
@@ -232,8 +236,8 @@ class Standing:
             oid,
             TableName(*name),
             {
-                column: SeenColumn(number, xid, (kind, modifier), missing)
-                for column, (number, xid, kind, modifier, missing) in columns.items()
+                column: SeenColumn(number, xid, (kind, modifier), *more)
+                for column, (number, xid, kind, modifier, *more) in columns.items()
             },
             last_number,
             {int(store): SeenStore(*values) for store, values in stores.items()},
@@ -248,8 +252,8 @@ _NO_STORE = SeenStore(0, 0)
 def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
     if before.number != now.number or before.xid == now.xid:
         return False
-    is_cleared = before.missing and not now.missing and now.behind is not None and now.behind > 0
-    return before.type != now.type or not is_cleared
+    is_same = before.type == now.type and before.rest in {now.rest, ""}
+    return not (is_same and before.missing and not now.missing and now.cleared)
 
 
 @dataclass(frozen=True, slots=True)

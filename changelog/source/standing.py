@@ -22,9 +22,20 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::
 _COLUMNS = """
 SELECT a.attrelid, a.attname, a.attnum, a.xmin::text::bigint, a.atttypid::bigint, a.atttypmod,
        a.atthasmissing,
-       CASE WHEN a.xmin = c.xmin AND a.xmax::text = '0' AND c.xmax::text = '0'
-            THEN a.cmin::text::bigint - c.cmin::text::bigint END
-  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+       to_hex(hashtext(ROW(a.attnotnull, a.atthasdef, a.attidentity, a.attgenerated,
+                           a.attstattarget, a.attstorage, a.attcompression, a.attcollation,
+                           a.attoptions, a.attacl, d.oid)::text)),
+       a.xmax::text = '0' AND coalesce(
+           (SELECT bool_and(i.xmax::text = '0' AND a.cmin::text::bigint > i.cmin::text::bigint)
+              FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+             WHERE x.indrelid = c.oid AND i.xmin = a.xmin),
+           a.xmin = c.xmin AND c.xmax::text = '0' AND a.cmin::text::bigint > c.cmin::text::bigint
+       ),
+       a.xmin = c.xmin AND a.cmin::text = c.cmin::text
+       AND a.xmax::text = '0' AND c.xmax::text = '0'
+  FROM pg_attribute a
+  JOIN pg_class c ON c.oid = a.attrelid
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE a.attrelid = ANY (%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 # The entry of a system column stays as it was made with its table. Of a table that was made as a
@@ -55,8 +66,8 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
         tables = cursor.fetchall()
         cursor.execute(_COLUMNS, (wanted,))
         columns: dict[int, dict[str, SeenColumn]] = {}
-        for oid, name, number, xid, kind, modifier, missing, behind in cursor.fetchall():
-            seen = SeenColumn(number, xid, (kind, modifier), missing, behind)
+        for oid, name, number, xid, kind, modifier, *more in cursor.fetchall():
+            seen = SeenColumn(number, xid, (kind, modifier), *more)
             columns.setdefault(oid, {})[name] = seen
         stores: dict[int, dict[int, SeenStore]] = {}
         roots = [row[0] for row in tables if row[3]]

@@ -65,6 +65,17 @@ CASES = {
         made=NUMBERED,
         silent=True,
     ),
+    "revalued_at_once": Case(
+        "BEGIN; ALTER TABLE {t} ALTER c DROP DEFAULT;"
+        "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1;"
+        "ALTER TABLE {t} ALTER c SET DEFAULT 5; COMMIT",
+        made=NUMBERED,
+        silent=True,
+    ),
+    "compacted_and_more": Case(
+        "VACUUM FULL {t}; ALTER TABLE {t} ADD d integer; GRANT SELECT ON {t} TO PUBLIC",
+        made=NUMBERED,
+    ),
     "revalued_and_granted": Case(
         "ALTER TABLE {t} ALTER c TYPE integer USING c * 2 + 1; GRANT SELECT ON {t} TO PUBLIC",
         made=NUMBERED,
@@ -222,12 +233,13 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 
 
 def alter(capture, tables):
-    """Change the tables, each statement by itself."""
+    """Change the tables, each statement by itself, but for whole transactions."""
     with closing(psycopg2.connect(capture.dsn)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
         cursor.execute("SET lock_timeout = '20s'")
         for table in tables:
-            for statement in CASES[table].change.format(t=table).split(";"):
+            change = CASES[table].change.format(t=table)
+            for statement in [change] if change.startswith("BEGIN") else change.split(";"):
                 cursor.execute(statement)
 
 

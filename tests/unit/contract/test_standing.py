@@ -17,8 +17,8 @@ PLAIN = Standing(50, TableName("public", "t"), COLUMNS, 2, {50: SeenStore(50, 70
 ROOT = replace(PLAIN, stores={61: SeenStore(61, 700, 700), 62: SeenStore(62, 700, 700)})
 
 
-def column(number, *, xid=900, kind=INT, missing=False, behind=None):
-    return SeenColumn(number, xid, kind, missing, behind)
+def column(number, *, xid=900, kind=INT, missing=False, **more):
+    return SeenColumn(number, xid, kind, missing, **more)
 
 
 def with_columns(last=None, **columns):
@@ -52,10 +52,16 @@ def test_marks_of_a_table(now, says):
 
 def test_a_constant_that_a_rewrite_takes_out_is_no_mark():
     before = replace(PLAIN, columns={**COLUMNS, "a": column(2, xid=800, missing=True)})
-    assert new_file(PLAIN, a=column(2, behind=10)).change_since(before, ()) == ""
-    for behind in (-6, None):
-        revalued = new_file(PLAIN, a=column(2, behind=behind))
+    assert new_file(PLAIN, a=column(2, cleared=True)).change_since(before, ()) == ""
+    for more in ({}, {"came": True}):
+        revalued = new_file(PLAIN, a=column(2, **more))
         assert "altered" in revalued.change_since(before, ())
+    # Altered to the same type, and more was said of it later in the same transaction.
+    known = replace(before, columns={**COLUMNS, "a": replace(before.columns["a"], rest="x")})
+    same, other = (new_file(PLAIN, a=column(2, cleared=True, rest=each)) for each in "xy")
+    assert same.change_since(known, ()) == ""
+    assert "altered" in other.change_since(known, ())
+    assert other.change_since(before, ()) == ""  # an earlier version has not looked at the rest
     retyped = new_file(PLAIN, a=column(2, kind=BIGINT))
     assert "altered" in retyped.change_since(before, ())
 
@@ -65,10 +71,10 @@ def test_a_column_that_came_with_a_new_file_may_have_values():
         now = new_file(PLAIN, b=column(3, **named))
         return replace(now, last_number=3).change_since(PLAIN, ())
 
-    for behind in (-6, 10, None):  # in the last but one a constant was taken out
-        assert "columns ['b'] came and the table was rewritten" in came(behind=behind)
+    for more in ({}, {"cleared": True}):
+        assert "columns ['b'] came and the table was rewritten" in came(**more)
     # The new file is older than the column.
-    assert came(behind=0) == came(missing=True) == ""
+    assert came(came=True) == came(missing=True) == ""
 
 
 def test_a_truncation_that_the_stream_has_brought_explains_a_new_file():
