@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import duckdb
 
 from changelog.contract.relation import TableName
+from views.verify.bags import Bag, in_order
 from views.verify.compare import Equality
 from views.verify.sqltypes import INTEGERS
 from views.verify.tables import exact_values
-from views.verify.translate import MACROS, UnverifiableError, translate
+from views.verify.translate import MACROS, Translation, UnverifiableError, translate
 from views.verify.types import Type, duckdb_type, quoted
 
 _INEXACT = ("DOUBLE", "FLOAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What is to be known of a view's columns when they are compared.
+
+    Attributes:
+        floats: of each, how its floats are compared.
+        bags: those that hold lists in an order that Spark leaves open, and where.
+    """
+
+    floats: Mapping[str, Equality]
+    bags: Mapping[str, Bag]
 
 
 def evaluate(
@@ -22,7 +37,7 @@ def evaluate(
     sql: str,
     tables: Mapping[TableName, Mapping[str, Type]],
     columns: Sequence[tuple[str, Type]],
-) -> dict[str, Equality]:
+) -> Evaluated:
     """Compute a view's query over the states into a new table.
 
     Args:
@@ -33,7 +48,7 @@ def evaluate(
         columns: names and types of the view's columns.
 
     Returns:
-        How the floats of each column are to be compared.
+        What is to be known of the columns when they are compared.
 
     Raises:
         UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
@@ -48,11 +63,9 @@ def evaluate(
         )
     for macro in MACROS:
         database.execute(macro)
-    places = [f"c{place}" for place in range(len(columns))]
-    inner = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     try:
         with exact_values():
-            _compute(database, table, inner, places, columns)
+            _compute(database, table, translation, columns)
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
@@ -60,22 +73,31 @@ def evaluate(
         raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
     bare = {name.lower() for name in translation.bare}
     as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
-    return {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
+    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
+    return Evaluated(floats, translation.bags)
+
+
+def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
+    """Return the SQL of a column's value with the lists in one order that are in none."""
+    bag = {column.lower(): found for column, found in bags.items()}.get(name.lower())
+    return value if bag is None else in_order(value, kind, bag)
 
 
 def _compute(
     database: duckdb.DuckDBPyConnection,
     table: str,
-    query: str,
-    places: Sequence[str],
+    translation: Translation,
     columns: Sequence[tuple[str, Type]],
 ) -> None:
     """Make a table of a query, each of its columns in the type that the view has."""
+    places = [f"c{place}" for place in range(len(columns))]
+    query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     described = database.execute(f"DESCRIBE {query}").fetchall()
     casts = []
     for place, (name, kind), row in zip(places, columns, described, strict=True):
         _check_exact(name, kind, str(row[1]))
-        casts.append(f"CAST({place} AS {duckdb_type(kind)}) AS {quoted(name)}")
+        value = f"CAST({place} AS {duckdb_type(kind)})"
+        casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
     database.execute(
         f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
     )

@@ -9,13 +9,15 @@ query that happens to run. Where they differ and we correct it:
 - a cast to an integer truncates in Spark and rounds in DuckDB;
 - a cast of a double to a decimal goes by its shortest text in Spark;
 - `dayofweek` starts at 1;
+- a list of no elements is empty in Spark and null in DuckDB; in which order a list is collected is
+  open in Spark, so such lists are compared as bags (`views.verify.bags`);
 - timestamps with a zone: `views.verify.types` has them in UTC without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlglot
 from sqlglot import exp
@@ -25,6 +27,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from changelog.contract.errors import ChangelogError
 from changelog.contract.relation import TableName
+from views.verify.bags import LISTS, Bag, Bags
 from views.verify.names import folded, parsed, reading_name, schema_of
 from views.verify.sqltypes import FLOATS, INTEGERS, TableTypes, Types, as_decimal, decimals_of
 from views.verify.types import Type
@@ -154,12 +157,14 @@ class Translation:
         names: names of its columns.
         bare: columns that are captured columns as they stand, or structs of such.
         groups: whether equal values become one somewhere, so that 0.0 may stand for -0.0.
+        bags: columns that hold lists in an order that Spark leaves open, and where.
     """
 
     sql: str
     names: tuple[str, ...]
     bare: frozenset[str]
     groups: bool
+    bags: Mapping[str, Bag] = field(default_factory=dict)
 
 
 def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
@@ -187,13 +192,15 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
             if isinstance(query, exp.Select) and inferred.is_bare(item)
         )
         groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
-        _check(query, inferred)
+        found = Bags(query)
+        _check(query, inferred, found)
+        bags = {item.alias_or_name: bag for item in selects if (bag := found.of(item)) is not None}
         _correct(query, inferred)
         text = query.sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE)
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise UnverifiableError(f"cannot verify this SQL: sqlglot: {first}") from error
-    return Translation(text, tuple(item.alias_or_name for item in selects), bare, groups)
+    return Translation(text, tuple(item.alias_or_name for item in selects), bare, groups, bags)
 
 
 def _qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:
@@ -231,14 +238,16 @@ def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
     return UnverifiableError(f"cannot verify this SQL: {short}: {why}")
 
 
-def _check(query: exp.Expr, types: Types) -> None:
+def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
     """Refuse each part that is not known to mean the same in both engines."""
     for node in query.walk():
+        if (why := bags.misread(node)) is not None:
+            raise _refuse(node, why)
         match node:
             case exp.Anonymous() if node.name.lower() not in {"pmod", "make_date"}:
                 raise _refuse(node, f"function {node.name} is not known")
             case exp.Func() if not isinstance(node, exp.Connector):
-                if _is_sorted_list(node):
+                if isinstance(node, LISTS):
                     continue
                 if type(node).__name__ not in _ALLOWED:
                     raise _refuse(node, f"function {type(node).__name__} is not checked")
@@ -249,12 +258,6 @@ def _check(query: exp.Expr, types: Types) -> None:
                 raise _refuse(node, "the two engines differ here")
             case exp.Mul() | exp.Add() | exp.Sub() if _is_unknown_decimal(node, types):
                 raise _refuse(node, "the decimal's precision is not known")
-
-
-def _is_sorted_list(node: exp.Expr) -> bool:
-    """Tell whether a list whose order Spark leaves open is sorted at once."""
-    lists = (exp.ArrayAgg, exp.ArrayUniqueAgg)
-    return isinstance(node, lists) and isinstance(node.parent, exp.ArraySort)
 
 
 def _is_unknown_decimal(node: exp.Binary, types: Types) -> bool:
@@ -318,6 +321,10 @@ def _corrected(  # noqa: PLR0911 - one for each correction
             return _cast(node, kinds.get(id(node.this)))
         case exp.Ceil() | exp.Floor():
             return exp.cast(node.copy(), "BIGINT")
+        case exp.ArrayAgg() | exp.ArrayUniqueAgg() if not isinstance(node.parent, exp.Filter):
+            return _list(node)
+        case exp.Filter() if isinstance(node.this, LISTS):
+            return _list(node)
         case exp.TsOrDsAdd():
             return exp.cast(node.copy(), "DATE")
         case exp.DayOfWeek():
@@ -327,6 +334,11 @@ def _corrected(  # noqa: PLR0911 - one for each correction
             return _raw(f"((({one} % {two}) + {two}) % {two})")
         case _:
             return None
+
+
+def _list(node: exp.Expr) -> exp.Expr:
+    """Make the list of no elements an empty one, as in Spark, where DuckDB has null."""
+    return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
 
 
 def _raw(sql: str) -> exp.Expr:

@@ -22,8 +22,9 @@ from changelog.contract.errors import ConfigurationError
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
 from views.address import Address
+from views.verify.bags import Bag
 from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Equality, Found
-from views.verify.evaluate import evaluate
+from views.verify.evaluate import Evaluated, evaluate, ordered
 from views.verify.evidence import Evidence
 from views.verify.report import Difference, VerifyReport
 from views.verify.scratch import first_row, row_count
@@ -137,13 +138,15 @@ class _Verification:
         types = {
             state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
         }
-        floats = evaluate(self._database, "expected", sql, types, self._columns)
+        evaluated = evaluate(self._database, "expected", sql, types, self._columns)
+        floats = evaluated.floats
         self._check_key(floats)
         self._read("served", self._request.address, self._columns, self._request.key)
+        self._order("served", evaluated.bags)
         comparison = self._comparison("expected", self._columns, self._request.key, floats)
         mismatches = comparison.run()
         expected = row_count(self._database, "expected")
-        notes = self._notes(floats)
+        notes = self._notes(evaluated)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
             verified=mismatches == 0,
@@ -201,6 +204,14 @@ class _Verification:
     ) -> None:
         self._served += read_served(self._database, name, address, columns, key)
 
+    def _order(self, table: str, bags: Mapping[str, Bag]) -> None:
+        """Put the lists of a table in order that Spark collected in any."""
+        kinds = dict(self._columns)
+        for name in bags:
+            column = next(each for each in kinds if each.lower() == name.lower())
+            value = ordered(quoted(column), column, kinds[column], bags)
+            self._database.execute(f"UPDATE {quoted(table)} SET {quoted(column)} = {value}")
+
     def _comparison(
         self,
         expected: str,
@@ -238,7 +249,8 @@ class _Verification:
                     "whose last digits may differ: CAST it to a decimal"
                 )
 
-    def _notes(self, floats: Mapping[str, Equality]) -> list[str]:
+    def _notes(self, evaluated: Evaluated) -> list[str]:
+        floats = evaluated.floats
         near = sorted(
             n for n, kind in self._columns if floats[n] is Equality.NEAR and kind.holds_float
         )
@@ -248,6 +260,9 @@ class _Verification:
                 f"computed floats compared within a relative {RELATIVE_TOLERANCE:g}: "
                 f"{', '.join(near)}"
             )
+        if evaluated.bags:
+            names = ", ".join(sorted(evaluated.bags))
+            notes.append(f"lists compared whatever their order, which Spark leaves open: {names}")
         notes += self._left_out_notes()
         if self._request.mode == "sample":
             notes.append(
