@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs check lock help clean
+.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -62,6 +62,9 @@ imports: $(READY) ## import-linter: who may import whom (.importlinter)
 
 docs: $(READY) ## Check the documents: paths, commands and help texts exist
 	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_repository.py
+
+pages: $(READY) ## Write the pages that are made of the code anew: docs/sql.md
+	@$(BIN)/python -m views.verify.functions > docs/sql.md.new && mv docs/sql.md.new docs/sql.md
 
 check: lint type imports docs ## Every check that runs no code of ours against servers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,6 +35,7 @@ from replay.asof import parse_as_of
 from replay.config import OnBadRecord
 from replay.connect import release
 from replay.session import cancel_jobs
+from views.analysis import Analysis
 from views.catalog import Catalog
 from views.config import RebuildSettings, Source, VerifyMode
 from views.failure import of_view
@@ -389,7 +390,7 @@ def _plan(
         failed += found.failed
         if found.plan is None:
             continue
-        _show_plan(found.specs, found.plan, settings, as_json=as_json)
+        _show_plan(found.specs, found.plan, found.analyses, settings, as_json=as_json)
         try:
             found.plan.cut.verdict.require()
         except VerdictError as error:
@@ -407,12 +408,17 @@ def _plan(
 
 
 def _show_plan(
-    specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, *, as_json: bool
+    specs: Sequence[ViewSpec],
+    plan: Plan,
+    analyses: Mapping[str, Analysis],
+    settings: RebuildSettings,
+    *,
+    as_json: bool,
 ) -> None:
     history = History(settings.project.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)
-        found = plan_view(spec, plan, served, history)
+        found = plan_view(spec, plan, served, history, analyses.get(spec.name))
         if as_json:
             print_json(found.to_json())
         else:
@@ -439,8 +445,9 @@ def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bo
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
     specs = Catalog.of(project.resolve()).load_all(names)
     serving = _serving(project)
+    looked = _looked_at(project, specs)
     if not as_json:
-        _show(catalog_table(specs, serving))
+        _show(catalog_table(specs, serving, looked))
         return
     for spec in specs:
         print_json(
@@ -452,8 +459,24 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 "tables": [short_name(table) for table in spec.tables],
                 "description": spec.description,
                 "generation": serving[spec.name].generation if spec.name in serving else None,
+                **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
+
+
+def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
+    """Look at the views as a plan does, as far as the log can be asked how its tables are."""
+    try:
+        settings = RebuildSettings.of(
+            load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
+        )
+        found: dict[str, Analysis] = {}
+        for group in groups_of(specs, settings):
+            found |= plannable(group, settings, required=False).analyses
+    except ChangelogError as error:
+        tell(f"proof and refresh are not shown: {one_line(error)}")
+        return {}
+    return found
 
 
 def _serving(project: Path) -> dict[str, HistoryRow]:

@@ -23,7 +23,8 @@ from replay.files import uri_of
 from replay.offsets import read_frontier
 from replay.past import find_past
 from replay.replay import Replay, open_replay
-from replay.schemas import SchemaReader
+from replay.schemas import SchemaReader, TopicSchemas
+from views.analysis import Analysis
 from views.config import RebuildSettings, Source, VerifyMode
 from views.history import History
 from views.report import frontier_json
@@ -89,6 +90,7 @@ class ViewPlan:
     generation: int
     serving: int | None
     advance: Advance | None = None
+    analysis: Analysis | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the object of `--plan --json`."""
@@ -107,6 +109,7 @@ class ViewPlan:
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
             "warnings": list(self.warnings),
+            **({} if self.analysis is None else self.analysis.to_json()),
         }
 
     @property
@@ -159,6 +162,7 @@ class ViewPlan:
             *(f"  {self._topic_line(topic)}" for topic in self._topics),
             *(f"  warning: {each}" for each in self.warnings),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
+            *([] if self.analysis is None else (f"  {line}" for line in self.analysis.lines())),
         ]
 
     def _topic_line(self, topic: str) -> str:
@@ -204,20 +208,30 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     return Plan(cut.record, advance.cut(), advance=advance)
 
 
-def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
-    """Return by topic the versions by which a rebuild would read the captured tables now.
+def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
+    """Return the schemas by which a rebuild would read the captured tables now.
 
     Raises:
         LogError: a schema is not there, or has columns that Spark cannot tell apart.
+        UnavailableLogError: the registry or the brokers do not answer.
     """
     if plan.logs:
         return {}
     frontier, project = plan.record.frontier, settings.project
     with closing(SchemaReader(project.registry, project.kafka)) as schemas:
         return {
-            topic: schemas.of_table(topic, table, frontier.scope_of(topic).form).pin
+            table: schemas.of_table(topic, table, frontier.scope_of(topic).form)
             for table, topic in plan.cut.topics.items()
         }
+
+
+def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
+    """Return by topic the versions by which a rebuild would read the captured tables now.
+
+    Raises:
+        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+    """
+    return {each.topic: each.pin for each in schemas_now(plan, settings).values()}
 
 
 def _cut(
@@ -279,7 +293,13 @@ def _require_proof(cut: Cut) -> None:
         )
 
 
-def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> ViewPlan:
+def plan_view(
+    spec: ViewSpec,
+    plan: Plan,
+    served: Served,
+    history: History,
+    analysis: Analysis | None = None,
+) -> ViewPlan:
     """Say what a rebuild of one view would do."""
     held = list(served.held_without_listing().values())
     return ViewPlan(
@@ -288,6 +308,7 @@ def plan_view(spec: ViewSpec, plan: Plan, served: Served, history: History) -> V
         generation=next_generation(held, history.states(spec.name)),
         serving=serving(held),
         advance=plan.advance,
+        analysis=analysis,
     )
 
 

@@ -6,13 +6,16 @@ topic cannot be read exactly any more, fails by itself; the others are planned w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from changelog.contract.errors import ChangelogError, NoFrontierError, UnavailableError
-from views.config import RebuildSettings
-from views.failure import of_view
-from views.plan import Plan, pins_now, planned
+from changelog.contract.relation import TableName
+from replay.schemas import TopicSchemas
+from views.analysis import Analysis, analyse
+from views.config import RebuildSettings, VerifyMode
+from views.failure import RebuildError, of_view
+from views.plan import Plan, planned, schemas_now
 from views.report import ViewResult
 from views.spec import ViewSpec
 
@@ -25,11 +28,13 @@ class Plannable:
         plan: of the views that can be built; None when none can.
         specs: these views.
         failed: the results of the others.
+        analyses: what is known of each view of captured tables before it is built, by name.
     """
 
     plan: Plan | None
     specs: Sequence[ViewSpec]
     failed: list[ViewResult] = field(default_factory=list)
+    analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
 
 def plannable(
@@ -51,15 +56,17 @@ def plannable(
         ChangelogError: no view can be planned, or one cannot and all stand together.
     """
 
-    def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plan:
+    def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plannable:
         plan = planned(some, settings, sample=sample)
         if required:
             plan.cut.verdict.require()
-            pins_now(plan, settings)  # what Spark cannot read is said before it starts
-        return plan
+        schemas = schemas_now(plan, settings)  # what Spark cannot read is said before it starts
+        is_looked_at = not required or settings.verify is not VerifyMode.NONE
+        found = analyses(some, schemas, settings) if is_looked_at and not plan.logs else {}
+        return Plannable(plan, some, analyses=found)
 
     try:
-        return Plannable(plan_of(specs, sample=sample), specs)
+        return plan_of(specs, sample=sample)
     except ChangelogError as error:
         alone = settings.together or len(specs) == 1
         if alone or isinstance(error, UnavailableError | NoFrontierError):
@@ -75,4 +82,29 @@ def plannable(
             failed.append(ViewResult(view=spec.name, sinks=spec.sinks, error=reason))
         else:
             good.append(spec)
-    return Plannable(plan_of(good, sample=sample) if good else None, good, failed)
+    found = plan_of(good, sample=sample) if good else Plannable(None, ())
+    return replace(found, failed=failed)
+
+
+def analyses(
+    specs: Sequence[ViewSpec],
+    schemas: Mapping[TableName, TopicSchemas],
+    settings: RebuildSettings,
+) -> dict[str, Analysis]:
+    """Look at views of captured tables before Spark starts.
+
+    Raises:
+        ViewError: a view reads a column, or has a key, that is not there.
+        RebuildError: a view is to be verified and cannot be.
+    """
+    tables = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    found = {spec.name: analyse(spec, tables) for spec in specs}
+    if settings.verify is not VerifyMode.NONE:
+        for spec in specs:
+            why = found[spec.name].unprovable
+            if why is not None and spec.sql is not None:
+                raise RebuildError(
+                    f'view "{spec.name}" cannot be verified: {why}',
+                    hint="docs/sql.md lists what can be; --verify none publishes it unproved",
+                )
+    return found

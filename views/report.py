@@ -13,6 +13,7 @@ from rich.table import Table
 from changelog.contract.errors import ChangelogError
 from changelog.contract.frontier import Frontier
 from changelog.edge import one_line
+from views.analysis import Analysis
 from views.history import HistoryRow
 from views.spec import ViewSpec, short_name
 from views.verify.report import VerifyReport
@@ -191,10 +192,15 @@ def results_table(results: Sequence[ViewResult]) -> Table:
     return table
 
 
-def catalog_table(specs: Sequence[ViewSpec], serving: Mapping[str, HistoryRow]) -> Table:
-    """Show the views of a project and what serves of each."""
+def catalog_table(
+    specs: Sequence[ViewSpec],
+    serving: Mapping[str, HistoryRow],
+    looked: Mapping[str, Analysis],
+) -> Table:
+    """Show the views of a project, what serves of each, and how they are proved and refreshed."""
     table = Table()
-    for column in ("view", "kind", "reads", "key", "sinks", "serves", "description"):
+    columns = ["view", "kind", "reads", "key", "sinks", "serves", "description"]
+    for column in columns + (["proof", "refresh"] if looked else []):
         table.add_column(column)
     for spec in specs:
         row = serving.get(spec.name)
@@ -206,6 +212,7 @@ def catalog_table(specs: Sequence[ViewSpec], serving: Mapping[str, HistoryRow]) 
             ", ".join(spec.sinks),
             f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
             spec.description,
+            *(looked[spec.name].words() if spec.name in looked else []),
         )
     return table
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import typer
 
+from views.verify.functions import page
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -131,3 +133,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert re.search(r"^(?:exec )?make (?:--no-print-directory )?test\b", script, re.MULTILINE)
     assert "set -euo pipefail" in script
+
+
+def test_the_page_of_functions_is_what_the_verifier_goes_by() -> None:
+    assert (ROOT / "docs/sql.md").read_text("utf-8") == page(), "write it anew: make pages"

@@ -195,12 +195,12 @@ def test_lists_in_lists_are_each_put_in_order(database) -> None:
     tables = {TableName("public", "g"): {"k": parse_type("int")}}
     columns = [("id", parse_type("int")), ("x", parse_type(NESTED))]
     found = []
-    database.execute("CREATE SCHEMA IF NOT EXISTS public")
+    table = reading_name(TableName("public", "g"))
     for order in ("k", "k DESC", "hash(k)"):
         database.execute(
-            f"CREATE OR REPLACE TABLE public.g AS FROM range(9) AS r(k) ORDER BY {order}"
+            f"CREATE OR REPLACE TABLE {table} AS FROM range(9) AS r(k) ORDER BY {order}"
         )
-        database.execute("ALTER TABLE public.g ALTER k TYPE INTEGER")
+        database.execute(f"ALTER TABLE {table} ALTER k TYPE INTEGER")
         assert set(evaluate(database, "out", sql, tables, columns).bags) == {"x"}
         found.append(database.execute("SELECT x FROM out").fetchall())
     assert found[0] == found[1] == found[2]

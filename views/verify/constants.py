@@ -1,0 +1,60 @@
+"""Arguments that have to be constants of a kind for a function to mean the same in both engines."""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+_TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
+_PLAIN_PATH = re.compile(r"\$(?:\.[A-Za-z_]\w*|\[\d+\])+")
+_NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
+
+
+def unchecked(node: exp.Func) -> str | None:  # noqa: PLR0911 - one for each function
+    """Return why a function with these arguments is not known to be the same; None when it is."""
+    match node:
+        case exp.Substring() if not _is_count(node.args.get("start"), least=1):
+            return "only a constant start from 1 means the same"
+        case exp.Left() | exp.Right() if not _is_count(node.expression):
+            return "only a constant length from 0 means the same"
+        case exp.Repeat() if not _is_count(node.args.get("times")):
+            return "only a constant number from 0 means the same"
+        case exp.StrPosition() if node.args.get("position") or not _text(node.args.get("substr")):
+            return "only a constant text, and no start, means the same"
+        case exp.RegexpSplit() if node.args.get("limit") or not _is_plain(node.expression):
+            return "only a constant text without signs of patterns is checked"
+        case exp.SHA2() if node.text("length") != "256":
+            return "only 256 bits are checked"
+        case exp.JSONExtract() | exp.JSONExtractScalar() if not _PLAIN_PATH.fullmatch(
+            path_of(node)
+        ):
+            return "only a constant path of names and places is checked"
+        case exp.TimeToStr() if not _is_known_pattern(node.args["format"].name):
+            return "its pattern has letters that are not checked"
+        case _:
+            return None
+
+
+def path_of(node: exp.JSONExtract | exp.JSONExtractScalar) -> str:
+    """Return the path of an extraction as it is written, or an empty text."""
+    path = node.expression
+    return path.sql("spark").strip("'") if isinstance(path, exp.JSONPath) else _text(path)
+
+
+def _is_known_pattern(pattern: str) -> bool:
+    rest = _TIME_MARK.sub("", pattern.replace("strict", ""))  # sqlglot's mark of two digits
+    return "%" not in rest and not any(letter.isalpha() for letter in rest.replace("T", ""))
+
+
+def _text(node: exp.Expr | None) -> str:
+    return node.name if isinstance(node, exp.Literal) and node.is_string else ""
+
+
+def _is_plain(node: exp.Expr | None) -> bool:
+    return _NO_PATTERN.fullmatch(_text(node)) is not None
+
+
+def _is_count(node: exp.Expr | None, *, least: int = 0) -> bool:
+    is_number = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return is_number and node is not None and int(node.name) >= least

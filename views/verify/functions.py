@@ -1,0 +1,217 @@
+"""The functions of Spark's SQL that are known to mean the same in DuckDB, each with an example.
+
+The translation allows these and no others; `docs/sql.md` lists them, and a test computes each
+example in both engines over rows with nulls, negatives, empty texts and the ends of ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Provable:
+    """A function, or several that are one to the parser.
+
+    Attributes:
+        names: as they are written in Spark's SQL.
+        parsed: names of sqlglot's classes for it.
+        example: an expression over the columns of `EXAMPLE_COLUMNS`.
+        only: under which condition it is known to be the same; empty for always.
+    """
+
+    names: str
+    parsed: tuple[str, ...]
+    example: str
+    only: str = ""
+
+
+EXAMPLE_COLUMNS = {
+    "a": "int",
+    "b": "decimal(10,2)",
+    "d": "double",
+    "s": "string",
+    "j": "string",
+    "ts": "timestamp",
+    "dt": "date",
+    "f": "boolean",
+    "l": "array<int>",
+}
+"""What the examples are written over: Spark's types; `j` is JSON."""
+
+GROUPS: dict[str, tuple[Provable, ...]] = {
+    "Conditions": (
+        Provable("and, or", ("And", "Or"), "f AND a > 0 OR b < 0"),
+        Provable("case", ("Case",), "CASE WHEN a > 0 THEN s ELSE 'x' END"),
+        Provable("if", ("If",), "if(f, a, 0)"),
+        Provable("coalesce, nvl, ifnull", ("Coalesce",), "coalesce(s, '-')"),
+        Provable("nullif", ("Nullif",), "nullif(a, 1)"),
+        Provable("greatest", ("Greatest",), "greatest(a, 2)"),
+        Provable("least", ("Least",), "least(a, 2)"),
+        Provable("between", ("Between",), "a BETWEEN 0 AND 2"),
+        Provable("in", ("In",), "a IN (1, 2)"),
+        Provable("isnan", ("IsNan",), "isnan(d)"),
+        Provable("xor", ("Xor",), "a ^ 1"),
+    ),
+    "Numbers": (
+        Provable("abs", ("Abs",), "abs(a)"),
+        Provable("+, -, *", ("Add", "Mul"), "a + b * 2"),
+        Provable("div, %, pmod", ("IntDiv", "Mod"), "pmod(a, 3)"),
+        Provable("ceil", ("Ceil",), "ceil(d / 8)", "the result fits a bigint"),
+        Provable("floor", ("Floor",), "floor(d / 8)", "the result fits a bigint"),
+        Provable("round", ("Round",), "round(b, 1)", "a constant number of places"),
+        Provable("power", ("Pow",), "power(a, 2)"),
+        Provable("sqrt", ("Sqrt",), "sqrt(abs(a))"),
+        Provable("exp", ("Exp",), "exp(a / 10)"),
+        Provable("ln, log", ("Ln",), "ln(abs(a) + 1)"),
+        Provable("sign, signum", ("Sign",), "sign(a)"),
+        Provable("cast", ("Cast", "TimeStrToTime", ""), "cast(b AS int)"),
+        Provable("try_cast", ("TryCast",), "try_cast(s AS int)", "texts of plain numbers"),
+    ),
+    "Texts": (
+        Provable("concat, ||", ("Concat",), "concat(s, '-', a)", "no floats, lists or structs"),
+        Provable("concat_ws", ("ConcatWs",), "concat_ws('/', s, a)", "no floats, lists, structs"),
+        Provable("contains", ("Contains",), "contains(s, 'a')"),
+        Provable("startswith", ("StartsWith",), "startswith(s, 'a')"),
+        Provable("endswith", ("EndsWith",), "endswith(s, 'a')"),
+        Provable("left", ("Left",), "left(s, 2)", "a constant length from 0"),
+        Provable("right", ("Right",), "right(s, 2)", "a constant length from 0"),
+        Provable("substring, substr", ("Substring",), "substring(s, 2, 2)", "a start from 1"),
+        Provable("length, char_length", ("Length",), "length(s)"),
+        Provable("lower", ("Lower",), "lower(s)", "letters with one small form"),
+        Provable("upper", ("Upper",), "upper(s)", "letters with one capital form"),
+        Provable("trim, ltrim, rtrim", ("Trim",), "trim(s)"),
+        Provable("lpad, rpad", ("Pad",), "lpad(s, 4, '*')"),
+        Provable("repeat", ("Repeat",), "repeat(s, 2)", "a constant number from 0"),
+        Provable("replace", ("Replace",), "replace(s, 'a', 'b')"),
+        Provable("translate", ("Translate",), "translate(s, 'ab', 'x')"),
+        Provable("split", ("RegexpSplit",), "split(s, ',')", "a constant, no pattern"),
+        Provable(
+            "instr, locate, position",
+            ("StrPosition",),
+            "instr(s, 'b')",
+            "a constant, no start",
+        ),
+        Provable("levenshtein", ("Levenshtein",), "levenshtein(s, 'abc')", "ASCII"),
+        Provable("md5", ("MD5",), "md5(s)"),
+        Provable("sha2", ("SHA2",), "sha2(s, 256)", "256 bits"),
+    ),
+    "JSON": (
+        Provable(
+            "get_json_object",
+            ("JSONExtractScalar", "JSONExtract"),
+            "get_json_object(j, '$.k')",
+            "a constant path; the value is a text, an integer, true, false or null",
+        ),
+    ),
+    "Dates and times": (
+        Provable("date, to_date", ("Date", "TsOrDsToDate"), "date(ts)", "of dates and timestamps"),
+        Provable("year", ("Year",), "year(ts)"),
+        Provable("quarter", ("Quarter",), "quarter(dt)"),
+        Provable("month", ("Month",), "month(dt)"),
+        Provable("weekofyear", ("Week", "WeekOfYear"), "weekofyear(dt)"),
+        Provable("day, dayofmonth", ("Day", "DayOfMonth"), "day(dt)"),
+        Provable("dayofweek", ("DayOfWeek",), "dayofweek(dt)"),
+        Provable("dayofyear", ("DayOfYear",), "dayofyear(dt)"),
+        Provable("hour", ("Hour",), "hour(ts)"),
+        Provable("minute", ("Minute",), "minute(ts)"),
+        Provable("second", ("Second",), "second(ts)"),
+        Provable("extract", ("Extract",), "extract(year FROM ts)", "year, month, day, hour"),
+        Provable("datediff, date_diff", ("DateDiff",), "datediff(dt, date '2020-01-01')"),
+        Provable("date_add, date_sub", ("TsOrDsAdd",), "date_add(dt, 1)"),
+        Provable("last_day", ("LastDay",), "last_day(dt)"),
+        Provable("date_trunc", ("DateTrunc", "TimestampTrunc"), "date_trunc('month', ts)"),
+        Provable("make_date", (), "make_date(2020, 2, 29)"),
+        Provable(
+            "date_format, to_char",
+            ("TimeToStr",),
+            "date_format(ts, 'EEE, dd MMM yyyy hh:mm a')",
+            "of dates and timestamps; y, M, d, E, H, h, m, s, D and a in the pattern",
+        ),
+    ),
+    "Lists and structs": (
+        Provable("array", ("Array",), "array(a, 2)"),
+        Provable("struct, named_struct", ("Struct", "NamedStruct"), "named_struct('x', a, 'y', s)"),
+        Provable("size, array_size", ("ArraySize",), "size(l)", "not of a null"),
+        Provable("sort_array", ("ArraySort",), "sort_array(l)"),
+    ),
+    "Aggregates": (
+        Provable("count", ("Count", "Distinct"), "count(DISTINCT s)"),
+        Provable("count_if", ("CountIf",), "count_if(a > 0)"),
+        Provable("sum", ("Sum",), "sum(b)"),
+        Provable("avg", ("Avg",), "avg(b)"),
+        Provable("min", ("Min",), "min(s)"),
+        Provable("max", ("Max",), "max(ts)"),
+        Provable("bool_and, every", ("LogicalAnd",), "bool_and(f)"),
+        Provable("bool_or, some", ("LogicalOr",), "bool_or(f)"),
+        Provable("stddev, stddev_samp", ("Stddev", "StddevSamp"), "stddev(a)"),
+        Provable("stddev_pop", ("StddevPop",), "stddev_pop(a)"),
+        Provable("variance, var_samp", ("Variance",), "variance(a)"),
+        Provable("var_pop", ("VariancePop",), "var_pop(a)"),
+        Provable(
+            "collect_list",
+            (),
+            "collect_list(struct(a, s))",
+            "handed on, counted or sorted: its order is open, so it is compared as a bag",
+        ),
+        Provable("collect_set", (), "collect_set(s)", "as collect_list"),
+    ),
+    "Windows": (
+        Provable("row_number", ("RowNumber",), "row_number() OVER (ORDER BY n)"),
+        Provable("rank", ("Rank",), "rank() OVER (ORDER BY n)"),
+        Provable("dense_rank", ("DenseRank",), "dense_rank() OVER (ORDER BY n)"),
+        Provable("percent_rank", ("PercentRank",), "percent_rank() OVER (ORDER BY n)"),
+        Provable("cume_dist", ("CumeDist",), "cume_dist() OVER (ORDER BY n)"),
+        Provable("ntile", ("Ntile",), "ntile(2) OVER (ORDER BY n)"),
+        Provable("lag", ("Lag",), "lag(n) OVER (ORDER BY n)"),
+        Provable("lead", ("Lead",), "lead(n) OVER (ORDER BY n)"),
+    ),
+}
+ALLOWED = frozenset(name for group in GROUPS.values() for each in group for name in each.parsed) | {
+    "Anonymous"
+}
+"""Names of sqlglot's classes; what is anonymous to it is looked at by name."""
+ANONYMOUS = frozenset({"pmod", "make_date"})
+
+
+def page() -> str:
+    """Return the text of `docs/sql.md`."""
+    lines = [_HEAD]
+    for group, functions in GROUPS.items():
+        lines += [f"## {group}", "", "| function | example | proved when |", "|---|---|---|"]
+        for each in functions:
+            example = each.example.replace("|", "\\|")
+            lines.append(
+                f"| {each.names.replace('|', chr(92) + '|')} | `{example}` | {each.only} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+_HEAD = """# The SQL of views
+
+A view is one query in Spark's SQL over captured tables. Spark computes its rows, and DuckDB
+computes them a second time from the same records: only what is known to mean the same in both is
+proved. Anything else is refused before Spark starts, by `rebuild-view --plan` too; `--verify
+none` builds it unproved.
+
+Known besides the functions below: joins of every kind, WITH, subqueries, UNION, INTERSECT,
+EXCEPT, GROUP BY with ROLLUP, CUBE and GROUPING SETS, HAVING, DISTINCT, windows, FILTER, LIKE
+without a backslash. Not known: LATERAL VIEW, RLIKE, TABLESAMPLE. What is random, depends on the
+clock or takes some row is refused in any case.
+
+- Division and averages of decimals are exact, as Spark has them. Floats that a view computes are
+  compared within a relative 1e-9, since their sums depend on the order; captured ones to the bit.
+- `collect_list` and `collect_set` leave the order open. So nested documents are compared whatever
+  the order of their lists, and the certificate names them; a list that is sorted (`sort_array`)
+  is compared in its order.
+- `rebuild-view VIEW --plan` says for each view whether it is proved and how a refresh goes, and
+  why.
+
+This page is written by `make pages` from the table that the verifier goes by; a test computes
+each example in both engines. In the examples `a` is an int, `b` a decimal, `d` a double, `s` a
+text, `j` JSON, `ts` a timestamp, `dt` a date, `f` a boolean, `l` a list of ints.
+"""
+
+if __name__ == "__main__":
+    print(page(), end="")
