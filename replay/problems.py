@@ -131,12 +131,9 @@ def _of_offsets(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, st
     if len(ends) != state.partitions:
         yield f"it has {state.partitions} partitions, the frontier knows {len(ends)}", _WAIT
         return
-    for partition, (start, now, end) in enumerate(
-        zip(state.log_starts, state.ends, ends, strict=True)
-    ):
-        if start > 0:
-            what = f"partition {partition} starts at offset {start}: older records were deleted"
-            yield what, _COPY
+    for what in frontier.missing_of(state.topic, state.log_starts):
+        yield what, _COPY
+    for partition, (now, end) in enumerate(zip(state.ends, ends, strict=True)):
         if now < end:
             what = f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
             yield what, _COPY

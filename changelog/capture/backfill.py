@@ -115,6 +115,7 @@ class Backfill:
         keep_alive: Callable[[], None],
         deaf_until: dict[int, Lsn],
         watch: Watch,
+        stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
         """Go on with what is to be done; call when the stream has begun.
 
@@ -131,6 +132,8 @@ class Backfill:
             keep_alive: called again and again while the stream has to wait.
             watch: is told which tables begin to be copied.
             deaf_until: tells the stream which tables it need not look at, see `Assembler`.
+            stopping: tables that are set aside and stop capture, unless the WAL of before this life
+                asks for a copy of them; each with the error.
         """
         self._ground = ground
         self._epoch = seed.epoch
@@ -145,6 +148,7 @@ class Backfill:
         self._keep_alive = keep_alive
         self._deaf_until = deaf_until
         self._watch = watch
+        self._stopping = dict(stopping or {})
         self._is_first = not seed.has_frontier
         self._lsn = Lsn(0)
         self._crew: Crew | None = None
@@ -169,8 +173,9 @@ class Backfill:
         self._show()
         if ground.refused or any(task.fault for task in tasks):
             self._write_progress()
-        if self.pending:
+        if self._active:
             self._hire()
+        if self.pending:
             emit(ground.connection, OWN_PREFIX, b"", transactional=True)
 
     def __enter__(self) -> Self:
@@ -200,8 +205,8 @@ class Backfill:
 
     @property
     def pending(self) -> bool:
-        """Tell whether a table is not whole yet, or no frontier says so."""
-        return bool(self._active)
+        """Tell whether a table is not whole yet, or unsaid, or may stop capture."""
+        return bool(self._active or self._stopping)
 
     @property
     def _active(self) -> list[TableTask]:
@@ -373,6 +378,7 @@ class Backfill:
             )
         task.restart()
         task.reason, task.fault = reason, ""
+        self._stopping.pop(table, None)
         return task
 
     def _set_aside(self, task: TableTask) -> None:
@@ -436,7 +442,11 @@ class Backfill:
 
     def step(self) -> None:
         """Go on, between two transactions of the stream."""
-        if not self.pending or self._progress.reached < self._not_before:
+        if self._progress.reached < self._not_before:
+            return
+        for error in self._stopping.values():
+            raise error
+        if not self.pending:
             return
         if self._fence is not None:
             if self._recent.crowded:
@@ -476,9 +486,12 @@ class Backfill:
                 self.failed(task.relation.name, error, self._progress.reached)
         joining = [task for task in joining if task in self._tasks.values() and not task.fault]
         plans = plan_tables(self._ground.connection, [task.relation for task in joining])
+        # What is sent from here on lies behind these, and all that is older is dead with the copy.
+        ends = self._ground.frontiers.ends([task.topic for task in joining])
         for task in joining:
             # A table that is dropped in this moment has no file, and so will start over.
-            task.begin(plans.get(task.relation.oid, TablePlan((), "")), since)
+            plan = plans.get(task.relation.oid, TablePlan((), ""))
+            task.begin(plan, since, ends[task.topic])
             if task.is_keyed:
                 self._mute(task)
 
@@ -743,6 +756,7 @@ class Backfill:
             self._writer.since[task.topic] = task.since
         task.is_whole = True
         self._cutter.whole[task.topic] = task.high
+        self._cutter.alive_from[task.topic] = task.alive_from
         self._cutter.uncopied.discard(task.topic)
         self._cutter.renew()
         self._tell_cutter()
@@ -756,12 +770,13 @@ class Backfill:
             if task.set_aside
         } | self._ground.refused
         self._around.report.aside = dict(self._cutter.aside)
-        self._cutter.waiting = self._is_first and any(not t.fault for t in absent.values())
+        first = self._is_first and any(not task.fault for task in absent.values())
+        self._cutter.waiting = first or bool(self._stopping)
 
     # --- the bar --------------------------------------------------------------------------
 
     def _show(self) -> None:
-        if not self.pending or self._bar is not None:
+        if not self._active or self._bar is not None:
             return
         relations = [task.relation for task in self._active]
         names = [relation.name for relation in relations]

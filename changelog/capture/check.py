@@ -21,7 +21,7 @@ from changelog.capture.ground import (
     wanted_tables,
 )
 from changelog.capture.outlook import Outlook, foresee, rehearse_publication, standing
-from changelog.capture.policy import with_way_out
+from changelog.capture.policy import Answer, with_way_out
 from changelog.capture.rules import Rules
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
@@ -260,6 +260,7 @@ class _Check:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
         findings.add("slot", *self._slot(ground, outlook))
+        self._losses(outlook)
         what = "publication"
         change = findings.ask(what, lambda: rehearse_publication(ground, found, outlook))
         if change is not None:
@@ -274,6 +275,19 @@ class _Check:
         findings.ask("rights", lambda: self._rights(source, copied))
         self._schemas(ground, anew | (set() if isinstance(begin, Resume) else outlook.going))
         self._begins(source, outlook, copied)
+
+    def _losses(self, outlook: Outlook) -> None:
+        """Tell which topics have lost their beginning, and what becomes of their tables."""
+        for loss in outlook.losses:
+            match loss.answer:
+                case Answer.STOP:
+                    self._findings.refused("topics", loss.told())
+                case Answer.COPY:
+                    said = f"would be copied anew: {loss.error.args[0]}"
+                    self._findings.add("topics", State.NOTE, said)
+                case Answer.ASIDE:
+                    said = f"would be set aside: {loss.error.args[0]}"
+                    self._findings.add("topics", State.NOTE, said)
 
     def _slot(self, ground: Ground, outlook: Outlook) -> tuple[State, str]:
         slot, begin = self._settings.slot, outlook.begin

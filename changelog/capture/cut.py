@@ -14,6 +14,7 @@ from dataclasses import replace
 from changelog.capture.alone import Alone
 from changelog.capture.forms import check_not_grown
 from changelog.capture.growth import GrowthWatch
+from changelog.capture.removed import removed, watched
 from changelog.contract.errors import LookAgainError, UnavailableLogError
 from changelog.contract.frontier import Frontier
 from changelog.contract.lsn import Lsn
@@ -38,6 +39,7 @@ class Cutter:
         waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
         absent: topics that are not whole yet; no frontier speaks of them.
         whole: per topic the LSN of the last rows that were copied to it.
+        alive_from: per topic where its records may be alive, see `Frontier`.
         aside: tables of which no frontier speaks although older ones do, with the reason.
         children: tables that others inherit from, as `Frontier` has them.
         uncopied: topics that hold only what has changed since they began.
@@ -72,6 +74,7 @@ class Cutter:
         self.waiting = False
         self.absent: set[str] = set()
         self.whole = dict(base.whole)
+        self.alive_from = dict(base.alive_from)
         self.aside: dict[TableName, str] = {}
         self.children: Mapping[TableName, tuple[TableName, ...]] = {}
         self.uncopied = {*uncopied}
@@ -118,7 +121,8 @@ class Cutter:
         Raises:
             UnavailableLogError: the broker does not take it.
             TopicSettingsError: a topic has grown that must not.
-            LookAgainError: one has grown that may; the frontier is written.
+            LookAgainError: one has grown that may, and the frontier is written; or one has lost its
+                beginning, and it is not.
         """
         self._producer.flush()
         self._check()
@@ -128,6 +132,7 @@ class Cutter:
         places = self._log.places(list(topic_ids))
         ends = {topic: each.ends for topic, each in places.items()}
         check_not_grown(self._partitions, ends)
+        self._look_for_removed({topic: each.starts for topic, each in places.items()})
         if self._look_for_others(ends, lsn):
             return None
         frontier = Frontier(
@@ -150,6 +155,9 @@ class Cutter:
             since={topic: at for topic, at in since.items() if topic in tables},
             scopes=self._scopes(tables),
             whole={topic: at for topic, at in self.whole.items() if topic in tables},
+            alive_from={
+                t: each for t, each in self.alive_from.items() if t in tables and any(each)
+            },
             aside=dict(self.aside),
             children={t: each for t, each in self.children.items() if t in tables.values()},
         )
@@ -164,6 +172,13 @@ class Cutter:
         """Note that records were copied to topics that are not in `copied`."""
         if self._alone is not None:
             self._alone.lose_count(topics)
+
+    def _look_for_removed(self, starts: Mapping[str, tuple[int, ...]]) -> None:
+        base = replace(self._base, alive_from=self.alive_from)
+        for topic in watched(base):
+            error = removed(base, topic, starts)
+            if error is not None:
+                raise LookAgainError(str(error.args[0]))
 
     def _look_for_others(self, ends: Mapping[str, tuple[int, ...]], lsn: Lsn) -> bool:
         if self._alone is None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.capture.ground import Ground
-from changelog.capture.policy import with_way_out
+from changelog.capture.policy import Answer, with_way_out
+from changelog.capture.removed import Loss, losses
 from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.contract.backfill import BackfillRecord, copies_of
-from changelog.contract.errors import LookAgainError, SchemaConflictError
+from changelog.contract.errors import LogError, LookAgainError, SchemaConflictError
 from changelog.contract.frontier import Frontier, FrontierRecord
 from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
@@ -87,9 +88,17 @@ def standing(ground: Ground) -> SlotStanding:
     Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
     and a frontier before it acknowledges one: so what is read of the log later explains the slot
     of now, and one that stands past it has been moved by somebody else.
+
+    Raises:
+        LogError: what the log said of the slot was removed.
     """
     name = ground.settings.slot
     slot = inspect_slot(ground.connection, name)
+    lost = ground.frontiers.lost(name) if slot is not None else ""
+    if lost:
+        raise LogError(
+            lost, hint="drop the slot with `changelog slot drop`; the next start copies every table"
+        )
     return SlotStanding(
         record=ground.frontiers.last(name), backfill=ground.frontiers.backfill(name), slot=slot
     )
@@ -165,12 +174,14 @@ class Outlook:
         copied: the tables that would be copied from their start.
         going: those whose copying would go on.
         skipped: those that the log has without a copy, and that get none.
+        losses: those whose topics have lost their beginning.
     """
 
     begin: Fresh | Adopt | Continue | Resume
     copied: frozenset[TableName]
     going: frozenset[TableName]
     skipped: frozenset[TableName] = frozenset()
+    losses: tuple[Loss, ...] = ()
 
 
 def foresee(ground: Ground, found: SlotStanding) -> Outlook:
@@ -200,12 +211,15 @@ def foresee(ground: Ground, found: SlotStanding) -> Outlook:
             going = frozenset(each.table for each in copies_of(backfill)) & tables
             if ground.settings.capture.on_incompatible == "resnapshot":
                 lost |= ground.unpublished(frontier, backfill)
+            found_lost = losses(ground, frontier, backfill)
+            lost |= {loss.table for loss in found_lost if loss.answer is Answer.COPY} - going
             skipped = skipped_tables(ground, begin, backfill)
             return Outlook(
                 begin=begin,
                 copied=(frozenset(added) - skipped.new - going) | lost,
                 going=going - lost,
                 skipped=skipped.kept,
+                losses=tuple(found_lost),
             )
 
 

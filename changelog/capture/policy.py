@@ -9,6 +9,7 @@ from changelog.contract.errors import (
     ChangelogError,
     EncodeError,
     RecordRefusedError,
+    RecordsRemovedError,
     SchemaConflictError,
     UncapturableTableError,
 )
@@ -16,7 +17,7 @@ from changelog.contract.errors import (
 TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, RecordRefusedError)
 """Errors that are one table's alone: the log of the others stays exact without it."""
 
-_CHANGED = (SchemaConflictError, UncapturableTableError)
+_CHANGED = (SchemaConflictError, UncapturableTableError, RecordsRemovedError)
 _ANEW = "start with `--on-incompatible resnapshot`: the table is copied anew, the others go on"
 _WITHOUT = "or with `--on-error log`: the others go on without it"
 

@@ -24,6 +24,7 @@ class Seed:
         ts_us: commit time that belongs to `lsn`, microseconds since 1970.
         has_frontier: whether the log has a frontier of this epoch.
         since: per topic the first position that is alive.
+        alive_from: per topic where its records may be alive, see `Frontier`.
         whole: per topic the position of the last rows that were copied to it.
         grown: topics that got more partitions, as the last frontier says.
         partitions: per topic how many the last frontier knew.
@@ -39,6 +40,7 @@ class Seed:
     ts_us: int = 0
     has_frontier: bool = False
     since: dict[str, Position] = field(default_factory=dict)
+    alive_from: dict[str, tuple[int, ...]] = field(default_factory=dict)
     whole: dict[str, Lsn] = field(default_factory=dict)
     grown: dict[str, Growth] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
@@ -47,11 +49,12 @@ class Seed:
     skipped: set[str] = field(default_factory=set)
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
 
-    def skip(self, topics: Collection[str]) -> None:
-        """Begin topics with what the stream brings; all that they hold from before is dead."""
+    def skip(self, topics: Collection[str], ends: Mapping[str, tuple[int, ...]]) -> None:
+        """Begin topics with what the stream brings; all that they hold up to `ends` is dead."""
         self.skipped |= {*topics}
         self.uncopied |= {*topics}
         self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
+        self.alive_from |= {topic: ends[topic] for topic in topics}
 
     def resend_grown(self, partitions: Mapping[str, int]) -> None:
         """Skip nothing of topics that got more partitions than the last frontier knew.
@@ -77,6 +80,7 @@ class Seed:
             ts_us=frontier.ts_us,
             has_frontier=True,
             since={topic: at for topic, at in frontier.since.items() if topic in topics},
+            alive_from={t: each for t, each in frontier.alive_from.items() if t in topics},
             whole={topic: at for topic, at in frontier.whole.items() if topic in topics},
             grown={topic: each for topic, each in frontier.grown.items() if topic in topics},
             partitions={topic: len(each) for topic, each in frontier.ends.items()},

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from psycopg2.extras import LogicalReplicationConnection
@@ -32,6 +32,8 @@ from changelog.capture.outlook import (
     refuse_first,
     skipped_tables,
 )
+from changelog.capture.policy import Answer
+from changelog.capture.removed import Loss, losses, noted, restarted
 from changelog.capture.roster import Roster
 from changelog.capture.seed import Seed, Surroundings, reach_nothing
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
@@ -82,12 +84,14 @@ class Beginning:
         tasks: the tables that have to be copied.
         start_lsn: where the slot began, as far as that is known.
         connection: which has to read the slot, since it is temporary; or None.
+        stopping: tables that end capture unless the WAL asks for a copy of them.
     """
 
     seed: Seed
     tasks: list[TableTask]
     start_lsn: Lsn
     connection: LogicalReplicationConnection | None = None
+    stopping: Mapping[TableName, ChangelogError] = field(default_factory=dict)
 
 
 class CaptureSession:
@@ -192,7 +196,6 @@ class CaptureSession:
             ground.frontiers,
             found.frontier,
             [*topics, *ground.logs],
-            expiring=ground.logs,
             backfill=backfill,
         )
         self._written = written
@@ -234,6 +237,7 @@ class CaptureSession:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
+        first = restarted(ground, first)
         refiltered = ground.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
@@ -254,7 +258,7 @@ class CaptureSession:
     ) -> Beginning:
         """Begin before the first frontier: with every table to be copied, or none."""
         if self._capture.skip_snapshot:
-            seed.skip(ground.topics.values())
+            seed.skip(ground.topics.values(), self._written.ends)
             return Beginning(seed, [], seed.lsn)
         tasks = table_tasks(ground, set(ground.topics), None, backfill, refiltered)
         return Beginning(seed, tasks, seed.lsn)
@@ -274,13 +278,15 @@ class CaptureSession:
         left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
         for table in sorted(left):
             log.warning('table "%s" is not captured any more: frontiers leave it out', table)
-        going = self._mended(ground, frontier, going, ground.check_topics(frontier))
+        going = restarted(ground, going) if going is not None else None
+        found = losses(ground, frontier, going)
+        going = self._mended(ground, frontier, going, ground.check_topics(frontier), found)
         refiltered = ground.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
         seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
         seed.hold_until = written.passed_at(frontier.epoch)
         skipped = skipped_tables(ground, begin, going)
-        seed.skip([ground.topics[table] for table in skipped.new])
+        seed.skip([ground.topics[table] for table in skipped.new], written.ends)
         seed.uncopied |= {ground.topics[table] for table in skipped.kept}
         for table in sorted(skipped.new):
             log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
@@ -288,7 +294,11 @@ class CaptureSession:
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         seed.resend_grown(ground.partitions)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
-        return Beginning(seed, tasks, going.start_lsn if going is not None else Lsn(0))
+        stopping = {loss.table: loss.told() for loss in found if loss.answer is Answer.STOP}
+        for error in stopping.values():
+            log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
+        start = going.start_lsn if going is not None else Lsn(0)
+        return Beginning(seed, tasks, start, stopping=stopping)
 
     def _mended(
         self,
@@ -296,14 +306,16 @@ class CaptureSession:
         frontier: Frontier,
         going: BackfillRecord | None,
         anew: set[TableName],
+        found: Sequence[Loss],
     ) -> BackfillRecord | None:
         """Write down which tables have lost changes, before that can no longer be seen."""
         if self._capture.on_incompatible == "resnapshot":
             anew = anew | ground.unpublished(frontier, going)
-        if not anew:
+        if not anew and not found:
             return going
-        names = ", ".join(map(str, sorted(anew)))
-        log.warning("changes are lost, and so these tables are copied anew: %s", names)
+        if anew:
+            names = ", ".join(map(str, sorted(anew)))
+            log.warning("changes are lost, and so these tables are copied anew: %s", names)
         record = going or BackfillRecord(
             slot=frontier.slot,
             epoch=frontier.epoch,
@@ -319,6 +331,7 @@ class CaptureSession:
             )
             for table in anew
         }
+        lost = {**noted(found, frontier, going), **lost}
         record = replace(record, tables={**record.tables, **lost})
         ground.frontiers.write_backfill(record)
         self._around.reach("loss noted")
@@ -364,6 +377,7 @@ class CaptureSession:
             tables={topic: table for table, topic in ground.topics.items()},
             topic_ids=ground.topic_ids,
             scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
+            alive_from=seed.alive_from,
             whole=seed.whole,
             grown=seed.grown,
         )
@@ -461,6 +475,7 @@ class CaptureSession:
                     keep_alive=waiting,
                     deaf_until=assembler.deaf_until,
                     watch=watch,
+                    stopping=beginning.stopping,
                 )
             )
             for topic, count in self._written.foreign.items():

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from changelog.capture.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.capture.missing import matching, missing
+from changelog.capture.removed import removed, watched
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.errors import SlotError
@@ -59,6 +60,7 @@ class CaptureStatus:
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are set aside; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
+        removed: topics that have lost their beginning, each with its way out.
     """
 
     slot_name: str
@@ -69,6 +71,7 @@ class CaptureStatus:
     now_ms: int
     limits: Limits
     backfill: BackfillRecord | None = None
+    removed: tuple[str, ...] = ()
     wanted: Mapping[TableName, str] = field(default_factory=dict)
 
     @property
@@ -153,6 +156,7 @@ class CaptureStatus:
                 f'the table "{table}" is set aside: {why}; '
                 f"`changelog resnapshot {table}` takes it back"
             )
+        yield from self.removed
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
         if age is None or lag is None:
             yield "the log has no frontier yet: no snapshot is whole"
@@ -314,6 +318,7 @@ def capture_status(
     record = last_frontier(settings)
     with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
         backfill = frontiers.backfill(settings.slot)
+        removed = tuple(_removed(frontiers, record, settings.slot, exists=source.slot is not None))
     now = WalMark(source.now_us, source.wal_lsn)
     found = record.frontier if record else None
     return CaptureStatus(
@@ -326,7 +331,23 @@ def capture_status(
         limits=limits or Limits(),
         backfill=backfill,
         wanted=wanted,
+        removed=removed,
     )
+
+
+def _removed(
+    frontiers: FrontierLog, record: FrontierRecord | None, slot: str, *, exists: bool
+) -> Iterator[str]:
+    lost = frontiers.lost(slot) if exists else ""
+    if lost:
+        yield f"{lost}; start `changelog capture`, it says what to do"
+    if record is not None:
+        topics = watched(record.frontier)
+        starts = frontiers.starts(topics)
+        for topic in topics:
+            error = removed(record.frontier, topic, starts)
+            if error is not None:
+                yield f"{error.args[0]}; {error.hint}"
 
 
 def last_frontier(settings: Project) -> FrontierRecord | None:

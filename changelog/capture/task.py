@@ -33,6 +33,7 @@ class TableTask:
         rows: how many rows these had.
         high: position of the last copied rows.
         topic_id: Kafka's id of the topic.
+        alive_from: where the topic ended when `since` was taken.
         ends: the topic's ends when progress was written last, where no frontier tells them.
         writers: transactions from before this life that may have written to the table and be
             invisible still; None when that is not known.
@@ -59,6 +60,7 @@ class TableTask:
     done: set[int] = field(default_factory=set)
     rows: int = 0
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    alive_from: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
     writers: frozenset[int] | None = None
     is_whole: bool = False
@@ -78,18 +80,18 @@ class TableTask:
         self.blocks = known.blocks
         self.done = {number for start, end in known.done for number in range(start, end)}
         self.rows, self.high = known.rows, known.high
-        self.ends = known.ends
+        self.alive_from, self.ends = known.alive_from, known.ends
 
-    def begin(self, plan: TablePlan, since: Position) -> None:
-        """Begin to copy: rows and changes from `since` on are alive."""
-        self.plan, self.since = plan, since
+    def begin(self, plan: TablePlan, since: Position, alive_from: tuple[int, ...]) -> None:
+        """Begin to copy: what is alive, from `since` on, lies behind `alive_from`."""
+        self.plan, self.since, self.alive_from = plan, since, alive_from
         self.blocks = DEFAULT_BLOCKS
 
     def restart(self) -> None:
         """Forget what was copied: the table is another one now."""
         self.plan = self.since = None
         self.done, self.rows, self.high = set(), 0, Lsn(0)
-        self.ends = ()
+        self.alive_from = self.ends = ()
         self.is_whole = False
         self.stale = True  # what was copied so far
 
@@ -114,6 +116,7 @@ class TableTask:
             rows=self.rows,
             high=self.high,
             topic_id=self.topic_id,
+            alive_from=self.alive_from,
             ends=self.ends,
             set_aside=self.set_aside,
             fault=self.fault,

@@ -63,6 +63,8 @@ class TableBackfill:
         rows: how many rows these had.
         high: position of the last copied rows; no state before it can be read from the topic.
         topic_id: Kafka's id of the topic.
+        alive_from: per partition where the topic ended when `since` was taken: what is alive lies
+            behind.
         ends: per partition the end offset at `BackfillRecord.lsn`; empty when not known.
         set_aside: whether the log could not go on with the table as it was: no frontier from then
             on speaks of it until it is whole again, though older ones do.
@@ -82,6 +84,7 @@ class TableBackfill:
     rows: int = 0
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     topic_id: str = ""
+    alive_from: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
     set_aside: bool = False
     fault: str = ""
@@ -101,6 +104,7 @@ class TableBackfill:
             "rows": self.rows,
             "high": str(self.high),
             "topic_id": self.topic_id,
+            "alive_from": list(self.alive_from),
             "ends": list(self.ends),
             "set_aside": self.set_aside,
             "fault": self.fault,
@@ -122,6 +126,7 @@ class TableBackfill:
             rows=raw["rows"],
             high=Lsn.parse(raw["high"]),
             topic_id=raw["topic_id"],
+            alive_from=tuple(raw.get("alive_from", ())),
             ends=tuple(raw["ends"]),
             set_aside=raw.get("set_aside", False),
             fault=raw.get("fault", ""),

@@ -120,6 +120,10 @@ class RecordRefusedError(LogError):
     topic: str = ""
 
 
+class RecordsRemovedError(LogError):
+    """Records that may be alive were removed from the start of a table's topic."""
+
+
 class NoFrontierError(LogError):
     """There is no frontier to read to: nothing captured yet, or another prefix or slot."""
 

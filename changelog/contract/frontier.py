@@ -7,8 +7,9 @@ before `ends`, and no record of a later one does (records sent again after a cra
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Self
 
 from changelog.contract.errors import ConfigurationError, CorruptRecordError
@@ -56,6 +57,9 @@ class Frontier:
             stand in another partition than its row, which then outlives it.
         since: per topic the position before which its records are dead (a fresh snapshot,
             a truncated table); a topic without an entry has none.
+        alive_from: per topic and partition the offset before which every record is dead, since all
+            there lie before `since`; a topic without an entry has none. What else is removed from
+            a topic's start is missing.
         scopes: what of its table a topic holds; a topic without an entry holds the whole.
         whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
             state from before that can be had from the topic, though records are alive since
@@ -79,6 +83,7 @@ class Frontier:
     leader_epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     grown: Mapping[str, Growth] = field(default_factory=dict)
     since: Mapping[str, Position] = field(default_factory=dict)
+    alive_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     whole: Mapping[str, Lsn] = field(default_factory=dict)
     aside: Mapping[TableName, str] = field(default_factory=dict)
@@ -91,6 +96,10 @@ class Frontier:
     def is_copied(self, topic: str) -> bool:
         """Tell whether a topic got the rows that its table had before; see `Scope.copied`."""
         return self.scope_of(topic).copied
+
+    def missing_of(self, topic: str, starts: Sequence[int]) -> list[str]:
+        """Say what is missing of a topic whose partitions start at `starts`; see `missing`."""
+        return list(missing(starts, self.alive_from.get(topic, ())))
 
     def topic_of(self, table: TableName) -> str | None:
         """Give the topic of a table, or None when it is not captured."""
@@ -118,6 +127,7 @@ class Frontier:
                 "leader_epochs": {topic: list(each) for topic, each in self.leader_epochs.items()},
                 "grown": {topic: [each.ms, str(each.lsn)] for topic, each in self.grown.items()},
                 "since": {topic: str(position) for topic, position in self.since.items()},
+                "alive_from": {topic: list(each) for topic, each in self.alive_from.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
                 "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
                 "aside": [[*table, reason] for table, reason in self.aside.items()],
@@ -158,6 +168,9 @@ class Frontier:
                     for topic, each in raw.get("grown", {}).items()
                 },
                 since={topic: Position.parse(text) for topic, text in raw["since"].items()},
+                alive_from={
+                    topic: tuple(each) for topic, each in raw.get("alive_from", {}).items()
+                },
                 scopes={
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
                 },
@@ -170,6 +183,21 @@ class Frontier:
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
+
+
+def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
+    """Say which partitions of a compacted topic have lost records that may be alive.
+
+    The cleaner leaves a partition's start where it is. DeleteRecords moves it, and so does a
+    cleanup.policy that deletes, if only for a while.
+
+    Args:
+        starts: per partition the first offset that is still there.
+        alive_from: per partition the offset before which all is dead; 0 where it is not known.
+    """
+    for partition, (start, alive) in enumerate(zip_longest(starts, alive_from, fillvalue=0)):
+        if start > alive:
+            yield f"partition {partition} starts at offset {start}: older records were deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import lt
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
@@ -42,11 +43,12 @@ _NAP_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """Where a topic stands: its id, and per partition the end offset and the leader's epoch."""
+    """Where a topic stands: its id, and per partition its end, the leader's epoch, its start."""
 
     topic_id: str
     ends: tuple[int, ...]
     leader_epochs: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
 
 
 class FrontierLog:
@@ -135,9 +137,9 @@ class FrontierLog:
                 f'topic "{self._topic}" has {len(found.ends)} partitions, a frontier topic has one',
                 hint="delete the topic, or choose another --topic-prefix",
             )
-        end, window = found.ends[0], _WINDOW
-        while end > 0:
-            start = max(0, end - window)
+        first, end, window = found.starts[0], found.ends[0], _WINDOW
+        while end > first:
+            start = max(first, end - window)
             newest: Message | None = None
             place = OffsetRange(self._topic, 0, start, end)
             for record in scan(self._kafka, [place]):
@@ -234,8 +236,45 @@ class FrontierLog:
         """Give the end offset of each partition of topics; raises as `places` does."""
         return {topic: each.ends for topic, each in self.places(topics).items()}
 
+    def starts(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Return the first offset of each partition of the topics that exist.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+            LogError: it refuses.
+        """
+        return {topic: each.starts for topic, each in self._ends(topics).items()}
+
+    def lost(self, slot: str) -> str:
+        """Say what was removed of a slot's records here; empty when nothing that counts was.
+
+        Records go from the topic's start on. So of a key that has one left, the newest is left; and
+        of each there is one from the first frontier on.
+
+        Raises:
+            CorruptRecordError: as `last` does.
+            UnavailableLogError: the broker does not answer.
+            LogError: the topic has several partitions.
+        """
+        (start, *_) = self.starts([self._topic]).get(self._topic, (0,))
+        if not start:
+            return ""
+        last = self.last(slot)
+        if last is None:
+            what = "the last frontier"
+        elif self.backfill(slot) is None:
+            what = "how far copies of tables are"
+        elif last.frontier.tables and self.standings(slot) is None:
+            what = "how the tables stood when they were looked at last"
+        else:
+            return ""
+        return (
+            f'topic "{self._topic}" starts at offset {start}: older records were deleted, and with '
+            f'them what it held of slot "{slot}": {what}'
+        )
+
     def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
-        """Give where topics stand, in one request.
+        """Give where topics stand, in two requests at once.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
@@ -310,7 +349,7 @@ def topic_ends(
     on_wait: Callable[[], None] = nothing,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[str, TopicEnds]:
-    """Give id and end offsets of each topic that exists, in two requests for all.
+    """Give id, ends and starts of each topic that exists, in three requests for all.
 
     Readers of committed records reach the end that is asked for under their `isolation`.
 
@@ -332,25 +371,47 @@ def topic_ends(
         except LogError as error:
             if not is_missing(error.__cause__):
                 raise
-    places = {
-        Place(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        for name, topic in found.items()
-        for partition in range(len(topic.partitions))
-    }
-    if not places:
+    if not found:
         return {}
-    ends = {name: [0] * len(topic.partitions) for name, topic in found.items()}
-    epochs = {name: [-1] * len(topic.partitions) for name, topic in found.items()}
+    counts = {name: len(topic.partitions) for name, topic in found.items()}
+    # Both are asked for before an answer is waited for.
+    latest = _asked(admin, counts, OffsetSpec.latest(), isolation)  # type: ignore[no-untyped-call]
+    earliest = _asked(admin, counts, OffsetSpec.earliest(), isolation)  # type: ignore[no-untyped-call]
+    ends = _answers(latest, counts, "end", on_wait)
+    starts = _answers(earliest, counts, "start", on_wait)
+    return {
+        name: TopicEnds(
+            str(topic.topic_id),
+            tuple(each.offset for each in ends[name]),
+            tuple(-1 if each.leader_epoch is None else each.leader_epoch for each in ends[name]),
+            tuple(each.offset for each in starts[name]),
+        )
+        for name, topic in found.items()
+    }
+
+
+def _asked(
+    admin: AdminClient, counts: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[tuple[str, int], Future[Any]]:
+    """Ask for offsets of all partitions; the future of each answer by topic and partition."""
+    places = {Place(name, n): spec for name, count in counts.items() for n in range(count)}
     # A frontier is written in the transaction of the records that it speaks for: to where these
     # reach, not to where other transactions of before have ended.
-    answers = admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST_S)
-    for place, answer in answers.items():
-        what = f'cannot read the end of topic "{place.topic}"'
-        end = answered_offset(answer, what, on_wait)
-        ends[place.topic][place.partition] = end.offset
-        if end.leader_epoch is not None:
-            epochs[place.topic][place.partition] = end.leader_epoch
+    asked = admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST_S)
+    return {(place.topic, place.partition): answer for place, answer in asked.items()}
+
+
+def _answers(
+    asked: Mapping[tuple[str, int], Future[Any]],
+    counts: Mapping[str, int],
+    which: str,
+    on_wait: Callable[[], None],
+) -> dict[str, list[Any]]:
+    """Wait for the answers; per topic those of its partitions in order."""
     return {
-        name: TopicEnds(str(topic.topic_id), tuple(ends[name]), tuple(epochs[name]))
-        for name, topic in found.items()
+        name: [
+            answered_offset(asked[name, n], f'cannot read the {which} of topic "{name}"', on_wait)
+            for n in range(count)
+        ]
+        for name, count in counts.items()
     }

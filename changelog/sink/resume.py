@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
@@ -87,13 +87,11 @@ def last_positions(
     frontier: Frontier | None,
     topics: Sequence[str],
     *,
-    expiring: Collection[str] = (),
     backfill: BackfillRecord | None = None,
 ) -> Written:
     """Read the headers of every record behind the frontier's ends, or of all without one.
 
-    Records of the `expiring` topics may have been removed by the brokers' retention: what of
-    them is left is read.
+    Some may have been removed, by the brokers' retention or by others: what is left is read.
 
     A topic that is not whole yet is read from where the progress of its backfill was written; one
     that neither knows, or knew under another id, from its start.
@@ -106,7 +104,7 @@ def last_positions(
     known = known_places(frontier, backfill)
     found = frontiers.ends(topics)
     ranges, positions = _behind(frontiers, known, found)
-    ranges = left_of(kafka, ranges, expiring)
+    ranges = left_of(kafka, ranges)
     foreign: Counter[str] = Counter()
     for record in scan(kafka, ranges):
         headers = headers_of(record)

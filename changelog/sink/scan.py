@@ -8,7 +8,7 @@ broker's word that a partition ends here, has reached its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -49,10 +49,8 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-def left_of(
-    kafka: KafkaConnection, ranges: Sequence[OffsetRange], topics: Collection[str]
-) -> list[OffsetRange]:
-    """Give ranges without the records that retention has removed from some topics.
+def left_of(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Give ranges without the records that were removed from the start of their topics.
 
     Raises:
         UnavailableLogError: the broker does not answer.
@@ -61,7 +59,7 @@ def left_of(
     earliest = {
         TopicPartition(each.topic, each.partition): OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         for each in ranges
-        if each.topic in topics and 0 < each.start < each.end
+        if 0 < each.start < each.end
     }
     if not earliest:
         return list(ranges)

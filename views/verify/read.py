@@ -28,6 +28,7 @@ from changelog.contract.errors import (
     LogError,
     NoFrontierError,
     UnavailableLogError,
+    VerdictError,
 )
 from changelog.contract.form import Output
 from changelog.contract.frontier import Frontier
@@ -196,6 +197,7 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
 
     Raises:
         LogError: it is another one, has fewer partitions, or ends before the frontier.
+        VerdictError: it has lost its beginning.
         UnavailableLogError: the brokers do not answer.
     """
     ends = frontier.ends.get(topic, ())
@@ -220,6 +222,12 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             starts.append(low)
     finally:
         consumer.close()
+    lost = frontier.missing_of(topic, starts)
+    if lost:
+        raise VerdictError(
+            f'topic "{topic}": {"; ".join(lost)}, so rows may be missing',
+            hint="copy the table anew with `changelog resnapshot`",
+        )
     return TopicFacts(topic_id, tuple(starts))
 
 

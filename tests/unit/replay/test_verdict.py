@@ -316,6 +316,17 @@ def test_a_foreign_topic_whose_start_has_moved_has_lost_keys():
     assert verdict.kind is Kind.NOT_EXACT
 
 
+@pytest.mark.parametrize(
+    ("alive_from", "starts", "partition"),
+    [((0, 4), (0, 4), None), ((0, 4), (0, 5), 1), ((0, 4), (1, 4), 0), ((5,), (5, 1), 1)],
+)
+def test_a_start_that_moved_over_dead_records_alone_harms_nothing(alive_from, starts, partition):
+    frontier = replace(RECORD.frontier, alive_from={"things": alive_from})
+    verdict = judged(replace(BUSY, log_starts=starts), record=replace(RECORD, frontier=frontier))
+    assert verdict.allows_read == (partition is None)
+    assert partition is None or f"partition {partition} starts" in str(verdict)
+
+
 def test_a_topic_that_has_grown_is_exact_until_a_tombstone_may_be_gone():
     frontier = replace(RECORD.frontier, grown={"things": Growth(APPENDED_MS, Lsn(9))})
     record = replace(RECORD, frontier=frontier)
