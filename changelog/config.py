@@ -24,7 +24,12 @@ from changelog.contract.declared import DeclaredLog, Order, Shape, declared_colu
 from changelog.contract.errors import ConfigurationError, StackError
 from changelog.contract.form import PLAIN, Envelope, Form, Output
 from changelog.contract.lsn import Lsn
-from changelog.contract.properties import check_producer_properties, check_topic_properties
+from changelog.contract.properties import (
+    check_producer_properties,
+    check_topic_properties,
+    largest_record,
+    producer_properties,
+)
 from changelog.contract.relation import TableName
 from changelog.contract.scope import OPERATIONS
 from changelog.contract.topic import (
@@ -171,7 +176,8 @@ class CaptureSettings:
             for a minute, and for the time until PostgreSQL gives up a dead connection.
         create_publication: make and alter the publication; otherwise it has to be right already.
         producer: further settings of the producers, librdkafka's names; may hold secrets.
-        topic_properties: further settings of new topics, Kafka's names.
+        topic_properties: further settings of new topics, Kafka's names; with
+            `max.message.bytes`, existing ones have to take as large records too.
         operations: what is captured of each table.
         drop_columns: patterns of columns to leave out, `schema.table.column`.
         mask: how the columns of a pattern are masked: `hash` or `redact`.
@@ -372,6 +378,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
     capture = settings.capture
     check_producer_properties(capture.producer)
     check_topic_properties(capture.topic)
+    largest = largest_record(capture.topic)
     return Project(
         root=root,
         postgres=settings.postgres.dsn or embedded.need(SOURCE, "postgres.dsn"),
@@ -394,6 +401,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             topics=TopicSettings(
                 min_compaction_lag_ms=capture.min_compaction_lag_ms,
                 delete_retention_ms=capture.delete_retention_ms,
+                max_message_bytes=largest,
             ),
             fix_topics=capture.fix_topics,
             snapshot_workers=capture.snapshot_workers,
@@ -401,7 +409,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
             status_interval_ms=capture.status_interval_ms,
             wait_s=capture.wait_s,
             create_publication=capture.create_publication,
-            producer=capture.producer,
+            producer=producer_properties(capture.producer, largest),
             topic_properties=capture.topic,
             operations=tuple(capture.operations),
             drop_columns=tuple(capture.drop_columns),

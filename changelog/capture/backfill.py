@@ -319,7 +319,7 @@ class Backfill:
             case Answer.ASIDE:
                 log.error('the table "%s" is set aside: %s', table, error, extra=what)
                 task = self._begin_anew(topic, table, str(error))
-                task.fault = str(error.args[0])
+                task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
                 task.high = self._ground.current_lsn()
                 self._set_aside(task)
                 self._note(task)

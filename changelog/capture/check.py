@@ -22,7 +22,7 @@ from changelog.capture.ground import (
 )
 from changelog.capture.outlook import Outlook, foresee, rehearse_publication, standing
 from changelog.capture.policy import Answer, with_way_out
-from changelog.capture.rules import Rules
+from changelog.capture.rules import Rules, catalogue_of
 from changelog.capture.start import Adopt, Continue, Fresh, Resume
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
@@ -113,7 +113,12 @@ class _Check:
         if rules is None:
             return None
         will_be_full = bool(self._capture.replica_identity)
-        catalogue = Catalogue(connection, rules.unkeyed, assume_full=will_be_full)
+        catalogue = findings.ask(
+            "publication",
+            lambda: catalogue_of(connection, self._capture, assume_full=will_be_full),
+        )
+        if catalogue is None:
+            return None
         self._identity(connection, catalogue)
         wanted = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
         if wanted is None:
@@ -154,9 +159,7 @@ class _Check:
     def _notes(self, source: _Source) -> None:
         """Tell what is not captured, or not as one may think."""
         wanted = TableFilter(self._capture.tables, self._capture.exclude)
-        lines = self._findings.ask(
-            "not captured", lambda: source.catalogue.uncaptured(wanted, source.tables)
-        )
+        lines = self._findings.ask("not captured", lambda: source.catalogue.uncaptured(wanted))
         for line in lines or ():
             self._findings.add("not captured", State.NOTE, line)
         lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
@@ -306,7 +309,9 @@ class _Check:
             (change.removed, "without"),
             (change.refiltered, "with other rows of"),
         ]
-        said = ", ".join(f"{word} {_listed(sorted(each))}" for each, word in parts if each)
+        words = [f"{word} {_listed(sorted(each))}" for each, word in parts if each]
+        words += ["with generated columns"] if change.generated else []
+        said = ", ".join(words)
         if change.created:
             return State.MAKES, f"make {name} {said}"
         return (State.MAKES, f"alter {name} {said}") if said else (State.OK, f"{name} is right")

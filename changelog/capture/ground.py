@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from changelog.capture.ddl import KEPT_FOR_EVER
 from changelog.capture.forms import check_forms
 from changelog.capture.newcomers import Newcomers
-from changelog.capture.rules import Rules, narrowed
+from changelog.capture.rules import Rules, catalogue_of, narrowed
 from changelog.capture.tables import CapturedTables
 from changelog.config import Project
 from changelog.contract.backfill import BackfillRecord, TableBackfill, copies_of
@@ -35,7 +35,6 @@ from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import OPERATIONS, WHOLE, Scope
 from changelog.contract.topic import (
-    TopicSettings,
     ddl_topic,
     frontier_topic,
     messages_topic,
@@ -404,7 +403,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Ground]:
         system = identify(settings.postgres)
         cluster = frontiers.cluster_id()
         rules = Rules(capture, str(connection.info.dbname))
-        catalogue = Catalogue(connection, rules.unkeyed)
+        catalogue = catalogue_of(connection, capture)
         last = frontiers.last(capture.slot)
         spoken = last.frontier.tables.values() if last is not None else ()
         selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
@@ -510,7 +509,9 @@ def topic_plans(
         settings.kafka,
         dict.fromkeys(logs, 1),
         replication=capture.replication_factor,
-        settings=TopicSettings(compacted=False),
+        settings=replace(capture.topics, compacted=False),
+        fix=capture.fix_topics,
+        unkeyed=logs,
         extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
     )
 
@@ -580,7 +581,7 @@ def wanted_tables(
 
 def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
     wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
-    for what in catalogue.uncaptured(wanted, selected):
+    for what in catalogue.uncaptured(wanted):
         log.info("not captured: %s", what)
     for what in catalogue.unnoticed(selected):
         log.warning("%s", what)

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 
-from changelog.capture.rules import Rules
+from changelog.capture.rules import catalogue_of
 from changelog.config import Project
 from changelog.contract.errors import ConfigurationError
-from changelog.source.catalogue import Catalogue, select_tables
+from changelog.source.catalogue import select_tables
 from changelog.source.connect import connect
 from changelog.source.filter import TableFilter
 from changelog.source.identity import make_full, tables_not_full
@@ -33,7 +33,7 @@ def ensure_identity(settings: Project, agreed: Callable[[str], bool]) -> None:
         return
     with closing(connect(settings.postgres)) as connection:
         wanted = TableFilter(capture.tables, capture.exclude)
-        found = Catalogue(connection, Rules(capture).unkeyed).tables()
+        found = catalogue_of(connection, capture).tables()
         selected = [table.relation for table in select_tables(found, wanted)]
         tables = tables_not_full(connection, selected)
         if not tables:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from changelog.capture.rules import unkeyed_of
+from changelog.capture.rules import catalogue_of
 from changelog.config import CaptureSettings
 from changelog.contract.backfill import BackfillRecord, copies_of
 from changelog.contract.frontier import Frontier
 from changelog.contract.relation import TableName
-from changelog.source.catalogue import Catalogue
 from changelog.source.connect import Connection
 from changelog.source.filter import TableFilter
 
@@ -18,7 +17,7 @@ NOT_YET = "no frontier speaks of it yet: a capture that runs takes it in a momen
 
 def matching(connection: Connection, capture: CaptureSettings) -> dict[TableName, str]:
     """Return the tables that match the settings now, each with what stands against it."""
-    catalogue = Catalogue(connection, unkeyed_of(capture.allow_unkeyed, capture.operations))
+    catalogue = catalogue_of(connection, capture)
     wanted = TableFilter(capture.tables, capture.exclude)
     return {each.name: each.obstacle for each in catalogue.tables() if wanted.wants(each.name)}
 

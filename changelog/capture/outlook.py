@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.capture.ground import Ground
-from changelog.capture.policy import Answer, with_way_out
+from changelog.capture.policy import Answer, answer, with_way_out
 from changelog.capture.removed import Loss, losses
 from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
 from changelog.contract.backfill import BackfillRecord, copies_of
@@ -223,6 +223,16 @@ def foresee(ground: Ground, found: SlotStanding) -> Outlook:
             )
 
 
+def uncarried(ground: Ground, begin: Resume) -> dict[TableName, SchemaConflictError]:
+    """Return the tables whose rows on the log lack generated columns that come from now on."""
+    found = {
+        table: ground.tables.uncarried(ground.relations[table])
+        for topic, table in begin.frontier.tables.items()
+        if ground.topics.get(table) == topic
+    }
+    return {table: error for table, error in found.items() if error is not None}
+
+
 def _check_slot(ground: Ground, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)
@@ -256,6 +266,11 @@ def refuse_first(ground: Ground) -> SlotStanding:
     found = standing(ground)
     outlook = foresee(ground, found)
     rehearse_publication(ground, found, outlook)
+    if isinstance(outlook.begin, Resume):
+        for table, error in uncarried(ground, outlook.begin).items():
+            copied_anew = table in outlook.copied | outlook.going
+            if not copied_anew and answer(error, ground.settings.capture) is Answer.STOP:
+                raise with_way_out(error)
     if ground.settings.capture.on_error == "log":
         return found  # a table that cannot go on is set aside then
     copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]

@@ -8,6 +8,7 @@ from changelog.config import CaptureSettings
 from changelog.contract.errors import (
     ChangelogError,
     EncodeError,
+    KeyConflictError,
     RecordRefusedError,
     RecordsRemovedError,
     SchemaConflictError,
@@ -40,8 +41,7 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
         capture: the settings.
         copying: whether the table is being copied anew already, so that this is no way out.
     """
-    changed = isinstance(error, _CHANGED) and not copying
-    if changed and capture.on_incompatible == "resnapshot":
+    if _is_mended_by_a_copy(error, copying=copying) and capture.on_incompatible == "resnapshot":
         return Answer.COPY
     if capture.on_error == "log":
         return Answer.ASIDE
@@ -51,8 +51,13 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
 def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:
     """Give the error with what can be done when it stops capture."""
     ways = [error.hint] if error.hint else []
-    if isinstance(error, _CHANGED) and not copying:
+    if _is_mended_by_a_copy(error, copying=copying):
         ways.append(_ANEW)
     ways.append(_WITHOUT if ways else _WITHOUT.removeprefix("or ").replace("with", "start with"))
     error.hint = "; ".join(ways)
     return error
+
+
+def _is_mended_by_a_copy(error: ChangelogError, *, copying: bool) -> bool:
+    changed = isinstance(error, _CHANGED) and not isinstance(error, KeyConflictError)
+    return changed and not copying

@@ -13,8 +13,10 @@ from changelog.contract.form import Envelope
 from changelog.contract.pattern import covers, is_wild
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
-from changelog.source.catalogue import Unkeyed
+from changelog.source.catalogue import Catalogue, Unkeyed
+from changelog.source.connect import Connection
 from changelog.source.filter import ColumnPattern, TablePattern
+from changelog.source.publication import sends_stored
 
 LEAST_KEY_BYTES = 16
 _FINGERPRINT = 16
@@ -155,6 +157,27 @@ def unkeyed_of(allowed: bool, operations: Iterable[str]) -> Unkeyed:
     return Unkeyed.CHANGED if {"update", "delete"} & {*operations} else Unkeyed.ADDED
 
 
+def catalogue_of(
+    connection: Connection, capture: CaptureSettings, *, assume_full: bool = False
+) -> Catalogue:
+    """Return the catalogue as the settings, and the publication, let one see it.
+
+    Raises:
+        SourceError: the publication cannot be read.
+        ConfigurationError: a pattern of columns cannot be used.
+    """
+    dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
+    return Catalogue(
+        connection,
+        unkeyed_of(capture.allow_unkeyed, capture.operations),
+        assume_full=assume_full,
+        sends_stored=sends_stored(
+            connection, capture.publication, is_ours=capture.create_publication
+        ),
+        drops=lambda table, column: any(each.matches(table, column) for each in dropped),
+    )
+
+
 def _operations(given: Iterable[str]) -> tuple[str, ...]:
     given = set(given)
     unknown = sorted(given - set(OPERATIONS))
@@ -171,10 +194,10 @@ def _names_a_column(pattern: ColumnPattern, relations: list[Relation]) -> bool:
     if is_wild(pattern.column) or pattern.table.name is None:
         return True
     return any(
-        covers(pattern.column, column.name)
+        covers(pattern.column, column)
         for relation in relations
         if pattern.table.matches(relation.name)
-        for column in relation.columns
+        for column in (*(each.name for each in relation.columns), *relation.generated)
     )
 
 

@@ -31,6 +31,7 @@ from changelog.capture.outlook import (
     check_slot_unmoved,
     refuse_first,
     skipped_tables,
+    uncarried,
 )
 from changelog.capture.policy import Answer
 from changelog.capture.removed import Loss, losses, noted, restarted
@@ -85,6 +86,7 @@ class Beginning:
         start_lsn: where the slot began, as far as that is known.
         connection: which has to read the slot, since it is temporary; or None.
         stopping: tables that end capture unless the WAL asks for a copy of them.
+        failing: tables that cannot go on as they are on the log.
     """
 
     seed: Seed
@@ -92,6 +94,7 @@ class Beginning:
     start_lsn: Lsn
     connection: LogicalReplicationConnection | None = None
     stopping: Mapping[TableName, ChangelogError] = field(default_factory=dict)
+    failing: Mapping[TableName, ChangelogError] = field(default_factory=dict)
 
 
 class CaptureSession:
@@ -298,7 +301,9 @@ class CaptureSession:
         for error in stopping.values():
             log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
         start = going.start_lsn if going is not None else Lsn(0)
-        return Beginning(seed, tasks, start, stopping=stopping)
+        copied = {task.relation.name for task in tasks}
+        failing = {t: e for t, e in uncarried(ground, begin).items() if t not in copied}
+        return Beginning(seed, tasks, start, stopping=stopping, failing=failing)
 
     def _mended(
         self,
@@ -480,6 +485,8 @@ class CaptureSession:
             )
             for topic, count in self._written.foreign.items():
                 backfill.overwritten(topic, count, seed.lsn)
+            for table, error in beginning.failing.items():
+                backfill.failed(table, error, seed.lsn)
             messages = partial(
                 MessageLog,
                 log=producer,

@@ -154,7 +154,7 @@ class CaptureStatus:
         for table, why in sorted(self.aside.items()):
             yield (
                 f'the table "{table}" is set aside: {why}; '
-                f"`changelog resnapshot {table}` takes it back"
+                f"once that is mended, `changelog resnapshot {table}` takes it back"
             )
         yield from self.removed
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits

@@ -30,6 +30,7 @@ from changelog.contract.relation import Field, Relation, TableName
 from changelog.contract.schema import LoggedSchema, key_schema
 from changelog.contract.types import ColumnType, Kind
 from changelog.source.catalogue import Unknown
+from changelog.source.filter import left_out
 
 log = logging.getLogger("changelog.capture")
 
@@ -159,6 +160,27 @@ class CapturedTables:
             text = logged_schema(self.shape(relation))
             self._registry.check_value(topic, text, fresh=fresh)
 
+    def uncarried(self, relation: Relation) -> SchemaConflictError | None:
+        """Return what to say of generated columns that come now and that rows on the log lack.
+
+        A row that brings them may be long in coming, and for so long nobody would say it.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        if not relation.computed:
+            return None
+        versions = alive(self._registry.values(self.topic(relation)))
+        if not versions:
+            return None
+        known = {column.column for column in read_value_schema(versions[-1].text).columns}
+        written = {column.name for column in self.shape(relation).logged.columns}
+        names = sorted((written & {*relation.computed}) - known)
+        if not names:
+            return None
+        what = f"generated columns {names} were left out up to now, and older rows have them too"
+        return self._conflict(relation, what, left_out(relation.name, names))
+
     def _registered(self, relation: Relation, at: Position) -> tuple[Relation, SchemaIds]:
         """Give a version of a table, with defaults, and the ids of its schemas."""
         topic = self.topic(relation)
@@ -268,12 +290,14 @@ class CapturedTables:
         values = self._older_values(relation, added) if added else {}
         defaults = self._defaults(relation, values)
         unknown = [name for name in added if values.get(name) is not None and not defaults[name]]
-        computed = sorted({*added} & {*logged.generated})
+        computed = sorted({*added} & {*logged.generated, *relation.computed})
         back = sorted({*added} & ever)
+        hint = ""
         if added and gone:
             what = f"columns {added} came and {gone} went: one may be the other, renamed"
         elif computed:
-            what = f"columns {computed} were generated, and older rows have their values too"
+            what = f"columns {computed} are or were generated, and older rows have their values too"
+            hint = left_out(relation.name, computed)
         elif back:
             what = f"columns {back} were dropped and are back, and older records have their values"
         elif unknown:
@@ -282,7 +306,7 @@ class CapturedTables:
             what = f"columns {other} have another type, and older rows the form of the old one"
         else:
             return relation.with_defaults(defaults)
-        raise self._conflict(relation, f"{what}; the log has no word of it")
+        raise self._conflict(relation, f"{what}; the log has no word of it", hint)
 
     def _defaults(
         self, relation: Relation, values: Mapping[str, Field | Unknown]

@@ -110,6 +110,10 @@ class SchemaConflictError(LogError):
     """The registry holds, or demands, another schema than the one that we need."""
 
 
+class KeyConflictError(SchemaConflictError):
+    """A table has another primary key than its topic: a fresh copy alone does not mend it."""
+
+
 class RecordRefusedError(LogError):
     """A topic does not take a record, whatever is tried: it is too large, or not allowed.
 

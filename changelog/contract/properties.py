@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from changelog.contract.errors import ConfigurationError
+from changelog.contract.topic import LARGEST
+
+RECORD_BYTES = 32 * 1024 * 1024
+"""The largest record that the producer takes unasked; a topic's setting usually allows less."""
 
 _NO_LOSS = "a record counts as written when every replica has it, once and in order"
 _PLACES = "keys have to lie where other clients look for them"
@@ -62,6 +66,31 @@ def check_topic_properties(given: Mapping[str, str]) -> None:
         ConfigurationError: some do not; names each with the reason.
     """
     _check(given, TOPIC_KEPT, "capture.topic (-T)")
+
+
+def largest_record(given: Mapping[str, str]) -> int:
+    """Return how large a record of the topics may be by their settings; 0 where these do not say.
+
+    Raises:
+        ConfigurationError: the setting is no number of bytes.
+    """
+    text = given.get(LARGEST, "0")
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"capture.topic (-T): {LARGEST} is no whole number of bytes", hint="such as 10485760"
+        )
+    return int(text)
+
+
+def producer_properties(given: Mapping[str, str], largest: int) -> dict[str, str]:
+    """Return settings of the producer by which it takes records that the topics take.
+
+    Its queue has to hold more than one, or else a record waits for room that there never is.
+    """
+    if largest <= RECORD_BYTES:
+        return dict(given)
+    room = {"message.max.bytes": str(largest), "queue.buffering.max.kbytes": str(largest // 512)}
+    return {**room, **given}
 
 
 def _check(given: Mapping[str, str], kept: Mapping[str, str], where: str) -> None:

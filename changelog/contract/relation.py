@@ -111,7 +111,8 @@ class Relation:
             since the stream flags every column as key under REPLICA IDENTITY FULL. Empty for a
             table without one.
         identity: what old columns the stream carries.
-        generated: names of the generated columns, which the stream leaves out.
+        generated: names of the generated columns that the stream leaves out.
+        computed: names of those that it brings, which are among `columns`.
     """
 
     oid: int
@@ -120,6 +121,7 @@ class Relation:
     key: tuple[str, ...]
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     generated: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
 
     @property
     def key_indexes(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from changelog.contract.relation import TableName
 
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9._-]")
 MAX_TOPIC_LENGTH = 249
+LARGEST = "max.message.bytes"
 DEFAULT_MIN_COMPACTION_LAG_MS = 6 * 3_600_000
 DEFAULT_DELETE_RETENTION_MS = 7 * 24 * 3_600_000
 
@@ -101,6 +102,7 @@ class TopicSettings:
         min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of
             its key; a frontier is exact for as long.
         delete_retention_ms: how long a tombstone stays after its first cleaning.
+        max_message_bytes: the largest batch of records, compressed; 0 for the brokers' default.
         compacted: whether the newest record of each key is kept for ever. The topic of a table
             without a key cannot be: the brokers refuse records without a key on it. Nor is that
             of the messages, which stand for themselves.
@@ -108,15 +110,18 @@ class TopicSettings:
 
     min_compaction_lag_ms: int = DEFAULT_MIN_COMPACTION_LAG_MS
     delete_retention_ms: int = DEFAULT_DELETE_RETENTION_MS
+    max_message_bytes: int = 0
     compacted: bool = True
 
     def to_config(self) -> dict[str, str]:
         """Give Kafka's names and values of a new topic's settings."""
+        size = {LARGEST: str(self.max_message_bytes)} if self.max_message_bytes else {}
+        same = {"message.timestamp.type": "LogAppendTime", **size}
         if not self.compacted:
-            return {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+            return {"cleanup.policy": "delete", **same}
         return {
             "cleanup.policy": "compact",
-            "message.timestamp.type": "LogAppendTime",
+            **same,
             "min.compaction.lag.ms": str(self.min_compaction_lag_ms),
             "delete.retention.ms": str(self.delete_retention_ms),
         }
@@ -124,12 +129,13 @@ class TopicSettings:
     def differences(self, actual: Mapping[str, str]) -> list[str]:
         """Name each setting of an existing topic that breaks the contract; empty when none.
 
-        A longer lag or retention than asked for keeps every promise, so it is no difference.
+        A longer lag or retention than asked for keeps every promise, so it is no difference; nor is
+        room for larger records.
         """
         found = []
         for name, wanted in self.to_config().items():
             has = actual.get(name, "")
-            longer = name.endswith(".ms") and has.isdigit() and int(has) >= int(wanted)
+            longer = name.endswith((".ms", ".bytes")) and has.isdigit() and int(has) >= int(wanted)
             if has != wanted and not longer:
                 found.append(f"{name} is {has or 'not set'}, must be {wanted}")
         lag = int(actual.get("min.compaction.lag.ms") or 0)

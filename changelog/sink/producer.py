@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import LogError, RecordRefusedError, UnavailableLogError
 from changelog.contract.headers import Headers
+from changelog.contract.properties import RECORD_BYTES
 from changelog.native.buffers import Records
 from changelog.sink.client import WAIT_S, log_error, make_client, nothing
 from changelog.sink.handle import PARTITION_UA, ProducerHandle
@@ -31,13 +32,15 @@ log = logging.getLogger("changelog.producer")
 
 QUEUE_KBYTES = 64 * 1024
 QUEUE_MESSAGES = 200_000
-RECORD_BYTES = 32 * 1024 * 1024
-"""The largest record; a topic's `max.message.bytes` usually allows less."""
 
 FULL_S = 0.005
 CLOSE_S = 2.0
 WRITE_S = 60.0
 SAY_AFTER_S = 10.0
+_RAISE = (
+    "a row is too large for the topic's max.message.bytes: start with "
+    "`-T max.message.bytes=BYTES --fix-topics` (capture.topic), which raises it and the producer's"
+)
 _NEVER_TAKEN = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD}
 
 TRANSACTION_S = 60
@@ -126,7 +129,7 @@ class LogProducer:
         if self._failure is not None:
             return
         too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-        hint = "a row is too large: raise the topic's max.message.bytes" if too_large else ""
+        hint = _RAISE if too_large else ""
         self._failure = log_error(error, what, hint=hint)
         if topic and error.code() in _NEVER_TAKEN:
             refused = RecordRefusedError(*self._failure.args, hint=hint)

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from changelog.contract.connection import RegistryConnection
 from changelog.contract.errors import (
     ConfigurationError,
+    KeyConflictError,
     LogError,
     RefusedAccessError,
     SchemaConflictError,
@@ -200,10 +201,11 @@ class Registry:
             return None
         number, text = pinned
         if not same_schema(text, schema):
-            raise SchemaConflictError(
+            raise KeyConflictError(
                 f'subject "{subject}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(text)}",
-                hint="capture the table under another --topic-prefix, or delete topic and subject",
+                hint="delete the topic and its subjects, -key and -value, and start with "
+                "`--on-incompatible resnapshot`; or capture the table under another --topic-prefix",
             )
         return number
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import SchemaConflictError
+from changelog.contract.errors import KeyConflictError
 from changelog.contract.evolution import Version
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import WRITE_S, LogProducer
@@ -67,7 +67,7 @@ class SchemaTopic:
         """
         known = self._versions(topic, _KEY)
         if known and not same_schema(known[0], schema):
-            raise SchemaConflictError(
+            raise KeyConflictError(
                 f'topic "{topic}": the primary key is now {described(schema)}, '
                 f"the topic's keys are {described(known[0])}",
                 hint="capture the table under another --topic-prefix and --slot",

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from changelog.contract.connection import KafkaConnection
 from changelog.contract.errors import TopicSettingsError, UnavailableLogError
 from changelog.contract.secret import redacted
-from changelog.contract.topic import TopicSettings
+from changelog.contract.topic import LARGEST, TopicSettings
 from changelog.sink.client import REQUEST_S, admin_client, answered, log_error, meet
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}
@@ -175,7 +175,9 @@ def plan_topics(
 
     differing = _differing(there, must)
     if differing and not fix:
-        raise _differ(differing, "--fix-topics alters them; what was compacted or deleted is gone")
+        small = all(each.startswith(LARGEST) for found in differing.values() for each in found)
+        lost = "" if small else "; what was compacted or deleted is gone"
+        raise _differ(differing, f"--fix-topics alters them{lost}")
     policy = "cleanup.policy"
     compacted = {
         name: found

@@ -10,7 +10,7 @@ from changelog.contract.errors import UncapturableTableError
 from changelog.contract.relation import Column, Field, Relation, ReplicaIdentity, TableName
 from changelog.contract.text import parse_array
 from changelog.source.connect import Connection, source_errors
-from changelog.source.filter import TableFilter
+from changelog.source.filter import TableFilter, left_out
 from changelog.source.pgoutput import RelationMessage
 from changelog.source.pgtypes import TypeResolver
 from changelog.source.steady import steadily
@@ -30,7 +30,7 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
  ORDER BY n.nspname, c.relname
 """
 _COLUMNS = """
-SELECT attrelid, attname, atttypid, atttypmod, attgenerated <> ''
+SELECT attrelid, attname, atttypid, atttypmod, attgenerated::text
   FROM pg_attribute
  WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
@@ -82,6 +82,10 @@ SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.t
 
 _WHAT = "cannot read the catalogue"
 
+_STORED = "s"
+SENDS_STORED = 180_000
+"""From this version on a publication can send generated columns that are stored."""
+
 
 class Unknown(Enum):
     """Marks a value that the catalogue cannot tell."""
@@ -97,7 +101,7 @@ class Table:
     """A user's table.
 
     Attributes:
-        relation: as the stream would describe it: without generated columns, which
+        relation: as the stream would describe it: without the generated columns that
             `relation.generated` names.
         partitioned: whether it is the root of partitions.
         obstacle: why it cannot be captured, or an empty string.
@@ -133,7 +137,7 @@ class _Column:
     name: str
     type_oid: int
     typmod: int
-    generated: bool
+    generated: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,8 @@ class Catalogue:
         unkeyed: Unkeyed = Unkeyed.REFUSED,
         *,
         assume_full: bool = False,
+        sends_stored: bool = False,
+        drops: Callable[[TableName, str], bool] = lambda _table, _column: False,
     ) -> None:
         """Read over `connection`.
 
@@ -181,9 +187,13 @@ class Catalogue:
             connection: in autocommit mode.
             unkeyed: what is to be done with tables without a primary key.
             assume_full: take all tables as they will be with REPLICA IDENTITY FULL.
+            sends_stored: whether the publication sends generated columns that are stored.
+            drops: tells whether a column is left out on purpose.
         """
         self._unkeyed = unkeyed
         self._assume_full = assume_full
+        self._sends_stored = sends_stored
+        self._drops = drops
         self._connection = connection
         self._types = TypeResolver(connection)
         self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
@@ -265,13 +275,17 @@ class Catalogue:
         found = self.tables([message.oid])
         with source_errors(self._connection, f'cannot read the table "{name}"'):
             types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
-        key, generated = (cached[1].key, cached[1].generated) if cached is not None else ((), ())
+        before = cached[1] if cached is not None else None
+        key = before.key if before is not None else ()
+        generated = before.generated if before is not None else ()
+        computed = before.computed if before is not None else ()
         identity = message.identity
         names = [column.name for column in message.columns]
         if found:
             check_capturable(found)
             there = found[0].relation
-            key, identity, generated = there.key, there.identity, there.generated
+            key, identity = there.key, there.identity
+            generated, computed = there.generated, there.computed
             _check_generated(name, [each for each in names if each in generated])
         has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
         if not has_key or not set(key) <= set(names):
@@ -287,7 +301,7 @@ class Catalogue:
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
-        relation = Relation(message.oid, name, columns, key, identity, generated)
+        relation = Relation(message.oid, name, columns, key, identity, generated, computed)
         self._streamed[message.oid] = (message, relation)
         return relation
 
@@ -305,9 +319,9 @@ class Catalogue:
             rows = self._fetch(_OLDER, {"oid": relation.oid, "names": list(columns)})
         return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
-    def uncaptured(self, wanted: TableFilter, tables: Iterable[Table]) -> tuple[str, ...]:
+    def uncaptured(self, wanted: TableFilter) -> tuple[str, ...]:
         """Say what else is in the database and not captured; see `uncaptured`."""
-        return uncaptured(self._connection, wanted, [table.relation for table in tables])
+        return uncaptured(self._connection, wanted)
 
     def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
         """Return what no look at the catalogue notices of some tables; see `unnoticed`."""
@@ -357,23 +371,47 @@ class Catalogue:
         key: _Key,
         leaves: Sequence[_Leaf],
     ) -> Table:
-        sent = [column for column in columns if not column.generated]
+        sent = [each for each in columns if not each.generated or self._sends(each)]
         types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
         built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
-        generated = tuple(column.name for column in columns if column.generated)
+        generated = [each for each in columns if each.generated and not self._sends(each)]
+        computed = tuple(each.name for each in sent if each.generated)
         identity = self._identity(row.identity)
         if key.columns or self._unkeyed is Unkeyed.REFUSED:
             obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
         else:
             obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves)
+        name = TableName(row.schema, row.table)
+        if not obstacle:
+            obstacle, remedy = self._generated_obstacle(name, generated, identity)
         if row.partitioned or identity is ReplicaIdentity.INDEX:
             # Of a partitioned table only the key of an old row can be relied on: each partition
             # has its own identity. An identity index is the primary key, or else an obstacle.
             identity = ReplicaIdentity.DEFAULT
-        name = TableName(row.schema, row.table)
         keys = () if obstacle else key.columns
-        relation = Relation(row.oid, name, built, keys, identity, generated)
+        lacking = tuple(each.name for each in generated)
+        relation = Relation(row.oid, name, built, keys, identity, lacking, computed)
         return Table(relation, row.partitioned, obstacle, remedy)
+
+    def _sends(self, column: _Column) -> bool:
+        return self._sends_stored and column.generated == _STORED
+
+    def _generated_obstacle(
+        self, table: TableName, generated: Sequence[_Column], identity: ReplicaIdentity
+    ) -> tuple[str, str]:
+        """Say why a table with generated columns that the stream leaves out cannot be captured."""
+        virtual = [each.name for each in generated if each.generated != _STORED]
+        if virtual and identity is ReplicaIdentity.FULL:
+            what = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
+            return f"{what}: published, its updates and deletes would fail", _RESTORE
+        lacking = [each.name for each in generated if not self._drops(table, each.name)]
+        if not lacking:
+            return "", ""
+        ways = [left_out(table, lacking)]
+        if self._connection.server_version >= SENDS_STORED and not virtual:
+            ways.append("or ALTER PUBLICATION … SET (publish_generated_columns = stored)")
+        what = f"has generated columns that the stream does not bring: {', '.join(lacking)}"
+        return what, ", ".join(ways)
 
     def _identity(self, letter: str) -> ReplicaIdentity:
         return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
@@ -468,11 +506,12 @@ def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
 
 
 def _check_generated(name: TableName, sent: Sequence[str]) -> None:
-    """Refuse generated columns in the stream: the rows of the snapshot lack them."""
+    """Refuse columns in the stream that are generated now: the rows of a snapshot lack them."""
     if sent:
         raise UncapturableTableError(
-            f'table "{name}": the publication sends its generated columns {list(sent)}',
-            hint="ALTER PUBLICATION … SET (publish_generated_columns = none)",
+            f'table "{name}": its columns {list(sent)} are generated now, and were not when these '
+            "rows were written",
+            hint="the table changed after these rows were written: take a new snapshot",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from changelog.contract.errors import ConfigurationError
-from changelog.contract.pattern import PART, expression, is_wild, literal
+from changelog.contract.pattern import PART, covers, expression, is_wild, literal
 from changelog.contract.relation import TableName
 
 _PATTERN = re.compile(rf"(?:(?P<schema>{PART})\.)?(?P<table>{PART})")
@@ -85,6 +85,28 @@ class ColumnPattern:
                 hint="write schema.table.column, * for any text; put double quotes round odd names",
             )
         return cls(text, TablePattern.parse(match["table"]), match["column"])
+
+    def matches(self, table: TableName, column: str) -> bool:
+        """Tell whether the pattern covers a column of a table."""
+        return self.table.matches(table) and covers(self.column, column)
+
+
+def left_out(table: TableName, columns: Iterable[str]) -> str:
+    """Return the hint that says how columns are left out."""
+    patterns = ",".join(quoted(table, column) for column in columns)
+    return f"leave them out: --columns '{patterns}' (capture.drop_columns)"
+
+
+def quoted(table: TableName, column: str) -> str:
+    """Return the pattern of one column, which `ColumnPattern.parse` reads back.
+
+    >>> quoted(TableName("public", "orders"), "total"), quoted(TableName("a b", "c"), "d.e")
+    ('public.orders.total', '"a b".c."d.e"')
+    """
+    return ".".join(
+        part if re.fullmatch(r"\w+", part) else '"' + part.replace('"', '""') + '"'
+        for part in (*table, column)
+    )
 
 
 class TableFilter:

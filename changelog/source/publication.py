@@ -38,6 +38,7 @@ SELECT n.nspname, c.relname, pg_get_expr(r.prqual, r.prrelid), r.prattrs IS NOT 
 """
 _SCHEMAS = "SELECT count(*) FROM pg_publication_namespace WHERE pnpubid = %s"
 _SENT = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+_GENERATED = "SELECT pubgencols = 's' FROM pg_publication WHERE pubname = %s"
 # Columns that the row filters read, beside those that an old row brings along.
 _FILTER_COLUMNS = """
 SELECT n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum)
@@ -63,10 +64,11 @@ SELECT w.nspname, w.relname FROM unnest(%s::text[], %s::text[]) AS w(nspname, re
  WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                     WHERE n.nspname = w.nspname AND c.relname = w.relname)
 """
-_VERSION_15 = 150_000
+_VERSION_15, _VERSION_18 = 150_000, 180_000
 REHEARSAL_TIMEOUT = "5s"
 """How long a rehearsal waits for a lock on a table."""
 
+_STORED = "publish_generated_columns = stored"
 _OWN = "drop it, or let capture use a publication of its own"
 
 
@@ -101,6 +103,7 @@ class PublicationFacts:
         narrowed: tables with a list of columns.
         schemas: whether it names whole schemas.
         sent: every table that it sends, whichever way it is named.
+        generated: whether it sends generated columns that are stored; None where none can.
     """
 
     oid: int
@@ -111,6 +114,7 @@ class PublicationFacts:
     narrowed: frozenset[TableName]
     schemas: bool
     sent: frozenset[TableName]
+    generated: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ class PublicationChange:
         refiltered: tables that had another row filter.
         filters: the row filter of each table that has one, as the server writes it.
         vanished: wanted tables that are gone meanwhile, and so left out.
+        generated: it did not send generated columns.
     """
 
     created: bool
@@ -132,6 +137,24 @@ class PublicationChange:
     refiltered: frozenset[TableName] = frozenset()
     filters: Mapping[TableName, str] = field(default_factory=dict)
     vanished: frozenset[TableName] = frozenset()
+    generated: bool = False
+
+
+def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
+    """Tell whether a publication sends stored generated columns, or will once it is made.
+
+    Args:
+        connection: to the source.
+        name: of the publication.
+        is_ours: whether capture makes and alters it; it then sends what the server can.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    if connection.server_version < _VERSION_18:
+        return False
+    facts = None if is_ours else read_publication(connection, name)
+    return is_ours or (facts is not None and bool(facts.generated))
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
@@ -154,6 +177,10 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
         if recent:
             cursor.execute(_SCHEMAS, (oid,))
             (schemas,) = cursor.fetchone() or (0,)
+        generated = None
+        if connection.server_version >= _VERSION_18:
+            cursor.execute(_GENERATED, (name,))
+            (generated,) = cursor.fetchone() or (False,)
         cursor.execute(_SENT, (name,))
         sent = frozenset(TableName(*row) for row in cursor.fetchall())
     return PublicationFacts(
@@ -165,6 +192,7 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
         narrowed=frozenset(table for table, _, narrowed in rows if narrowed),
         schemas=bool(schemas),
         sent=sent,
+        generated=generated,
     )
 
 
@@ -222,7 +250,8 @@ def _make(
         try:
             if rehearse:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
-            for statement in _statements(name, facts, wanted):
+            sends = connection.server_version >= _VERSION_18
+            for statement in _statements(name, facts, wanted, sends):
                 cursor.execute(statement)
             after = _read(connection, name)
             assert after is not None  # noqa: S101 - made in this transaction
@@ -370,6 +399,7 @@ def _same(facts: PublicationFacts, wanted: Wanted) -> bool:
     """Tell without a statement that nothing is to be altered; filters need the server's eye."""
     return (
         facts.operations == wanted.operations
+        and facts.generated is not False
         and set(facts.tables) == set(wanted.tables)
         and not any(facts.tables.values())
         and not any(wanted.tables.values())
@@ -377,7 +407,8 @@ def _same(facts: PublicationFacts, wanted: Wanted) -> bool:
 
 
 def _alike(before: PublicationFacts, after: PublicationFacts) -> bool:
-    return (before.operations, before.tables) == (after.operations, after.tables)
+    old, new = ((each.operations, each.tables, each.generated) for each in (before, after))
+    return old == new
 
 
 def _change(before: PublicationFacts | None, after: PublicationFacts) -> PublicationChange:
@@ -389,6 +420,7 @@ def _change(before: PublicationFacts | None, after: PublicationFacts) -> Publica
         removed=frozenset(set(old) - set(new)),
         refiltered=frozenset(each for each in set(new) & set(old) if new[each] != old[each]),
         filters={table: text for table, text in new.items() if text},
+        generated=before is not None and before.generated != after.generated,
     )
 
 
@@ -405,20 +437,25 @@ def drop_publication(connection: Connection, name: str) -> None:
         cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
 
 
-def _statements(name: str, facts: PublicationFacts | None, wanted: Wanted) -> list[sql.Composed]:
+def _statements(
+    name: str, facts: PublicationFacts | None, wanted: Wanted, sends_stored: bool
+) -> list[sql.Composed]:
     """Give what makes the publication, or the existing one, what is wanted."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)
     operations = sql.Literal(", ".join(wanted.operations))
     if facts is None:
         make = sql.SQL(
             "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = {}, "
-            "publish_via_partition_root = true)"
+            "publish_via_partition_root = true{})"
         )
-        return [make.format(own, listed, operations)]
+        more = sql.SQL(f", {_STORED}" if sends_stored else "")
+        return [make.format(own, listed, operations, more)]
     statements = [sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed)]
     if facts.operations != wanted.operations:
         alter = sql.SQL("ALTER PUBLICATION {} SET (publish = {})")
         statements.append(alter.format(own, operations))
+    if facts.generated is False:
+        statements.append(sql.SQL(f"ALTER PUBLICATION {{}} SET ({_STORED})").format(own))
     return statements
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from changelog.contract.relation import Relation, TableName
+from changelog.contract.relation import TableName
 from changelog.source.connect import Connection, source_errors
 from changelog.source.filter import TableFilter
 
@@ -28,15 +28,12 @@ _LARGE_OBJECTS = "SELECT count(*) FROM pg_catalog.pg_largeobject_metadata"
 _MOST_NAMES = 10
 
 
-def uncaptured(
-    connection: Connection, wanted: TableFilter, relations: Sequence[Relation]
-) -> tuple[str, ...]:
+def uncaptured(connection: Connection, wanted: TableFilter) -> tuple[str, ...]:
     """Say what is not captured, one line for each kind of thing that is there.
 
     Args:
         connection: to the source, in autocommit mode.
         wanted: whose names count; temporary tables count whatever their names are.
-        relations: the captured tables.
 
     Raises:
         SourceError: the catalogue cannot be read.
@@ -51,9 +48,6 @@ def uncaptured(
                 named.setdefault(kind, []).append(str(table))
         cursor.execute(_LARGE_OBJECTS)
         (objects,) = cursor.fetchone() or (0,)
-    generated = [f"{each.name}.{column}" for each in relations for column in each.generated]
-    if generated:
-        named["generated columns"] = generated
     lines = [f"{kind}: {_listed(names)}" for kind, names in named.items()]
     return (*lines, f"large objects: {objects}") if objects else tuple(lines)
 

@@ -200,7 +200,11 @@ def test_frontiers_that_were_removed_are_missed(capture):
 def test_topics_that_expire_by_their_settings_are_left_to_do_so(capture):
     path = capture.folder / "changelog.toml"
     path.write_text(path.read_text() + 'messages = ["*"]\n')
-    capture.sql("CREATE TABLE lines (text text)", "INSERT INTO lines SELECT 'line'")
+    capture.sql(
+        "CREATE TABLE lines (text text)",
+        "ALTER TABLE lines REPLICA IDENTITY FULL",
+        "INSERT INTO lines SELECT 'line'",
+    )
     more = ("--allow-unkeyed",)
     capture.catch_up(*more)
     capture.sql(

@@ -25,6 +25,7 @@ from changelog.capture import (
     messages,
     outlook,
     roster,
+    rules,
     session,
     start,
     tables,
@@ -39,7 +40,7 @@ from changelog.contract.position import Position
 from changelog.edge import set_up_logging, stop_on_signals
 from changelog.sink import resume
 from changelog.sink.producer import LogProducer
-from changelog.source import silence, stream
+from changelog.source import publication, silence, stream
 from changelog.source.catalogue import Catalogue
 from changelog.source.connect import connect
 from changelog.source.slot import inspect_slot
@@ -289,6 +290,13 @@ def forget_partitions():
     growth.GrowthWatch.unknown = lambda _: set()
 
 
+def leave_generated_out():
+    """Capture as it was once: the stream brings no generated columns, and nobody says so."""
+    rules.sends_stored = lambda *_, **__: False
+    publication._VERSION_18 = 1_000_000
+    Catalogue._generated_obstacle = lambda *_: ("", "")
+
+
 def forget_beginnings():
     """Do not look whether topics have lost their first records."""
     outlook.losses = session.losses = lambda *_: []
@@ -359,6 +367,7 @@ DEFECTS = {
         forget_silence,
         forget_partitions,
         forget_beginnings,
+        leave_generated_out,
     )
 }
 

@@ -72,8 +72,8 @@ def verify(
         raise RefutedError(
             f"{len(refuted)} of {len(reports)} tables differ from the source: "
             f"{', '.join(report.view for report in refuted)}",
-            hint="report how it came about; `changelog slot drop` makes the next capture take a "
-            "fresh snapshot",
+            hint="report how it came about; a fresh copy mends the log: `changelog resnapshot "
+            f"{' '.join(report.view for report in refuted)}`",
         )
     if tables and (left := [report for report in reports if report.verified is None]):
         raise VerdictError(

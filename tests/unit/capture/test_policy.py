@@ -4,6 +4,7 @@ from changelog.capture.policy import Answer, answer, with_way_out
 from changelog.config import CaptureSettings
 from changelog.contract.errors import (
     EncodeError,
+    KeyConflictError,
     RecordRefusedError,
     SchemaConflictError,
     UncapturableTableError,
@@ -26,6 +27,16 @@ def test_a_copy_is_the_way_out_of_a_change_unless_it_is_what_failed(error):
     assert answer(error, settings, copying=True) is Answer.ASIDE
     stopping = CaptureSettings(on_incompatible="resnapshot")
     assert answer(error, stopping, copying=True) is Answer.STOP
+
+
+def test_a_copy_alone_helps_no_table_with_another_key_and_is_not_advised():
+    error = KeyConflictError("x", hint="delete the topic")
+    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Answer.STOP
+    both = CaptureSettings(on_incompatible="resnapshot", on_error="log")
+    assert answer(error, both) is Answer.ASIDE
+    said = str(with_way_out(error))
+    assert "delete the topic" in said
+    assert "copied anew" not in said
 
 
 @pytest.mark.parametrize("error", BAD)

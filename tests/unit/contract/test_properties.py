@@ -57,3 +57,22 @@ def test_a_setting_of_another_form_is_not_shown():
     with pytest.raises(ConfigurationError) as caught:
         parse_properties(["canary"], "-C")
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "limits"),
+    [("2000000", {}), ("99999744", {"message.max.bytes": "99999744", "kbytes": "195312"})],
+)
+def test_the_producer_takes_what_the_topics_take(project, size, limits):
+    capture = project(f'[capture.topic]\n"max.message.bytes" = "{size}"\n').capture
+    assert capture.topics.max_message_bytes == int(size)
+    found = {name.replace("queue.buffering.max.", ""): v for name, v in capture.producer.items()}
+    assert found == limits
+    more = '[capture.producer]\n"message.max.bytes" = "7"\n'
+    text = f'{more}[capture.topic]\n"max.message.bytes" = "{size}"\n'
+    assert project(text).capture.producer["message.max.bytes"] == "7"
+
+
+def test_a_size_is_a_whole_number_of_bytes(project):
+    with pytest.raises(ConfigurationError, match="no whole number of bytes"):
+        project('[capture.topic]\n"max.message.bytes" = "10MB"\n')

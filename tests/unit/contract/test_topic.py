@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
@@ -85,6 +87,17 @@ def test_the_required_settings_are_their_own_proof() -> None:
     assert int(config["delete.retention.ms"]) == 7 * 24 * 3600 * 1000
     assert wanted.differences(config) == []
     assert wanted.differences({**config, "max.compaction.lag.ms": str(2**63 - 1)}) == []
+
+
+def test_room_for_larger_records_than_asked_for_is_no_difference() -> None:
+    wanted = TopicSettings(max_message_bytes=5_000_000)
+    config = wanted.to_config()
+    assert wanted.differences({**config, "max.message.bytes": "9000000"}) == []
+    assert wanted.differences({**config, "max.message.bytes": "1048588"}) == [
+        "max.message.bytes is 1048588, must be 5000000"
+    ]
+    assert "max.message.bytes" not in TopicSettings().to_config()
+    assert replace(wanted, compacted=False).to_config()["max.message.bytes"] == "5000000"
 
 
 # From the tests of Apache Kafka's Java client (UtilsTest.testMurmur2).

@@ -12,9 +12,10 @@ from changelog.contract.errors import (
     RecordRefusedError,
     UnavailableLogError,
 )
+from changelog.contract.properties import RECORD_BYTES
 from changelog.native import library
 from changelog.native.buffers import Record, Records
-from changelog.sink.producer import RECORD_BYTES, LogProducer
+from changelog.sink.producer import LogProducer
 
 NOWHERE = KafkaConnection(brokers="127.0.0.1:1")
 

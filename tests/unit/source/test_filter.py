@@ -4,7 +4,7 @@ import pytest
 
 from changelog.contract.errors import ConfigurationError
 from changelog.contract.relation import TableName
-from changelog.source.filter import ColumnPattern, TableFilter
+from changelog.source.filter import ColumnPattern, TableFilter, left_out
 
 
 def wants(name, include=("*.*",), exclude=()):
@@ -65,3 +65,12 @@ def test_a_star_without_a_schema_is_refused_and_not_taken_for_public(pattern):
 def test_a_malformed_pattern_is_refused(pattern):
     with pytest.raises(ConfigurationError, match="not a table pattern"):
         TableFilter([pattern])
+
+
+def test_the_hint_to_leave_columns_out_is_read_back():
+    table = TableName("odd schema", "t")
+    said = left_out(table, ["a b", "sum"])
+    assert """--columns '"odd schema".t."a b","odd schema".t.sum'""" in said
+    pattern = ColumnPattern.parse('"odd schema".t."a b"')
+    assert pattern.matches(table, "a b")
+    assert not pattern.matches(table, "sum")
