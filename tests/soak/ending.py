@@ -10,7 +10,7 @@ from tests.soak.fold import Log
 from tests.soak.journal import Journal
 from tests.soak.project import TABLE_VIEWS, add_view
 from tests.soak.served import TOTALS, Judge, compared
-from tests.soak.source import connect
+from tests.soak.source import connect, touch
 
 DEADLINE_S = 600.0
 
@@ -27,6 +27,7 @@ class Ending:
 
     def check(self):
         """Catch up, rebuild all, compare; return how many tables and rows there were."""
+        touch(self.endpoints.postgres)
         capture = ["-m", "changelog", "capture", "--project", f"{self.project}-least"]
         self._run("last capture", *capture, "--until", "now")
         tables = self._tables()

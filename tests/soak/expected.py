@@ -29,21 +29,34 @@ def ticks_before(cursor, lane, lsn):
     return [newest, newest - 1]
 
 
-def state(cursor, table, lane, tick):
-    """Return the rows that a table held for a lane, by key; large texts are digests."""
+def states(cursor, table, lane, tick):
+    """Return the rows that a table held for a lane, by key, once for each set of its columns.
+
+    The stream has no word of ALTER TABLE until a row is written next, and a view has the columns
+    that are known when it is made: those of the last row at least. Large texts are digests.
+    """
     cursor.execute(STATE, {"table": table, "lane": lane, "tick": tick})
     found = cursor.fetchall()
     cursor.execute(
-        "SELECT tick, action, name, value::text FROM audit.columns"
-        " WHERE tbl = %s AND tick <= %s ORDER BY tick",
-        (table, tick),
+        "SELECT COALESCE(max(tick), 0) FROM audit.changes"
+        " WHERE tbl = %s AND lane = %s AND tick <= %s",
+        (table, lane, tick),
+    )
+    ((written,),) = cursor.fetchall()
+    cursor.execute(
+        "SELECT tick, action, name, value::text FROM audit.columns WHERE tbl = %s ORDER BY tick",
+        (table,),
     )
     altered = cursor.fetchall()
-    return {
-        key: _completed(content, changed, altered)
-        for key, op, content, changed in found
-        if op != "d"
-    }
+    known = sum(when <= written for when, *_ in altered)
+    return [
+        {
+            key: _completed(content, changed, altered[:end])
+            for key, op, content, changed in found
+            if op != "d"
+        }
+        for end in range(known, len(altered) + 1)
+    ]
 
 
 def _completed(content, changed, altered):

@@ -114,6 +114,17 @@ def transaction(connection, lanes):
         cursor.execute(CLOSING, (list(lanes),))
 
 
+def touch(dsn):
+    """Write a row to each table that is altered: the stream tells of new columns with the next."""
+    with closing(connect(dsn)) as connection:
+        for lane in LANES:
+            with transaction(connection, (lane,)) as cursor:
+                cursor.execute(
+                    f"INSERT INTO {notes_of(lane)} (id, tick) VALUES"
+                    f" (-1, current_setting('soak.tick_{lane}')::bigint)"
+                )
+
+
 def make(dsn):
     """Make the tables with their first rows; the clocks begin at 1."""
     with closing(connect(dsn)) as connection:
