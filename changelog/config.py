@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.declared import (
+    PLACEHOLDER,
+    DeclaredLog,
+    Order,
+    Shape,
+    Unavailable,
+    declared_columns,
+)
 from changelog.contract.errors import ConfigurationError, StackError
 from changelog.contract.form import PLAIN, Envelope, Form, Output
 from changelog.contract.lsn import Lsn
@@ -142,6 +149,8 @@ class _Log(_Section):
     order: Order = Order.OFFSET
     columns: dict[str, str] = {}
     key_changes: bool = True
+    placeholder: str = PLACEHOLDER
+    on_unavailable: Unavailable = Unavailable.FAIL
 
 
 class _File(_Section):
@@ -480,6 +489,8 @@ def _declared(logs: Mapping[str, _Log]) -> tuple[DeclaredLog, ...]:
                 order=log.order,
                 columns=columns,
                 key_changes=log.key_changes,
+                placeholder=log.placeholder,
+                on_unavailable=log.on_unavailable,
             )
         )
     return tuple(found)

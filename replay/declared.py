@@ -31,6 +31,8 @@ from replay.cut import Answer, Cut, estimated
 from replay.declared_verdict import judge_declared, lost_meanwhile
 from replay.failures import fail
 from replay.interpret import Interpreter, Statement
+from replay.key_changes import carried
+from replay.left_out import LeftOut
 from replay.marks import Fault
 from replay.metrics import StateObservations
 from replay.offsets import inspect, stable_ends
@@ -58,12 +60,14 @@ _COLUMNS = (
     ("lsn", pa.int64()),
     ("is_tombstone", pa.bool_()),
     ("fault", pa.string()),
+    ("missing", pa.list_(pa.int32())),
+    ("begins", pa.bool_()),
     ("raw_key", pa.binary()),
     ("raw_value", pa.binary()),
 )
 _DDL = (
     "key string, partition int, offset bigint, step int, lsn bigint, is_tombstone boolean, "
-    "fault string, raw_key binary, raw_value binary"
+    "fault string, missing array<int>, begins boolean, raw_key binary, raw_value binary"
 )
 
 
@@ -150,7 +154,7 @@ def open_declared(
     settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
 ) -> Replay:
-    """Open the states of declared logs at a cut; reads no record yet.
+    """Open the states of declared logs at a cut; reads no record yet but of key changes.
 
     Raises:
         VerdictError: the log cannot give the state.
@@ -174,7 +178,10 @@ def open_declared(
                     key_schema_id=None,
                 )
             )
-            survivors = _folded(log, _statements(source, seen.of_records(raw)))
+            left_out = LeftOut(log, source.columns)
+            groups = _grouped(source, _statements(source, seen.of_records(raw)), left_out)
+            groups = left_out.followed(groups, _carried(source, raw, left_out))
+            survivors = _folded(log, groups, left_out)
             found[log.table] = Found(
                 key=log.key,
                 pin=SchemaPin(None, source.reader_id),
@@ -249,10 +256,11 @@ def _batch(
         *(batch.column(n).to_pylist() for n in range(4)), strict=True
     ):
         for step, each in enumerate(reader.statements(key, value)):
-            # Only what is set apart needs its bytes again.
-            raw = (None, None) if each.fault is None else (key, value)
+            # Only what may be set apart needs its bytes again.
+            raw = (key, value) if each.fault is not None or each.missing else (None, None)
+            missing = [*each.missing], each.begins
             facts = (each.key, partition, offset, step, each.lsn, each.is_tombstone, each.fault)
-            out.append((*facts, *raw))
+            out.append((*facts, *missing, *raw))
             said.append(each)
     arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
     fields = [
@@ -267,22 +275,32 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _folded(log: DeclaredLog, statements: DataFrame) -> DataFrame:
-    """Give each key's last statement: `partition, offset, fault, raw_key, raw_value, row`.
+def _carried(source: _Source, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+    """Give what rows had under keys that they left, where a row lacks it under its new one."""
+    log = source.log
+    if not (left_out.places and log.key_changes) or log.shape.is_flat:
+        return None
+    types = {place: _spark(source.columns[place].type) for place in left_out.places}
+    order = ("lsn", "offset", "step") if log.order is Order.LSN else ("offset", "step")
+    return carried(raw, partial(_statements, source), left_out.places, types, order)
+
+
+def _grouped(source: _Source, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Give for each key what its statements come to.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
     a key stands for itself.
     """
-    whole = F.struct("row", "fault", "partition", "offset", "raw_key", "raw_value")
+    whole = F.struct("row", "fault", "missing", "partition", "offset", "raw_key", "raw_value")
     at_fault = F.col("fault").isNotNull()
     offset = F.struct("offset", "step")
     own = F.when(F.col("key").isNull(), F.struct("partition", "offset"))
-    by_lsn = log.order is Order.LSN
+    by_lsn = source.log.order is Order.LSN
     lsn = F.when(at_fault, F.lit(_LAST)).otherwise(F.col("lsn")) if by_lsn else F.lit(0)
     is_event = ~F.col("is_tombstone") if by_lsn else F.lit(True)
     order = F.struct(at_fault.alias("at_fault"), lsn.alias("lsn"), "offset", "step")
-    groups = statements.groupBy("key", own).agg(
-        F.max_by(F.when(is_event, whole), F.when(is_event, order)).alias("last"),
+    return statements.groupBy("key", own).agg(
+        *left_out.aggregates(F.when(is_event, whole), F.when(is_event, order)),
         F.min("partition").alias("low"),
         F.max("partition").alias("high"),
         F.max(F.when(F.col("is_tombstone"), F.col("offset"))).alias("tombstone"),
@@ -291,8 +309,13 @@ def _folded(log: DeclaredLog, statements: DataFrame) -> DataFrame:
             F.when(is_event, offset),
         ).alias("newest"),
     )
-    checked = groups.withColumn("last", F.when(_is_torn(log), _torn(log)).otherwise(F.col("last")))
-    if by_lsn:
+
+
+def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Give each key's last statement: `partition, offset, fault, raw_key, raw_value, row`."""
+    last = F.when(_is_torn(log), _torn(log)).otherwise(left_out.last())
+    checked = groups.withColumn("last", last)
+    if log.order is Order.LSN:
         # A tombstone has no lsn. The delete before it says when it was; where that is cleaned
         # away, so is all that was older, and the place in the partition decides.
         newest = F.col("newest")

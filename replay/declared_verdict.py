@@ -17,11 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.contract.declared import DeclaredLog, Shape
+from changelog.contract.declared import DeclaredLog, Shape, Unavailable
 from replay.limits import Times, lag_ms, retention_ms, scan_limit
 from replay.problems import Problem, problems_of_starts
 from replay.topic_state import TopicState
 from replay.verdict import Kind, Verdict, refused, together
+
+_WITHOUT = {
+    Unavailable.FAIL: "the record is a bad one",
+    Unavailable.NULL: "it is null",
+    Unavailable.KEEP: "its placeholder stays",
+}
 
 
 def judge_declared(
@@ -49,6 +55,11 @@ def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict
         return refused(found, times.allowance_ms)
     words = [f'topic "{log.topic}": {log.rule()}']
     deadline = _deadline_ms(state, times)
+    if _is_cleaned(state) and log.leaves_out:
+        words[0] += (
+            "; a value that the source left out is that of an older record, and where compaction "
+            f"has taken this, {_WITHOUT[log.on_unavailable]}"
+        )
     if _is_cleaned(state) and _safe_ms(state) is None:
         words.append("exact only if nothing is appended while it is read")
     kind = Kind.EXACT if deadline is None else Kind.EXACT_UNTIL

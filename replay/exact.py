@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from changelog.contract.declared import MILLIS
+from changelog.contract.declared import DIGITS, MILLIS
 from changelog.contract.schema import LoggedColumn
 from changelog.contract.types import Kind
 
@@ -71,6 +71,8 @@ def reader(column: LoggedColumn, *, avro: bool) -> Reader:
         )
     if kind.kind is Kind.DECIMAL:
         return _unscaled(kind.scale, kind.precision)
+    if kind.name == DIGITS:
+        return _digits
     return (lambda value: value * 1000) if kind.name == MILLIS else (lambda value: value)
 
 
@@ -89,6 +91,12 @@ def _unscaled(scale: int, precision: int) -> Reader:
     return read
 
 
+def _digits(value: dict[str, Any]) -> str:
+    number = int.from_bytes(value["value"], "big", signed=True)
+    sign, digits, _ = Decimal(number).as_tuple()
+    return format(Decimal((sign, digits, -value["scale"])), "f")
+
+
 # Without it Python's own context would round to 28 digits, and say nothing.
 _EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])
 
@@ -102,7 +110,12 @@ def _fitting(number: Decimal, scale: int, precision: int) -> Decimal:
 
 def _decimal(scale: int, precision: int) -> Reader:
     def read(value: Any) -> Decimal:  # noqa: ANN401
-        number = Decimal(_demand(isinstance(value, str), value, "a decimal"))
+        try:
+            number = Decimal(_demand(isinstance(value, str), value, "a decimal"))
+        except decimal.InvalidOperation:
+            raise FaultError(
+                f"{value!r} is not a decimal; Debezium writes one with decimal.handling.mode=string"
+            ) from None
         _demand(number.is_finite(), value, "a decimal")
         try:
             return _fitting(number, scale, precision)

@@ -9,6 +9,7 @@ then it is known whose row is in doubt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -18,11 +19,13 @@ from typing import Any
 import fastavro
 
 from changelog.contract.codec import unframe
-from changelog.contract.declared import MILLIS, DeclaredLog, Order, Shape, avro_columns
+from changelog.contract.declared import DIGITS, MILLIS, DeclaredLog, Order, Shape, avro_columns
 from changelog.contract.errors import ChangelogError
 from changelog.contract.evolution import type_fits
 from changelog.contract.schema import LoggedColumn
+from changelog.contract.types import ColumnType
 from replay.exact import FaultError, default, loads, reader
+from replay.placeholder import Placeholder
 
 Row = list[Any]
 """A value for each column: plain numbers and texts, bytes, Decimal; dates as days since 1970 and
@@ -39,6 +42,9 @@ class Statement:
         lsn: the source's position; None where the record has none.
         is_tombstone: whether the record has no value.
         fault: why the record cannot be read, or None.
+        missing: places of the columns in `row` whose value the source left out.
+        begins: whether the row is new under its key, so that no older record of the key has what
+            is missing.
     """
 
     key: str | None
@@ -46,6 +52,8 @@ class Statement:
     lsn: int | None = None
     is_tombstone: bool = False
     fault: str | None = None
+    missing: tuple[int, ...] = ()
+    begins: bool = False
 
 
 _MALFORMED = (
@@ -60,7 +68,8 @@ _MALFORMED = (
     InvalidOperation,
     ChangelogError,
 )
-_GONE, _THERE = "d", frozenset("rcu")
+_INTEGER = re.compile(r"-?\d{1,18}")
+_GONE, _THERE, _CHANGED = "d", frozenset("rcu"), "u"
 _MARKS: Mapping[Any, bool] = {
     True: True,
     False: False,
@@ -96,6 +105,7 @@ class Interpreter:
         self._read = [reader(each, avro=log.shape.is_avro) for each in self._columns]
         places = {each.column: place for place, each in enumerate(self._columns)}
         self._key_places = [places[name] for name in log.key]
+        self._placeholder = Placeholder(log.placeholder if log.leaves_out else "")
 
     def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
         """Give what a record says, in its order; a record at fault says one thing."""
@@ -116,6 +126,8 @@ class Interpreter:
 
     def _of_value(self, key: bytes | None, value: bytes) -> list[Statement]:
         document, schema_id = self._decoded(value, self._values)
+        if document is None:
+            return [Statement(self._key_of_record(key), is_tombstone=True)]
         if schema_id is not None:
             self._check_version(schema_id)
         if self._log.shape.is_flat:
@@ -131,9 +143,9 @@ class Interpreter:
             raise FaultError(f"the event's operation is {op!r}")
         if not isinstance(after, dict):
             raise FaultError("the event has no row after the change")
-        row = self._row(after)
-        own = self._key_text(row)
-        statement = Statement(own, row, lsn)
+        row, missing = self._row(after)
+        own = self._key_text(row, missing)
+        statement = Statement(own, row, lsn, missing=missing, begins=op != _CHANGED)
         if before is not None and self._has_key(before) and self._key_in(before) != own:
             if self._log.shape is Shape.CUD_JSON and not self._log.key_changes:
                 raise FaultError("the update changes the key, which `key_changes = false` denies")
@@ -146,10 +158,12 @@ class Interpreter:
             if self._has_key(document):
                 return [Statement(self._key_in(document))]
             return [Statement(self._key_of_record(key))]
-        row = self._row(document)
-        return [Statement(self._key_text(row), row)]
+        row, missing = self._row(document)
+        return [Statement(self._key_text(row, missing), row, missing=missing)]
 
-    def _decoded(self, raw: bytes, schemas: Mapping[int, str]) -> tuple[dict[str, Any], int | None]:
+    def _decoded(
+        self, raw: bytes, schemas: Mapping[int, str]
+    ) -> tuple[dict[str, Any] | None, int | None]:
         if not self._log.shape.is_avro:
             return _payload(loads(raw)), None
         schema_id, body = unframe(raw)
@@ -173,25 +187,31 @@ class Interpreter:
                 if new.column in old
                 and not (
                     type_fits(old[new.column].type, new.type)
-                    and (old[new.column].type.name == MILLIS) == (new.type.name == MILLIS)
+                    and _unit(old[new.column].type) == _unit(new.type)
                 )
             )
         if self._obstacles[schema_id]:
             raise FaultError(self._obstacles[schema_id])
 
-    def _row(self, found: Mapping[str, Any]) -> Row:
-        row = []
+    def _row(self, found: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
+        """Give the row, and the places whose value was left out."""
+        row, missing = [], []
         for column, read in zip(self._columns, self._read, strict=True):
             item = found.get(column.column)
             if item is None:
-                missing = column.column not in found and column.default is not None
-                row.append(read(default(column)) if missing else None)
+                is_new = column.column not in found and column.default is not None
+                row.append(read(default(column)) if is_new else None)
                 continue
+            is_there = not self._placeholder.is_here(item)
+            if not is_there:
+                missing.append(len(row))
             try:
                 row.append(read(item))
             except (*_MALFORMED, FaultError) as error:
-                raise FaultError(f'column "{column.column}": {_why(error)}') from error
-        return row
+                if is_there:
+                    raise FaultError(f'column "{column.column}": {_why(error)}') from error
+                row.append(None)  # a placeholder that the type cannot hold
+        return row, tuple(missing)
 
     def _has_key(self, found: object) -> bool:
         return isinstance(found, dict) and all(
@@ -203,9 +223,9 @@ class Interpreter:
             [self._read[place](found[self._columns[place].column]) for place in self._key_places]
         )
 
-    def _key_text(self, row: Row) -> str:
+    def _key_text(self, row: Row, missing: Sequence[int]) -> str:
         values = [row[place] for place in self._key_places]
-        if any(value is None for value in values):
+        if any(value is None for value in values) or {*missing} & {*self._key_places}:
             raise FaultError(f"a column of the key ({', '.join(self._log.key)}) is not there")
         return _canonical(values)
 
@@ -216,20 +236,26 @@ class Interpreter:
             found, _ = self._decoded(key, self._keys)
         else:
             found = _key_document(key, self._log.key)
-        if not self._has_key(found) and len(self._log.key) == 1 and set(found) == {""}:
+        if found is not None and set(found) == {""} and len(self._log.key) == 1:
             found = {self._log.key[0]: found[""]}
-        if not self._has_key(found):
+        if found is None or not self._has_key(found):
             raise FaultError(f"the record's key has not all of {', '.join(self._log.key)}")
         return self._key_in(found)
 
     def _lsn(self, document: Mapping[str, Any]) -> int | None:
-        if self._log.order is not Order.LSN:
-            return None
         source = document.get("source")
         lsn = source.get("lsn") if isinstance(source, dict) else None
-        if lsn is None:
-            raise FaultError("it has no source.lsn, by which the log is declared to be ordered")
-        return int(lsn)
+        if self._log.order is Order.LSN:
+            if lsn is None:
+                raise FaultError("it has no source.lsn, by which the log is declared to be ordered")
+            return int(lsn)
+        # Elsewhere it only tells which create belongs to which delete.
+        return int(str(lsn)) if _INTEGER.fullmatch(str(lsn)) else None
+
+
+def _unit(kind: ColumnType) -> str:
+    """Give what the bare values of a type are, where its kind does not say it."""
+    return kind.name if kind.name in {MILLIS, DIGITS} else ""
 
 
 def _why(error: Exception) -> str:
@@ -246,11 +272,18 @@ def _is_marked(document: Mapping[str, Any], mark: str) -> bool:
         raise FaultError(f'its marker "{mark}" is {found!r}, neither true nor false') from None
 
 
-def _payload(document: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Take a document out of its wrapper with a schema, if it has one."""
-    if isinstance(document, dict) and set(document) == {"schema", "payload"}:
+def _is_wrapped(document: Any) -> bool:  # noqa: ANN401 - JSON
+    return isinstance(document, dict) and set(document) == {"schema", "payload"}
+
+
+def _payload(document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
+    """Take a document out of its wrapper with a schema, if it has one.
+
+    Kafka Connect's converter writes the tombstones of `ExtractNewRecordState` as JSON's null.
+    """
+    if _is_wrapped(document):
         document = document["payload"]
-    if not isinstance(document, dict):
+    if document is not None and not isinstance(document, dict):
         raise FaultError("the value is not a JSON object")
     return document
 
@@ -261,7 +294,7 @@ def _key_document(key: bytes, names: Sequence[str]) -> dict[str, Any]:
         found = loads(key)
     except ValueError:
         found = key.decode("utf-8")
-    if isinstance(found, dict) and set(found) == {"schema", "payload"}:
+    if _is_wrapped(found):
         found = found["payload"]
     return found if isinstance(found, dict) else {names[0]: found} if len(names) == 1 else {}
 

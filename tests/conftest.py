@@ -54,6 +54,7 @@ _GROUPS = {
         "tests/integration/test_provable.py",
         "tests/integration/test_rebuild.py",
         "tests/integration/test_rebuild_apart.py",
+        "tests/integration/test_recorded_logs.py",
         "tests/integration/test_refresh.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_splits.py",

@@ -55,6 +55,20 @@ class Order(Enum):
     """The source's own position, which Debezium's envelope has as `source.lsn`."""
 
 
+class Unavailable(Enum):
+    """What becomes of a column that its source left out, where no older record has it."""
+
+    FAIL = "fail"
+    """The record is a bad one."""
+    NULL = "null"
+    KEEP = "keep"
+    """The placeholder stays, as if it were the value."""
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes for a value that PostgreSQL did not send, unless it is told otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredLog:
     """A topic that another program writes.
@@ -68,6 +82,9 @@ class DeclaredLog:
         order: what says which of two records is newer.
         columns: name and type of each column, in JSON.
         key_changes: whether an update may change a key; a compacted topic then loses deletes.
+        placeholder: the text that stands for a value that PostgreSQL did not send; empty where
+            there is none.
+        on_unavailable: what becomes of such a column, where no older record has its value.
     """
 
     table: TableName
@@ -78,6 +95,13 @@ class DeclaredLog:
     order: Order = Order.OFFSET
     columns: tuple[LoggedColumn, ...] = ()
     key_changes: bool = True
+    placeholder: str = PLACEHOLDER
+    on_unavailable: Unavailable = Unavailable.FAIL
+
+    @property
+    def leaves_out(self) -> bool:
+        """Tell whether a record may leave out what it did not change."""
+        return bool(self.placeholder) and self.shape is not Shape.CUD_JSON
 
     def rule(self) -> str:
         """Say in words what a state of it is, and is not."""
@@ -195,7 +219,15 @@ def _avro_column(field: Mapping[str, Any]) -> LoggedColumn:
     )
 
 
+DIGITS = "decimal of any scale"
+"""Name of Debezium's type for a `numeric` without a precision; read as the text of its digits."""
+
+_DIGITS = "io.debezium.data.VariableScaleDecimal"
+
+
 def _avro_type(name: str, raw: Any) -> ColumnType:  # noqa: ANN401 - an Avro schema is JSON
+    if raw == _DIGITS or (isinstance(raw, dict) and raw.get("connect.name") == _DIGITS):
+        return ColumnType(DIGITS, Kind.STRING)
     if isinstance(raw, str) and raw in _AVRO_PLAIN:
         return ColumnType(raw, _AVRO_PLAIN[raw])
     if not isinstance(raw, dict) or raw["type"] not in {*_AVRO_PLAIN, "array"}:
@@ -205,7 +237,7 @@ def _avro_type(name: str, raw: Any) -> ColumnType:  # noqa: ANN401 - an Avro sch
         items = raw["items"] if isinstance(raw["items"], list) else [raw["items"]]
         inner = [each for each in items if each != "null"]
         element = _avro_type(name, inner[0]) if len(inner) == 1 else None
-        if element is None or element.name == MILLIS or element.has_escape:
+        if element is None or element.name in {MILLIS, DIGITS} or element.has_escape:
             raise _inexact(name, raw)
         return ColumnType(f"{element.name}[]", Kind.ARRAY, element=element)
     if raw.get("logicalType") == "decimal":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from contextlib import closing
 from dataclasses import replace
 
@@ -20,17 +19,13 @@ from changelog.contract.declared import DeclaredLog, Order, Shape, declared_colu
 from changelog.contract.errors import CorruptRecordError, VerdictError
 from changelog.contract.relation import TableName
 from replay import declared as declared_module
-from replay.config import OnBadRecord, ReplaySettings
 from replay.declared import freeze_declared, open_declared
-from replay.failures import translated
 from replay.offsets import inspect
 from replay.survey import survey
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.wait import wait_until
-from views.address import Address
-from views.verify.evidence import Evidence
-from views.verify.view import VerifyRequest, verify_view
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -94,52 +89,9 @@ def declared(log, shape, **more) -> DeclaredLog:
     )
 
 
-class Read:
-    """What a replay makes of a log, and what the verifier says to it."""
-
-    def __init__(self, spark, folder):
-        self.spark, self.folder = spark, folder
-
-    def __call__(self, log, of, *, quarantine=False):
-        on_bad = OnBadRecord.QUARANTINE if quarantine else OnBadRecord.FAIL
-        settings = ReplaySettings(on_bad_record=on_bad)
-        cut = freeze_declared(log.kafka, [of], settings=settings)
-        replay = open_declared(self.spark, log.kafka, log.registry, cut, [of])
-        state = replay.states[THINGS]
-        path = str(self.folder / uuid.uuid4().hex)
-        with translated():
-            state.frame.write.format("delta").save(path)
-            self.bad = state.bad.collect() if state.bad is not None else []
-        replay.recheck()
-        request = VerifyRequest(
-            kafka=log.kafka,
-            registry=log.registry,
-            frontier=replay.frontier,
-            view="things",
-            tables=(THINGS,),
-            sql=None,
-            key=("id",),
-            schema=(),
-            address=Address("delta", {}),
-            states={THINGS: Address("delta", {"path": path})},
-        )
-        with Evidence(
-            log.kafka,
-            log.registry,
-            replay.frontier,
-            pins=replay.pins,
-            sets_apart=quarantine,
-            declared=[of],
-        ) as evidence:
-            self.report = verify_view(request, evidence)
-        self.verdict = str(cut.verdict)
-        rows = self.spark.read.format("delta").load(path).collect()
-        return {row["id"]: tuple(row)[1:] for row in rows}
-
-
 @pytest.fixture
 def read(spark, tmp_path):
-    return Read(spark, tmp_path)
+    return DeclaredState(spark, tmp_path)
 
 
 def texts(rows):

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -21,7 +22,15 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from changelog.contract.connection import KafkaConnection
-from changelog.contract.declared import MILLIS, DeclaredLog, Order, Shape, avro_columns
+from changelog.contract.declared import (
+    DIGITS,
+    MILLIS,
+    DeclaredLog,
+    Order,
+    Shape,
+    Unavailable,
+    avro_columns,
+)
 from changelog.contract.errors import CorruptRecordError
 from changelog.contract.evolution import type_fits
 from changelog.contract.frontier import Frontier
@@ -30,6 +39,7 @@ from changelog.contract.types import ColumnType, Kind
 from views.verify.declared_values import parse, taker
 from views.verify.decode import Decoder
 from views.verify.faults import FaultError, SetApart
+from views.verify.left_out import StandIn, Statement, bundles, unbundled
 from views.verify.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.registry import Schemas
 from views.verify.scratch import fill, first_row, make_table, row_count
@@ -45,8 +55,12 @@ _SCHEMA = pa.schema(
         ("name", pa.string()),
         ("key", pa.binary()),
         ("value", pa.binary()),
+        ("lacks", pa.list_(pa.string())),
+        ("begins", pa.bool_()),
     ]
 )
+_PARTS = "__left_out"
+_PARTS_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("value", pa.binary())])
 _ROW, _GONE, _TOMBSTONE, _FAULT = "row", "gone", "tombstone", "fault"
 _BAD = (
     ValueError,
@@ -68,12 +82,18 @@ _BAD = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a record says of one key; `kind` is `row`, `gone`, `tombstone` or `fault`."""
+    """What a record says of one key; `kind` is `row`, `gone`, `tombstone` or `fault`.
+
+    Of a row, `lacks` are the columns that the source left out, and `begins` tells that none is
+    taken from an older record of the key.
+    """
 
     kind: str
     name: str | None
     lsn: int | None = None
     why: str = ""
+    lacks: tuple[str, ...] = ()
+    begins: bool = False
 
 
 class DeclaredReader:
@@ -90,12 +110,14 @@ class DeclaredReader:
         self._schemas = schemas
         self._bare: dict[int, Any] = {}
         self._faults: dict[int, str] = {}
+        self._stand_in = StandIn(log.placeholder) if log.leaves_out else None
         self.columns = log.columns
         if log.shape.is_avro:
             found = avro_columns(schemas.text(reader_id), log.shape)
             self.columns = tuple(
                 each for each in found if each.column != log.delete or not log.delete
             )
+        self._places = {each.column: place for place, each in enumerate(self.columns)}
         self._take = {each.column: taker(each.type, log.shape) for each in self.columns}
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
@@ -106,7 +128,10 @@ class DeclaredReader:
             except _BAD as error:
                 return [Said(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
         try:
-            return self._said(key, self._document(value))
+            document = self._document(value)
+            if document is None:
+                return [Said(_TOMBSTONE, self._own_key(key))]
+            return self._said(key, document)
         except _BAD as error:
             try:
                 name = self._own_key(key)
@@ -115,9 +140,33 @@ class DeclaredReader:
             return [Said(_FAULT, name, why=str(error))]
 
     def row(self, value: bytes) -> list[Any]:
-        """Give the bare values of the row that a record says there is."""
+        """Give the bare values of the row that a record says there is.
+
+        Where the value holds older records too, they have the columns that it lacks.
+        """
+        own, older = unbundled(value)
+        row, missing = self._row(own)
+        for names, record in older:
+            found, _ = self._row(record)
+            for name in names:
+                row[self._places[name]] = found[self._places[name]]
+            missing -= {*names}
+        for name in missing:
+            kept = row[self._places[name]]
+            if self.log.on_unavailable is Unavailable.NULL:
+                row[self._places[name]] = None
+            elif self.log.on_unavailable is Unavailable.FAIL or kept is None:
+                raise FaultError(
+                    f"the source left out column {name}, and no older record of the key has it"
+                )
+        return row
+
+    def _row(self, value: bytes) -> tuple[list[Any], set[str]]:
         document = self._document(value)
-        return self._values(document if self.log.shape.is_flat else document["after"])
+        if document is None:
+            raise FaultError("no row")
+        found = document if self.log.shape.is_flat else document["after"]
+        return self._values(found), {*self._lacks(found)}
 
     def _said(self, key: bytes | None, document: dict[str, Any]) -> list[Said]:
         log = self.log
@@ -125,8 +174,9 @@ class DeclaredReader:
             if log.delete and _marker(document[log.delete]):
                 return [Said(_GONE, self._name(document, key))]
             self._values(document)
-            return [Said(_ROW, self._key_of(document))]
-        lsn = int(document["source"]["lsn"]) if log.order is Order.LSN else None
+            lacks = self._lacks(document)
+            return [Said(_ROW, self._key_of(document), lacks=lacks)]
+        lsn = int(document["source"]["lsn"]) if log.order is Order.LSN else _lsn_if_any(document)
         op, old, new = document["op"], document.get("before"), document.get("after")
         if op == "d":
             return [Said(_GONE, self._name(old, key), lsn)]
@@ -135,13 +185,13 @@ class DeclaredReader:
         if not isinstance(new, dict):
             raise FaultError("no row after the change")
         self._values(new)
-        name = self._key_of(new)
+        name, lacks, begins = self._key_of(new), self._lacks(new), op != "u"
         before = self._key_of(old) if isinstance(old, dict) and self._is_keyed(old) else name
         if before == name:
-            return [Said(_ROW, name, lsn)]
+            return [Said(_ROW, name, lsn, lacks=lacks, begins=begins)]
         if log.shape is Shape.CUD_JSON and not log.key_changes:
             raise FaultError("the update changes the key")
-        return [Said(_GONE, before, lsn), Said(_ROW, name, lsn)]
+        return [Said(_GONE, before, lsn), Said(_ROW, name, lsn, lacks=lacks, begins=True)]
 
     def _is_keyed(self, row: Any) -> bool:  # noqa: ANN401
         return isinstance(row, dict) and all(row.get(name) is not None for name in self.log.key)
@@ -152,8 +202,8 @@ class DeclaredReader:
     def _key_of(self, row: Mapping[str, Any]) -> str:
         parts = []
         for name in self.log.key:
-            if row[name] is None:
-                raise FaultError(f"the key's column {name} is null")
+            if row[name] is None or self._is_left_out(row[name]):
+                raise FaultError(f"the key's column {name} is null, or left out")
             parts.append(self._take[name](row[name]))
         return repr(parts)
 
@@ -174,11 +224,19 @@ class DeclaredReader:
             found = {single: found}
         return self._key_of(found)
 
-    def _document(self, value: bytes) -> dict[str, Any]:
+    def _is_left_out(self, value: Any) -> bool:  # noqa: ANN401
+        return self._stand_in is not None and self._stand_in.is_it(value)
+
+    def _lacks(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(
+            each.column for each in self.columns if self._is_left_out(row.get(each.column))
+        )
+
+    def _document(self, value: bytes) -> dict[str, Any] | None:
         found = self._avro(value) if self.log.shape.is_avro else parse(value)
         if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
             found = found["payload"]
-        if not isinstance(found, dict):
+        if not (isinstance(found, dict) or (found is None and not self.log.shape.is_avro)):
             raise FaultError("not an object")
         return found
 
@@ -215,7 +273,12 @@ class DeclaredReader:
             value = row.get(column.column)
             if value is None and column.column not in row and column.default is not None:
                 value = _default(column)
-            found.append(None if value is None else self._take[column.column](value))
+            try:
+                found.append(None if value is None else self._take[column.column](value))
+            except _BAD:
+                if not self._is_left_out(value):
+                    raise
+                found.append(None)
         return found
 
 
@@ -285,7 +348,8 @@ def _rows_of(
             set_apart.suspect(part, off, said.why)
         name = said.name if said.name is not None else f"?{part}:{off}"
         value = message.value() if said.kind in (_ROW, _FAULT) else None
-        yield part, off, step, said.lsn, said.kind, name, message.key(), value
+        lacks, begins = [*said.lacks], said.begins
+        yield part, off, step, said.lsn, said.kind, name, message.key(), value, lacks, begins
 
 
 def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -322,7 +386,7 @@ def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survi
     database.execute(
         f"""
         CREATE OR REPLACE TABLE {quoted(survivors)} AS
-        SELECT part, off, key, value FROM (
+        SELECT part, off, key, value, len(lacks) > 0 AS is_partial, name FROM (
             SELECT * FROM ({said}) WHERE {where}
             QUALIFY row_number() OVER (
                 PARTITION BY name ORDER BY kind = '{_FAULT}' DESC, {order}
@@ -330,15 +394,77 @@ def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survi
         ) WHERE kind IN ('{_ROW}', '{_FAULT}')
         """
     )
+    _bundle(
+        database,
+        survivors,
+        f"""
+        SELECT name, part, off, value, lacks, begins, lsn FROM ({said}) AS records WHERE {where}
+        AND name IN (
+            SELECT name FROM {quoted(survivors)} WHERE is_partial
+            UNION ALL
+            SELECT name FROM {quoted(raw)} WHERE kind = '{_GONE}' AND lsn IN (
+                SELECT lsn FROM {quoted(raw)} WHERE begins AND len(lacks) > 0
+            )
+        )
+        ORDER BY name, {_reversed(order)}
+        """,
+    )
+
+
+def _reversed(order: str) -> str:
+    return order.replace("DESC", "ASC")
+
+
+def _bundle(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
+    """Put the older records that a survivor needs beside it."""
+    table = quoted(survivors)
+    if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:
+        with database.cursor() as reader:
+            found = bundles(_statements(reader.execute(statements)))
+            make_table(database, _PARTS, _PARTS_SCHEMA)
+            fill(database, _PARTS, _bundled(found))
+        database.execute(
+            f"UPDATE {table} SET value = parts.value FROM {_PARTS} AS parts"
+            f" WHERE {table}.part = parts.part AND {table}.off = parts.off AND is_partial"
+        )
+        database.execute(f"DROP TABLE {_PARTS}")
+    database.execute(f"ALTER TABLE {table} DROP COLUMN is_partial")
+    database.execute(f"ALTER TABLE {table} DROP COLUMN name")
+
+
+def _statements(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, Statement]]:
+    while rows := found.fetchmany(BATCH_RECORDS):
+        for name, part, off, value, lacks, begins, lsn in rows:
+            yield name, Statement((part, off), value, frozenset(lacks), begins, lsn)
+
+
+def _bundled(found: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:
+    while rows := list(islice(found, BATCH_RECORDS)):
+        columns = [
+            pa.array(values, each.type)
+            for values, each in zip(zip(*rows, strict=True), _PARTS_SCHEMA, strict=True)
+        ]
+        yield pa.Table.from_arrays(columns, schema=_PARTS_SCHEMA)
 
 
 def _reads_as(old: ColumnType, new: ColumnType) -> bool:
-    return type_fits(old, new) and (old.name == MILLIS) is (new.name == MILLIS)
+    return type_fits(old, new) and all(
+        (old.name == unit) is (new.name == unit) for unit in (MILLIS, DIGITS)
+    )
 
 
 def _default(column: LoggedColumn) -> Any:  # noqa: ANN401
     found = json.loads(column.default or "null")
     return found.encode("iso-8859-1") if column.type.kind in {Kind.BYTES, Kind.DECIMAL} else found
+
+
+def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
+    """Give the position by which a delete and a create are known for one change of a key."""
+    source = document.get("source")
+    text = str(source.get("lsn")) if isinstance(source, dict) else ""
+    digits = text.removeprefix("-")
+    is_one = digits.isascii() and digits.isdecimal() and len(digits) < 19  # noqa: PLR2004 - 64 bits
+    return int(text) if is_one else None
 
 
 def _marker(found: Any) -> bool:  # noqa: ANN401

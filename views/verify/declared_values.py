@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
-from changelog.contract.declared import MILLIS, Shape
+from changelog.contract.declared import DIGITS, MILLIS, Shape
 from changelog.contract.types import ColumnType, Kind
 from views.verify.faults import FaultError
 
@@ -61,10 +61,21 @@ def taker(kind: ColumnType, shape: Shape) -> Taker:
     if shape.is_avro:
         if kind.name == MILLIS:
             return lambda value: 1000 * value
+        if kind.name == DIGITS:
+            return _written_out
         return _checked_decimal(kind) if kind.kind is Kind.DECIMAL else lambda value: value
     if kind.kind is Kind.DECIMAL:
         return _json_decimal(kind)
     return _FROM_JSON[kind.kind]
+
+
+def _written_out(value: dict[str, Any]) -> str:
+    unscaled, scale = int.from_bytes(value["value"], "big", signed=True), value["scale"]
+    digits = str(abs(unscaled)) + "0" * -scale
+    if scale > 0:
+        digits = digits.rjust(scale + 1, "0")
+        digits = f"{digits[:-scale]}.{digits[-scale:]}"
+    return f"-{digits}" if unscaled < 0 else digits
 
 
 def _checked_decimal(kind: ColumnType) -> Taker:

@@ -6,12 +6,13 @@ The two share no code; each case is asked of both.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from changelog.contract.connection import RegistryConnection
-from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.declared import PLACEHOLDER, DeclaredLog, Order, Shape, declared_columns
 from changelog.contract.errors import ConfigurationError
 from changelog.contract.relation import TableName
 from replay.interpret import Interpreter
@@ -103,6 +104,11 @@ ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
         (DEBEZIUM, b"1", None, [("tombstone", "[1]")]),
         (DEBEZIUM, None, None, [("fault", None)]),
         (DEBEZIUM, b"\xff\x00", None, [("fault", None)]),
+        (FLAT, {"id": 1}, b"null", [("tombstone", "[1]")]),
+        (FLAT, {"id": 1}, {"schema": {}, "payload": None}, [("tombstone", "[1]")]),
+        (MARKED, {"schema": {}, "payload": {"id": 1}}, b" null\n", [("tombstone", "[1]")]),
+        (FLAT, None, b"null", [("fault", None)]),
+        (FLAT, {"id": 1}, b"nul", [("fault", "[1]")]),
         (FLAT, {"id": 1}, ONE, [("row", [1, "a"])]),
         (FLAT, {"id": 1}, {"id": 1}, [("row", [1, None])]),
         (MARKED, {"id": 1}, {**ONE, "__deleted": "true"}, [("gone", "[1]")]),
@@ -114,6 +120,48 @@ ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
 )
 def test_a_record_says_what_became_of_which_key(of, key, value, wanted):
     assert said(of, key, value) == wanted
+
+
+TEXT = "<nicht verfügbar>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_left_out"),
+    [
+        ("string", TEXT, True),
+        ("string", [TEXT], True),
+        ("string", [60, 110, 105, 99, 104, 116, 32, 118, 101, 114, 102, -61, -68, 103, 98, 97,
+                    114, 62], True),
+        ("string", ["754b1c1a-1e75-30bb-b915-4f023886c145"], True),
+        ("string", ["PG5pY2h0IHZlcmbDvGdiYXI+"], True),
+        ("string", {TEXT: TEXT}, True),
+        ("string", json.dumps({TEXT: TEXT}, ensure_ascii=False, separators=(",", ":")), True),
+        ("binary", "PG5pY2h0IHZlcmbDvGdiYXI+", True),
+        ("decimal(9,2)", TEXT, True),
+        ("string", TEXT + " ", False),
+        ("string", [TEXT, TEXT], False),
+        ("string", [60, 110], False),
+        ("string", "__debezium_unavailable_value", False),
+        ("string", None, False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("op", ["u", "c"])
+def test_a_value_that_the_source_left_out_is_known_in_every_form(kind, value, is_left_out, op):
+    of = log(Shape.DEBEZIUM_JSON, {"id": "int", "v": kind}, placeholder=TEXT)
+    raw = json.dumps({"op": op, "after": {"id": 1, "v": value}}).encode()
+    (own,) = Interpreter(of, of.columns, {}, {}).statements(None, raw)
+    (other,) = DeclaredReader(of, NOWHERE, 0).said(None, raw)
+    assert (own.missing, other.lacks) == (((1,), ("v",)) if is_left_out else ((), ()))
+    assert own.begins is other.begins is (op == "c")
+    for without in (replace(of, placeholder=""), replace(of, shape=Shape.CUD_JSON)):
+        if kind == "string":
+            assert not Interpreter(without, of.columns, {}, {}).statements(None, raw)[0].missing
+            assert not DeclaredReader(without, NOWHERE, 0).said(None, raw)[0].lacks
+
+
+def test_a_key_that_was_left_out_is_none():
+    of = log(Shape.FLAT_JSON, {"id": "string"})
+    assert said(of, {"id": "x"}, {"id": PLACEHOLDER}) == [("fault", '["x"]')]
 
 
 def test_the_source_s_position_is_read_where_the_log_is_ordered_by_it():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import duckdb
 import pytest
 
@@ -11,7 +13,7 @@ from changelog.contract.relation import TableName
 from views.verify.declared import _batch, _fold
 from views.verify.scratch import fill
 
-COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB"  # noqa: E501
+COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB, lacks VARCHAR[], begins BOOLEAN"  # noqa: E501
 
 
 def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tuple[str, int]]:
@@ -25,7 +27,10 @@ def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tu
     )
     with duckdb.connect() as database:
         database.execute(f"CREATE TABLE raw ({COLUMNS})")
-        rows = [(p, o, 0, lsn, kind, name, name.encode(), b"v") for p, o, lsn, kind, name in said]
+        rows: list[Any] = [
+            (p, o, 0, lsn, kind, name, name.encode(), b"v", [], False)
+            for p, o, lsn, kind, name in said
+        ]
         fill(database, "raw", [_batch(rows)])
         _fold(database, log, "raw", "left")
         found = database.execute('SELECT key, off FROM "left"').fetchall()

@@ -1,0 +1,150 @@
+"""Columns that Debezium could not write: which they are, and the older records that have them.
+
+A survivor that lacks columns is given the older records that have them beside its own, in one
+value, each with the names of its columns: `DeclaredReader.row` takes these from it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import md5
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+_LENGTH = struct.Struct(">I")
+BUNDLE = b"\xff"
+"""What several records in one value begin with: neither Avro's frame nor JSON does."""
+
+
+class StandIn:
+    """Debezium's stand-in for a value that it did not get, in the form that each type has.
+
+    By `UnchangedToastedPlaceholder` of its connector for PostgreSQL.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Make the forms of a text."""
+        raw = text.encode()
+        uuid = str(UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3))
+        as_map = json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
+        scalars = (text, base64.b64encode(raw).decode(), as_map)
+        self._scalars = {*scalars, raw}
+        self._lengths = {len(each) for each in self._scalars}
+        self._alone = [[each] for each in (*scalars, raw, uuid)]
+        self._octets = [str(each) for each in struct.unpack(f"{len(raw)}b", raw)]
+        self._map = {text: text}
+
+    def is_it(self, value: Any) -> bool:  # noqa: ANN401
+        """Tell whether a value is the stand-in."""
+        if isinstance(value, (str, bytes)):
+            return len(value) in self._lengths and value in self._scalars
+        if isinstance(value, list):
+            is_bytes = len(value) == len(self._octets) and [*map(str, value)] == self._octets
+            return is_bytes or value in self._alone
+        return isinstance(value, dict) and value == self._map
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a record says of a key: `value` where there is a row, the columns that it lacks."""
+
+    place: tuple[int, int]
+    value: bytes | None
+    lacks: frozenset[str]
+    begins: bool
+    lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of one key.
+
+    Attributes:
+        newest: the last statement of it.
+        older: by column that it lacks, the older record that has it.
+        came: the position of the change that gave the row its key, where the first record of
+            the key lacks columns too.
+    """
+
+    newest: Statement
+    older: dict[str, bytes]
+    came: int | None
+
+    def holder(self, column: str, left: Mapping[int, Row]) -> bytes | None:
+        """Give the record that has a column; from key to key where need be."""
+        row, passed = self, set[int]()
+        while column in row.newest.lacks and column not in row.older:
+            if row.came is None or row.came in passed or row.came not in left:
+                return None
+            passed.add(row.came)
+            row = left[row.came]
+        return row.older.get(column, row.newest.value)
+
+    def bundle(self, left: Mapping[int, Row]) -> bytes:
+        """Give the last record and those that have what it lacks."""
+        holders: dict[bytes, list[str]] = {}
+        for column in self.newest.lacks:
+            holder = self.holder(column, left)
+            if holder is not None:
+                holders.setdefault(holder, []).append(column)
+        parts = [self.newest.value or b""]
+        for record, columns in holders.items():
+            parts += [json.dumps(columns).encode(), record]
+        return BUNDLE + b"".join(_LENGTH.pack(len(each)) + each for each in parts)
+
+
+def _next(row: Row | None, said: Statement) -> Row:
+    """Give a row after the next statement of its key."""
+    if said.begins or row is None:
+        return Row(said, {}, said.lsn if said.begins and said.lacks else None)
+    older = {}
+    for column in said.lacks:
+        if column not in row.newest.lacks and row.newest.value is not None:
+            older[column] = row.newest.value
+        elif column in row.older:
+            older[column] = row.older[column]
+    return Row(said, older, row.came if said.lacks else None)
+
+
+def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
+    """Give the record of a value, and the older ones with the columns that each has."""
+    if not value.startswith(BUNDLE):
+        return value, []
+    parts, at = [], len(BUNDLE)
+    while at < len(value):
+        (length,) = _LENGTH.unpack_from(value, at)
+        at += _LENGTH.size
+        parts.append(value[at : at + length])
+        at += length
+    return parts[0], [
+        (json.loads(names), record) for names, record in zip(parts[1::2], parts[2::2], strict=True)
+    ]
+
+
+def bundles(said: Iterable[tuple[str, Statement]]) -> Iterator[tuple[int, int, bytes]]:
+    """Give for each key its last record's place and bundle, of statements by key, in order."""
+    left: dict[int, Row] = {}
+    last: list[Row] = []
+    for _, statements in groupby(said, itemgetter(0)):
+        row: Row | None = None
+        for _, each in statements:
+            if each.value is not None:
+                row = _next(row, each)
+            else:
+                if row is not None and each.lsn is not None:
+                    left[each.lsn] = row
+                row = None
+        if row is None or not row.newest.lacks:
+            continue
+        if row.came is None:
+            yield *row.newest.place, row.bundle(left)
+        else:
+            last.append(row)  # the key that it came from may stand further back
+    for row in last:
+        yield *row.newest.place, row.bundle(left)
