@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import typer
 
+from changelog.capture.cut import RENEW_S
+from changelog.contract.types import Kind, column_type
 from views.verify.functions import page
 
 ROOT = Path(__file__).parents[2]
@@ -137,3 +139,21 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 def test_the_page_of_functions_is_what_the_verifier_goes_by() -> None:
     assert (ROOT / "docs/sql.md").read_text("utf-8") == page(), "write it anew: make pages"
+
+
+def test_readme_tells_which_types_are_text() -> None:
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    as_text = re.search(r"((?:`[a-z]+`,? ?(?:and )?)+)are text", text)
+    assert as_text is not None
+    for name in re.findall(r"`([a-z]+)`", as_text[1]):
+        assert column_type(name, name).kind is Kind.STRING, name
+    carried = re.search(r"It carries (.*?) and arrays", text)
+    assert carried is not None
+    for name in ("timestamp", "timestamptz", "date"):
+        assert name in carried[1]
+        assert column_type(name, name).kind is not Kind.STRING
+
+
+def test_readme_tells_how_often_frontiers_come() -> None:
+    assert RENEW_S == 60.0, "README.md: once a minute at rest"
+    assert "once a minute at rest" in " ".join((ROOT / "README.md").read_text("utf-8").split())
