@@ -283,7 +283,9 @@ def _rebuild(
 
     with stages.shown():
         outcome = _in_thread(work, stop)
-    _ended(Outcome.of([*outcome.results, *unusable]), as_json=as_json, debug=debug)
+    asked = {spec.name: place for place, spec in enumerate(specs)}
+    results = sorted(outcome.results, key=lambda result: asked[result.view])
+    _ended(Outcome.of([*results, *unusable]), as_json=as_json, debug=debug)
 
 
 def _roll_back(
