@@ -10,17 +10,22 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from changelog.contract.errors import ConfigurationError
 from changelog.contract.secret import redacted
 from changelog.imports import SAFE_PATH
 from replay.server_token import SETTING, served_token
 from replay.session import SessionSettings, session, spark_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _LOOK_S = 0.2
@@ -79,7 +84,9 @@ def serve(
     os.environ.update(SAFE_PATH)  # the daemon of Python workers starts in this folder
     own = SETTING in settings.extra
     with nullcontext() if own else served_token(port) as place:
-        spark = session(settings)
+        spark = _started(settings, stop)
+        if spark is None:
+            return
         try:
             if not stop():
                 ready(place)
@@ -87,6 +94,30 @@ def serve(
                 time.sleep(_LOOK_S)
         finally:
             spark.stop()
+
+
+def _started(settings: SessionSettings, stop: Callable[[], bool]) -> SparkSession | None:
+    """Start the session; None when somebody asks to stop before it is there.
+
+    What is half started ends with this process: Java waits for its input to be closed.
+    """
+    found: list[SparkSession | BaseException] = []
+
+    def start() -> None:
+        try:
+            found.append(session(settings))
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            found.append(error)
+
+    thread = threading.Thread(target=start, name="spark", daemon=True)
+    thread.start()
+    while thread.is_alive() and not stop():
+        thread.join(_LOOK_S)
+    if not found:
+        return None
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
 
 def _check_free(host: str, port: int) -> None:

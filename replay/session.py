@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from changelog.contract.errors import ConfigurationError
+from changelog.contract.errors import ConfigurationError, UnavailableError
 from changelog.contract.secret import redacted
 from changelog.stack.fetch import spark_jars
 from changelog.stack.jre import java_home
@@ -28,6 +29,7 @@ from replay.files import check_writable
 from replay.server_look import Wanted
 
 LEAST_JAVA = 17
+_REACH_S = 5.0
 _AVRO_LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
     "org.apache.avro.limits.string.maxLength": str(64 << 20),
@@ -86,6 +88,7 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
     if is_remote(settings.master):
         return connect.connected(settings.master, _wanted(settings))
     check_master(settings.master)
+    check_reachable(settings.master)
     if settings.warehouse is not None:
         check_writable(settings.warehouse)
     prepare_environment(settings.master)
@@ -198,6 +201,29 @@ def check_master(master: str) -> None:
             f'there is no Spark master "{redacted(master)}"',
             hint="local[4], local[*], spark://host:7077, yarn, k8s://…, or sc://host:15002",
         )
+
+
+def check_reachable(master: str) -> None:
+    """Check that a standalone master listens: Spark tries for a minute, and hangs afterwards.
+
+    Raises:
+        UnavailableError: none of the addresses of `spark://HOST:PORT,…` takes a connection.
+    """
+    if not master.startswith("spark://"):
+        return
+    why = "no address"
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        else:
+            return
+    raise UnavailableError(
+        f"no Spark master answers at {redacted(master)}: {why}",
+        hint="start it, or correct the address",
+    )
 
 
 def is_local(master: str) -> bool:

@@ -3,15 +3,17 @@
 import os
 import socket
 import stat
+import threading
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError
-from changelog.stack.ports import LOOPBACK
+from changelog.contract.errors import ConfigurationError, UnavailableError
+from changelog.stack.ports import LOOPBACK, pick
+from replay import connect_server
 from replay.connect_server import serve
 from replay.files import check_writable
-from replay.server_token import TOKEN, served_token, taken_token, token_file
-from replay.session import SessionSettings, check_master
+from replay.server_token import SETTING, TOKEN, served_token, taken_token, token_file
+from replay.session import SessionSettings, check_master, check_reachable
 
 HERE = "sc://127.0.0.1:4711"
 
@@ -101,3 +103,45 @@ def test_a_warehouse_that_cannot_be_written_is_told_before_spark_starts(tmp_path
         check_writable(str(tmp_path / "file" / "warehouse"))
     check_writable(str(tmp_path / "new"))
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_standalone_master_that_does_not_listen_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        check_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(UnavailableError, match="no Spark master answers at spark://"):
+        check_reachable(f"spark://127.0.0.1:{port}")
+    check_reachable("local[2]")
+
+
+def test_a_server_that_is_asked_to_stop_while_spark_starts_ends_at_once(monkeypatch) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def never(_settings):
+        begun.set()
+        over.wait(60)
+
+    monkeypatch.setattr(connect_server, "session", never)
+    serve(
+        SessionSettings(extra={SETTING: "token"}),
+        host="127.0.0.1",
+        port=pick(),
+        ready=lambda _: pytest.fail("it never was"),
+        stop=begun.is_set,
+    )
+    over.set()
+
+
+def test_what_ends_the_start_of_spark_is_told(monkeypatch) -> None:
+    def refused(_settings):
+        raise ConfigurationError("Spark does not start")
+
+    monkeypatch.setattr(connect_server, "session", refused)
+    with pytest.raises(ConfigurationError, match="does not start"):
+        serve(
+            SessionSettings(extra={SETTING: "token"}),
+            host="127.0.0.1",
+            port=pick(),
+            ready=lambda _: None,
+            stop=lambda: False,
+        )
