@@ -219,7 +219,7 @@ def test_every_kind_of_change_comes_with_its_keys(pg, capture, identity):
 
 def test_transactions_come_in_commit_order_with_numbered_changes(server, pg, capture):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
-    made = capture("t", publish="*")
+    made = capture("t", publish="public.*")
     second = connect(server.dsn)
     second.autocommit = False
     run(second, "INSERT INTO t VALUES (1)")  # first change, last commit
