@@ -59,12 +59,19 @@ class SeenStore:
         xid: who wrote its entry in the catalogue last.
         joined: who made it a partition; 0 for a table.
         attached: whether it was a table before it became a partition.
+        indexed: who wrote the entries of its indexes last. A new file of the table makes new files
+            of all indexes, while ADD COLUMN writes the entry of the table alone.
     """
 
     filenode: int
     xid: int
     joined: int = 0
     attached: bool = False
+    indexed: frozenset[int] = field(default=frozenset(), compare=False)
+
+    def emptied_by(self, truncated: Collection[int]) -> set[int]:
+        """Return those of some truncations after whose transaction nothing made a new file."""
+        return {*truncated} & (self.indexed or {self.xid})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +165,16 @@ class Standing:
         store = self.stores[self.oid]
         if store.filenode == before.stores.get(self.oid, _NO_STORE).filenode:
             return ""
-        if store.xid in truncated:
-            return ""  # all rows came after it, and by the stream
+        emptied = store.emptied_by(truncated)
+        # All rows came after that, and by the stream. Only the same transaction may have altered
+        # columns when there were rows again.
+        columns = {
+            name: each for name, each in self.columns.items() if not emptied or each.xid in emptied
+        }
         # VACUUM FULL makes a new file too, but touches no column, save to take its constant out.
         altered = sorted(
             name
-            for name, each in self.columns.items()
+            for name, each in columns.items()
             if name in before.columns and _is_altered(before.columns[name], each)
         )
         if altered:
@@ -173,7 +184,7 @@ class Standing:
             )
         came = sorted(
             name
-            for name, each in self.columns.items()
+            for name, each in columns.items()
             if each.number > before.last_number and not (each.missing or each.came)
         )
         if came:
@@ -200,7 +211,7 @@ class Standing:
             for oid, each in self.stores.items()
             if oid in before.stores
             and before.stores[oid].filenode != each.filenode
-            and each.xid not in truncated
+            and not each.emptied_by(truncated)
         ]
 
     def to_json(self, types: dict[str, int]) -> list[Any]:

@@ -12,9 +12,14 @@ from changelog.contract.standing import SeenColumn, SeenStore, Standing
 from changelog.source.connect import Connection, source_errors
 from changelog.source.user_types import FIRST_USER_OID, user_types
 
-_TABLES = """
+_INDEXED = """
+       ARRAY(SELECT i.xmin::text::bigint
+               FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+              WHERE x.indrelid = c.oid)
+"""
+_TABLES = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relnatts, c.relfilenode::bigint,
-       c.xmin::text::bigint
+       c.xmin::text::bigint, {_INDEXED}
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%s)
 """
@@ -41,7 +46,7 @@ SELECT a.attrelid, a.attname, a.attnum, a.xmin::text::bigint, a.atttypid::bigint
 # The entry of a system column stays as it was made with its table. Of a table that was made as a
 # partition some column's entry is as old; ATTACH PARTITION writes each of them anew.
 # Not by functions that lock the tables: an ALTER TABLE that stays open is not waited for.
-_PARTITIONS = """
+_PARTITIONS = f"""
 WITH RECURSIVE tree AS (
     SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS o(oid)
      UNION
@@ -50,7 +55,7 @@ WITH RECURSIVE tree AS (
 SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::text::bigint,
        NOT EXISTS (SELECT FROM pg_attribute u
                     WHERE u.attrelid = c.oid AND u.attnum > 0
-                      AND u.xmin = a.xmin AND u.cmin = a.cmin)
+                      AND u.xmin = a.xmin AND u.cmin = a.cmin), {_INDEXED}
   FROM tree
   JOIN pg_class c ON c.oid = tree.oid AND c.oid <> tree.root
   JOIN pg_inherits i ON i.inhrelid = c.oid
@@ -73,8 +78,8 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
         roots = [row[0] for row in tables if row[3]]
         if roots:
             cursor.execute(_PARTITIONS, {"oids": roots})
-            for root, oid, filenode, xid, joined, attached in cursor.fetchall():
-                store = SeenStore(filenode, xid, joined, attached)
+            for root, oid, filenode, xid, joined, attached, indexed in cursor.fetchall():
+                store = SeenStore(filenode, xid, joined, attached, frozenset(indexed))
                 stores.setdefault(root, {})[oid] = store
         types = user_types(cursor, [oid for oid in columns if _shows_types(columns[oid])])
     return {
@@ -83,10 +88,12 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
             TableName(schema, table),
             columns.get(oid, {}),
             number,
-            stores.get(oid, {}) if partitioned else {oid: SeenStore(filenode, xid)},
+            stores.get(oid, {})
+            if partitioned
+            else {oid: SeenStore(filenode, xid, indexed=frozenset(indexed))},
             types.get(oid, {}),
         )
-        for oid, schema, table, partitioned, number, filenode, xid in tables
+        for oid, schema, table, partitioned, number, filenode, xid, indexed in tables
     }
 
 

@@ -78,11 +78,29 @@ def test_a_column_that_came_with_a_new_file_may_have_values():
 
 
 def test_a_truncation_that_the_stream_has_brought_explains_a_new_file():
-    now = new_file(PLAIN, a=column(2))
+    now = new_file(PLAIN, a=column(2, xid=899))
     assert now.is_unexplained(PLAIN, ())
     assert not now.is_unexplained(PLAIN, {900})
     assert now.change_since(PLAIN, {900}) == ""
     assert not new_file(PLAIN).is_unexplained(PLAIN, ())  # VACUUM FULL needs no explanation
+
+
+def test_columns_that_came_after_a_truncation_leave_it_told_by_the_indexes():
+    def added():
+        store = SeenStore(51, 902, indexed=frozenset([900, 899]))
+        columns = {**COLUMNS, "b": column(3, xid=901)}
+        return replace(PLAIN, columns=columns, last_number=3, stores={50: store})
+
+    assert "came and the table was rewritten" in added().change_since(PLAIN, {800})
+    assert added().change_since(PLAIN, {900}) == ""
+    # Whether the values came with the transaction of the truncation, behind it.
+    at_once = replace(added(), columns={**COLUMNS, "b": column(3, xid=900)})
+    assert "came and the table was rewritten" in at_once.change_since(PLAIN, {900})
+    for more in ({"came": True}, {"missing": True}):
+        behind = replace(added(), columns={**COLUMNS, "b": column(3, xid=900, **more)})
+        assert behind.change_since(PLAIN, {900}) == ""
+    altered = new_file(PLAIN, a=column(2, xid=900))
+    assert "were altered" in altered.change_since(PLAIN, {900})
 
 
 def parted(**stores):
@@ -111,6 +129,8 @@ def test_a_truncation_that_the_stream_has_brought_explains_new_files():
     assert now.change_since(ROOT, {900}) == ""
     again = parted(p61=SeenStore(71, 900, 700), p62=SeenStore(73, 901, 700))
     assert "by itself" in again.change_since(ROOT, {900})
+    later = parted(p61=SeenStore(71, 901, 700, indexed=frozenset([900])))
+    assert later.change_since(ROOT, {900}) == ""
 
 
 MOOD = EnumType("mood", late=False, labels={80: Label("sad", 700)})
