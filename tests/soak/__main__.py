@@ -139,7 +139,7 @@ class Storm:
                 journal.violation(f"{each.name} failed: {each.failure!r}")
         if len(frontiers.epochs) != 1:  # a first start that was killed may have made it the second
             journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
-        final = Ending(project, PREFIX, endpoints, journal, self.judge).check()
+        final = Ending(project, PREFIX, endpoints, journal, self.judge, self._asked.defect).check()
         return self._figures(writers, frontiers, final, time.monotonic() - began)
 
     def _wait(self, began, writers, frontiers, parts):
@@ -167,6 +167,7 @@ class Storm:
             "minutes": round(seconds / 60, 1),
             "faults": sum(self._journal.faults.values()),
             "faults_by_name": _sorted(self._journal.faults),
+            "servers_away_s": round(self._journal.away_s, 1),
             "captures": _sorted(self._journal.captures),
             "rebuilds": _sorted(self._journal.rebuilds),
             "transactions": sum(done.values()),

@@ -165,19 +165,23 @@ class Captures(Part):
             self._journal.violation(f"{where} ended with {code}: {life.last_lines()}: {life.log}")
 
 
+def command(folder, *, kill=None, defect=None):
+    """Return the words of a capture, the real one where nothing is to be done to it."""
+    if not (kill or defect):
+        return ["-m", "changelog", "capture", "--project", str(folder)]
+    words = ["-m", "tests.support.crashing_capture", str(folder)]
+    words += ["--kill", kill] if kill else []
+    return words + (["--defect", defect] if defect else [])
+
+
 class Life(Child):
     """One capture."""
 
     def __init__(self, project, number, *, exactly_once, kill=None, defect=None):
         self.number, self.point = number, (kill or "").partition(":")[0]
         folder = project.with_name(f"{project.name}-{'exactly' if exactly_once else 'least'}")
-        if kill or defect:
-            words = ["tests.support.crashing_capture", str(folder)]
-            words += ["--kill", kill] if kill else []
-            words += ["--defect", defect] if defect else []
-        else:
-            words = ["changelog", "capture", "--project", str(folder)]
-        super().__init__(project / "logs" / f"capture-{number:04}.txt", "-m", *words)
+        words = command(folder, kill=kill, defect=defect)
+        super().__init__(project / "logs" / f"capture-{number:04}.txt", *words)
 
     def begins(self, seconds, stop):
         """Wait until it streams, or has ended: a slow machine takes its time to start a process."""

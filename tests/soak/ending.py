@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from changelog.stack.endpoints import Endpoints
+from tests.soak.captures import command
 from tests.soak.child import Child
 from tests.soak.fold import Log
 from tests.soak.journal import Journal
@@ -24,11 +25,12 @@ class Ending:
     endpoints: Endpoints
     journal: Journal
     judge: Judge
+    defect: str | None = None
 
     def check(self):
         """Catch up, rebuild all, compare; return how many tables and rows there were."""
         touch(self.endpoints.postgres)
-        capture = ["-m", "changelog", "capture", "--project", f"{self.project}-least"]
+        capture = command(f"{self.project}-least", defect=self.defect)
         self._run("last capture", *capture, "--until", "now")
         tables = self._tables()
         later = [table for table in tables if table not in TABLE_VIEWS]

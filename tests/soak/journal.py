@@ -49,6 +49,12 @@ class Journal:
         finally:
             span[1] = time.monotonic()
 
+    @property
+    def away_s(self):
+        """For how long some server was away, all in all."""
+        with self._lock:
+            return sum(end - start for start, end in self._outages if end is not None)
+
     def disturbed(self, since):
         """Tell whether a server was away at some time since, or just before."""
         with self._lock:

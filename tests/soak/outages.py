@@ -1,5 +1,7 @@
 """Faults of the servers, one after the other, each drawn from the seed."""
 
+import time
+
 from changelog.contract.errors import StackError
 from tests.soak.part import Part
 
@@ -15,9 +17,13 @@ class Outages(Part):
         self._stack, self._journal = stack, journal
 
     def work(self):
-        while not self._stopped.wait(self._random.uniform(*QUIET_S)):
+        """Leave all of them up for as long as one was away: some machines take long to start it."""
+        away = 0.0
+        while not self._stopped.wait(self._random.uniform(*QUIET_S) + away):
             (name,) = self._random.choices(list(SERVERS), list(SERVERS.values()))
+            began = time.monotonic()
             self._strike(name, self._random.choice(["kill -9", "SIGTERM", "SIGSTOP"]))
+            away = time.monotonic() - began
 
     def _strike(self, name, how):
         server = self._stack.server(name)
