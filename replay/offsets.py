@@ -153,14 +153,15 @@ def require_stable(
     """Check that no transaction is open before a frontier's ends; waits for one a moment.
 
     The one of the frontier itself is over when the frontier can be seen, but for the marks that
-    the brokers still have to write to each partition.
+    the brokers still have to write to each partition. A log that ends before the frontier holds
+    nothing back: that it lost records is for the verdict to say.
 
     Raises:
         UnavailableLogError: one stays open, or the brokers do not answer.
         LogError: they refuse.
     """
     deadline = time.monotonic() + patience_s
-    while held := _held_back(stable_ends(kafka, states), frontier):
+    while held := _held_back(stable_ends(kafka, states), frontier, states):
         if time.monotonic() > deadline:
             topic, partition, offset = held
             raise UnavailableLogError(
@@ -173,13 +174,12 @@ def require_stable(
 
 
 def _held_back(
-    stable: Mapping[str, tuple[int, ...]], frontier: Frontier
+    stable: Mapping[str, tuple[int, ...]], frontier: Frontier, states: Mapping[str, TopicState]
 ) -> tuple[str, int, int] | None:
     for topic, offsets in stable.items():
-        for partition, (offset, end) in enumerate(
-            zip(offsets, frontier.ends.get(topic, ()), strict=False)
-        ):
-            if offset < end:
+        places = zip(offsets, frontier.ends.get(topic, ()), states[topic].ends, strict=False)
+        for partition, (offset, end, log_end) in enumerate(places):
+            if offset < min(end, log_end):
                 return topic, partition, offset
     return None
 
