@@ -154,7 +154,8 @@ def test_what_was_copied_and_removed_while_capture_was_down_is_copied_once_more(
     if not first:
         capture.catch_up()
         capture.command("resnapshot", "notes", "--json")
-    capture.crash("progress written:3", small=True)
+    # No frontier speaks of the copy yet: then its loss would have to be told.
+    capture.crash("table whole:2" if first else "table whole", small=True)
     ends = inspect(capture.kafka, [capture.topic])[capture.topic].ends
     delete_records(capture.kafka, capture.topic, share=1)
     assert any(ends)
