@@ -58,6 +58,7 @@ class Frontiers(Part):
                     if not message.error():
                         self._take(message)
         finally:
+            self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - self._last)
             consumer.close()
 
     def _take(self, message):

@@ -30,7 +30,6 @@ partitions = 2
 frontier_interval_ms = 200
 status_interval_ms = 1000
 snapshot_workers = 1
-on_incompatible = "resnapshot"
 """
     for name, more in (("", ""), ("-least", ""), ("-exactly", "exactly_once = true\n")):
         project = folder.with_name(f"{folder.name}{name}")
