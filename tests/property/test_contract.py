@@ -25,7 +25,15 @@ from changelog.contract.relation import Column, Relation, TableName
 from changelog.contract.schema import field_names, key_schema, read_schema, value_schema
 from changelog.contract.secret import redacted
 from changelog.contract.text import days_from_civil, days_of, encode_long, micros_of, parse_array
-from changelog.contract.topic import TopicSettings, topic_name, topic_names
+from changelog.contract.topic import (
+    TopicSettings,
+    ddl_topic,
+    frontier_topic,
+    messages_topic,
+    schema_topic,
+    topic_name,
+    topic_names,
+)
 from changelog.contract.types import Form, Kind, array_type, column_type
 from tests.support.builders import (
     BIGINT,
@@ -382,8 +390,9 @@ def test_tables_share_no_topic_or_are_refused(some: list[TableName], prefix: str
         named = topic_names(some, prefix)
     except ChangelogError:
         folded = [topic_name(table, prefix).replace(".", "_") for table in some]
-        reserved = topic_name(TableName("public", "_frontier"), prefix).replace(".", "_")
-        assert len({*folded, reserved}) < len(folded) + 1
+        others = (frontier_topic, messages_topic, ddl_topic, schema_topic)
+        reserved = [each(prefix).replace(".", "_") for each in others]
+        assert len({*folded, *reserved}) < len(folded) + len(reserved)
         return
     assert set(named) == set(some)
     assert len(set(named.values())) == len(some)
