@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from changelog.contract.errors import ViewError
 from changelog.contract.relation import TableName
 from changelog.contract.schema import LoggedSchema
-from views.kinds.lineage import Untraceable, trace
+from views.kinds.lineage import NO_DELTA, Untraceable, trace
 from views.spec import SqlSource, ViewSpec, short_name
 from views.verify.names import folded, reading_name
 from views.verify.translate import MACROS, Translation, UnverifiableError, translate
@@ -78,7 +78,7 @@ def analyse(spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema]) -> Analys
     lineage = trace(spec.source, spec.key, columns, keys)
     whole = lineage.why if isinstance(lineage, Untraceable) else None
     if whole is None and "delta" not in spec.sinks:
-        whole = "it has no Delta sink, so what serves cannot be carried over"
+        whole = NO_DELTA
     types = {
         table: {column.column: logged_type(column.type) for column in schema.columns}
         for table, schema in own.items()

@@ -27,7 +27,7 @@ from replay.committed import committed
 from replay.failures import translated
 from replay.stored import FEW_ROWS, Stored
 from views.history import HistoryRow
-from views.kinds.lineage import MARK, Lineage, Untraceable, trace
+from views.kinds.lineage import MARK, NO_DELTA, Lineage, Untraceable, trace
 from views.kinds.query import query
 from views.kinds.sql import rewritten
 from views.sinks.base import Change
@@ -111,7 +111,7 @@ def prior_of(rows: Iterable[HistoryRow], generation: int | None, path: str | Non
     if not own or own[-1].epoch is None or not own[-1].definition:
         return Whole(f"the history does not say what generation {generation} was made of")
     if path is None:
-        return Whole("it has no Delta sink, so what serves cannot be carried over")
+        return Whole(NO_DELTA)
     newest = own[-1]
     position = Position(newest.epoch or 0, Lsn.parse(newest.lsn or ""), 0)
     return Prior(generation, position, newest.definition, newest.rows or 0, path)

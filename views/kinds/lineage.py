@@ -33,6 +33,8 @@ from views.spec import SqlSource, TableReference
 
 MARK = "__changed"
 """The column that marks the changed rows of a table."""
+NO_DELTA = "it has no Delta sink, so what serves cannot be carried over"
+"""Why a view is computed whole whatever its query is."""
 
 
 @dataclass(frozen=True, slots=True)
