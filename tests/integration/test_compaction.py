@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -41,6 +41,7 @@ from tests.support.wait import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 THINGS = TableName("public", "things")
 SHARP = ReplaySettings(clock_allowance_ms=0)
@@ -202,11 +203,17 @@ def make_gappy(line: Line) -> Gappy:
     return Gappy(log, 2_000)
 
 
+def patiently(attempt: Callable[..., T], *words: object) -> T:
+    """Return what is done in time: lags are short here, and a busy machine may outlast one."""
+    late = retry_if_exception_type(VerdictError)
+    return Retrying(retry=late, stop=stop_after_attempt(5), reraise=True)(attempt, *words)
+
+
 @pytest.fixture(scope="module")
 def cleaned(line: Line) -> tuple[Deleted, Superseded, Gappy, Grown]:
     """Four logs, so that one wait for the cleaner serves all."""
     gappy, grown = make_gappy(line), make_grown(line)
-    superseded, deleted = make_superseded(line), make_deleted(line)
+    superseded, deleted = patiently(make_superseded, line), patiently(make_deleted, line)
     assert deleted.replay.verdict.allows_read
     assert superseded.replay.verdict.allows_read
 
@@ -288,13 +295,13 @@ def test_rows_replaced_behind_the_ends_vanish_under_a_scan_and_it_is_refused(lin
     late = freeze(line.kafka, superseded.record, [THINGS], settings=SHARP)
     assert late.verdict.kind is Kind.FOLLOW
     assert "newer frontier" in str(late.verdict)
-    # The lag is short: a machine that is busy may need a newer frontier once more.
-    newer = retry_if_exception_type(VerdictError)
-    for attempt in Retrying(retry=newer, stop=stop_after_attempt(5), reraise=True):
-        with attempt:
-            following = line.open(superseded.log.freeze())
-            assert rows(following) == dict.fromkeys(range(40), "new")
-            following.recheck()
+
+    def follow() -> None:
+        following = line.open(superseded.log.freeze())
+        assert rows(following) == dict.fromkeys(range(40), "new")
+        following.recheck()
+
+    patiently(follow)
 
 
 @pytest.mark.slow

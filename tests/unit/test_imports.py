@@ -20,11 +20,15 @@ def project(request, tmp_path):
 
 
 def python(folder, *words, **environment):
-    """Run Python in a folder; gives what it prints."""
+    """Run Python in a folder; return what it prints.
+
+    A test before this one may have made this process, and what it starts, look in safe places only.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in SAFE_PATH}
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         capture_output=True,
         text=True,
         check=False,
