@@ -34,6 +34,7 @@ from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import Relation, TableName
 from changelog.contract.scope import OPERATIONS, WHOLE, Scope
+from changelog.contract.standing import PublicationVersion
 from changelog.contract.topic import (
     ddl_topic,
     frontier_topic,
@@ -66,7 +67,7 @@ from changelog.source.publication import (
     published_tables,
     use_publication,
 )
-from changelog.source.published import PublicationVersion, publication_version, sends_still
+from changelog.source.published import publication_version, sends_still
 from changelog.source.system import SystemIdentity, check_ready, current_lsn, identify
 
 log = logging.getLogger("changelog.capture")
@@ -202,12 +203,24 @@ class Ground:
     ) -> set[TableName]:
         """Give the tables that are to be streamed on and that the publication does not have.
 
-        One that was dropped and made anew is among them, since it is another table.
+        One that was dropped and made anew is among them, since it is another table; and one that
+        the publication has again.
         """
         streamed = self._streamed(frontier, backfill)
         if not streamed:
             return set()
-        return streamed - published_tables(self.connection, self.settings.capture.publication)
+        sent = published_tables(self.connection, self.settings.capture.publication)
+        return streamed - (sent - self._unsent_meanwhile(streamed))
+
+    def _unsent_meanwhile(self, streamed: Collection[TableName]) -> set[TableName]:
+        """Return the tables that the publication did not send for a while, and sends again."""
+        known = self.frontiers.standings(self.settings.slot)
+        before = known.publication if known is not None else None
+        now = publication_version(self.connection, self.settings.capture.publication)
+        if before is None or now is None:
+            return set()
+        oids = now.taken_out_since(before)
+        return {each for each in streamed if oids is None or self.relations[each].oid in oids}
 
     def _streamed(
         self, frontier: Frontier | None, backfill: BackfillRecord | None
@@ -218,6 +231,14 @@ class Ground:
         begun = {table.table for table in copied if table.since is not None}
         spoken = set(frontier.tables.values()) if frontier is not None else set()
         return ((spoken | begun) & set(self.relations)) - aside
+
+    def _refuse_lost(self, tables: Collection[TableName], what: str) -> None:
+        if tables:
+            raise SlotError(
+                f'the publication "{self.settings.capture.publication}" {what}, whose changes '
+                "since then are lost: " + ", ".join(str(table) for table in sorted(tables)),
+                hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
+            )
 
     def _check_there(self, tables: Collection[TableName]) -> None:
         """Check that tables are still those that were listed at the start.
@@ -259,13 +280,11 @@ class Ground:
         streamed = bool(begun) or (frontier is not None and bool(frontier.tables))
         gone = self.unpublished(frontier, backfill)
         self._check_there(gone)
+        # A row filter that others have set makes another entry too, and the table is copied anew.
+        again = gone & published_tables(self.connection, name)
         mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
-        if gone and not mended:
-            raise SlotError(
-                f'the publication "{name}" was dropped or lost tables, whose changes since then '
-                "are lost: " + ", ".join(str(table) for table in sorted(gone)),
-                hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
-            )
+        if not mended:
+            self._refuse_lost(gone - again, "was dropped or lost tables")
         scopes = [] if frontier is None else list(frontier.scopes.values())
         scopes += [table.scope for table in begun]
         # Operations are the same for all tables, since they are the publication's.
@@ -280,6 +299,8 @@ class Ground:
             change = make_publication(self.connection, name, wanted, rehearse=rehearse)
         else:
             change = use_publication(self.connection, name, wanted)
+        if not mended:
+            self._refuse_lost(again - change.refiltered, "was without tables for a while")
         self._check_there(change.vanished & self._streamed(frontier, backfill))
         for table in sorted(change.vanished):
             log.info('table "%s" vanished: it is not captured', table, extra={"table": str(table)})
@@ -287,6 +308,11 @@ class Ground:
             self.filters = dict(change.filters)
             self._publication = publication_version(self.connection, name)
         return change
+
+    @property
+    def publication(self) -> PublicationVersion | None:
+        """Return the publication as `publish` or the last check has seen it."""
+        return self._publication
 
     def check_publication(self) -> None:
         """Check that nobody has taken anything away from the publication since `publish`.

@@ -361,6 +361,7 @@ class CaptureSession:
         ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
         reach("slot intended")
         if drop:
+            check_slot_unmoved(ground, found)  # another may have made a new one meanwhile
             drop_slot(ground.connection, slot)
         temporary = self._capture.temporary_slot
         made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))

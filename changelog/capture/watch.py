@@ -4,24 +4,29 @@ Before each frontier the catalogue is looked at. A table that was changed in sil
 look is no longer what a frontier would say, so it is copied anew, set aside, or stops capture. What
 was seen is written down beside the frontiers before the frontier that relies on it.
 
-The catalogue is ahead of the stream. Most marks tell by themselves; the new file of a partition may
-come from a TRUNCATE of the whole table that the stream is still to bring, so no frontier is written
-until the stream is where the catalogue was. The same holds for columns that came or went: when the
-stream is there, the log gets the new version of the table, also if no row has come since.
+The catalogue is ahead of the stream, by all of a backlog. Most marks tell by themselves; the new
+file of a partition may come from a TRUNCATE of the whole table that the stream is still to bring,
+so no frontier is written until the stream has brought it or is where the catalogue was. Columns
+that came or went get their version of the table on the log there, also if no row has come since.
+Rows are right without: frontiers wait for that a while, but not for the end of a backlog. What was
+seen is written down while it waits, so that where the stream has to be does not move with each life
+of a capture that is killed again and again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from changelog.capture.ground import Ground
 from changelog.capture.policy import TABLE_ERRORS
+from changelog.capture.sightings import judge
 from changelog.contract.errors import ChangelogError, SchemaConflictError
 from changelog.contract.lsn import Lsn
 from changelog.contract.position import Position
 from changelog.contract.relation import TableName
-from changelog.contract.standing import Standing, Standings
+from changelog.contract.standing import Sighting, Standing, Standings
 from changelog.progress import Progress
 from changelog.source.catalogue import check_capturable
 from changelog.source.standing import look_at
@@ -30,6 +35,10 @@ log = logging.getLogger("changelog.capture")
 
 Failed = Callable[[TableName, ChangelogError, Lsn], None]
 """Told of a table that has changed in silence, the error that says how, and where."""
+
+
+COLUMNS_S = 10.0
+"""How long frontiers wait for columns that came or went: rows are right without them."""
 
 
 class Watch:
@@ -43,12 +52,17 @@ class Watch:
         self._epoch = epoch
         self._progress = progress
         found = ground.frontiers.standings(ground.settings.slot)
-        known = found.tables if found is not None and found.epoch == epoch else {}
+        if found is None or found.epoch != epoch:
+            found = Standings(epoch, {})
         topics = {*ground.topics.values()} - {*new}
-        self._known = {topic: each for topic, each in known.items() if topic in topics}
+        self._known = {topic: each for topic, each in found.tables.items() if topic in topics}
+        self._sighted = {
+            topic: [*found.sighted.get(topic, ())] for topic in self._known.keys() & topics
+        }
+        self._published = found.publication
         self._is_written = True
         self._truncated: dict[str, set[int]] = {}
-        self._waiting: dict[str, tuple[Standing, Lsn]] = {}
+        self._patient_until = 0.0
 
     def begin(self, table: TableName) -> None:
         """Take a table as it stands now: it is copied from now on."""
@@ -59,7 +73,9 @@ class Watch:
 
     def forget(self, table: TableName) -> None:
         """Forget a table that is gone: what gets its name is another one."""
-        if self._known.pop(self._ground.topics[table], None) is not None:
+        topic = self._ground.topics[table]
+        self._sighted.pop(topic, None)
+        if self._known.pop(topic, None) is not None:
             self._is_written = False
 
     def truncated(self, table: TableName, xid: int) -> None:
@@ -81,28 +97,45 @@ class Watch:
         }
         seen = look_at(ground.connection, spoken.values())
         self._say_unknown_types(seen)
-        reached, is_due = self._progress.reached, True
+        reached, is_due, is_sighted = self._progress.reached, True, False
         for topic, oid in spoken.items():
-            now, before = seen.get(oid), self._known.get(topic)
+            now = seen.get(oid)
             if now is None:
                 continue  # dropped this very moment: that is looked at elsewhere
-            if before is None:
+            if topic not in self._known:
                 self._know(topic, now)
-            elif now != before:
-                if not self._judge(topic, before, now, reached, failed):
-                    is_due = False
-                elif topic not in absent:
-                    self._know(topic, now)
-        if is_due and not self._is_written:
-            ground.frontiers.write_standings(
-                ground.settings.slot, Standings(self._epoch, self._known)
-            )
-            self._is_written = True
+            else:
+                is_sighted |= self._sight(topic, now)
+                is_due &= self._judge(topic, reached, absent, failed)
+        is_old = not self._is_written or ground.publication != self._published
+        if is_old and (is_due or is_sighted):
+            found = Standings(self._epoch, self._known, self._waiting, ground.publication)
+            ground.frontiers.write_standings(ground.settings.slot, found)
+            self._is_written, self._published = True, found.publication
         return is_due
+
+    @property
+    def _waiting(self) -> dict[str, list[Sighting]]:
+        return {topic: each for topic, each in self._sighted.items() if each}
+
+    def _latest(self, topic: str) -> Standing:
+        sighted = self._sighted.get(topic)
+        return sighted[-1].standing if sighted else self._known[topic]
+
+    def _sight(self, topic: str, now: Standing) -> bool:
+        """Note how a table stands; returns whether that is another way than before."""
+        if now == self._latest(topic):
+            return False
+        if not self._waiting:
+            self._patient_until = time.monotonic() + COLUMNS_S
+        sighting = Sighting(now, self._ground.current_lsn())
+        self._sighted.setdefault(topic, []).append(sighting)
+        self._is_written = False
+        return True
 
     def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
         """Name the tables whose types no earlier version of capture has looked at."""
-        known = {each.oid: each for each in self._known.values()}
+        known = {each.oid: each for each in map(self._latest, self._known)}
         tables = [
             str(now.name)
             for oid, now in seen.items()
@@ -115,30 +148,31 @@ class Watch:
                 ", ".join(sorted(tables)),
             )
 
-    def _judge(
-        self, topic: str, before: Standing, now: Standing, reached: Lsn, failed: Failed
-    ) -> bool:
-        truncated = self._truncated.get(topic, set())
-        table = self._ground.table_of(topic)
-        unexplained = now.is_unexplained(before, truncated)
-        what = "" if unexplained else now.change_since(before, truncated)
-        if not what and (unexplained or now.has_other_columns(before)):
-            waited = self._waiting.get(topic)
-            if waited is None or waited[0] != now:
-                waited = self._waiting[topic] = now, self._ground.current_lsn()
-            end = waited[1]
-            if reached < end:
-                self._progress.hold_until(end)
-                return False
-            what = now.change_since(before, truncated)
-        self._waiting.pop(topic, None)
-        if what:
+    def _judge(self, topic: str, reached: Lsn, absent: set[str], failed: Failed) -> bool:
+        """Take in what was sighted of a table; False when no frontier may be written yet."""
+        sighted = self._sighted.get(topic)
+        if not sighted:
+            return True
+        known, table = self._known[topic], self._ground.table_of(topic)
+        found = judge(known, sighted, self._truncated.get(topic, ()), reached)
+        if found.what:
             error = SchemaConflictError(
-                f'table "{table}", subject "{topic}-value": {what}; the log has no word of it'
+                f'table "{table}", subject "{topic}-value": {found.what}; the log has no word of it'
             )
             failed(table, error, reached)
+            if topic not in absent:
+                self._know(topic, sighted[-1].standing)
             return True
-        return not now.has_other_columns(before) or self._register(table, now, failed)
+        if found.passed:
+            now = sighted[found.passed - 1].standing
+            # What was altered again meanwhile has its columns with the last of it.
+            is_last = found.passed == len(sighted)
+            if is_last and now.has_other_columns(known) and not self._register(table, now, failed):
+                return False
+            if topic not in absent:
+                self._know(topic, now, sighted[found.passed :])
+        is_patient = time.monotonic() < self._patient_until
+        return not (found.unexplained or (found.columns and is_patient))
 
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
         """Let the log have the columns that a table has now, though no row has come since."""
@@ -153,7 +187,9 @@ class Watch:
             failed(table, error, reached)
         return True
 
-    def _know(self, topic: str, standing: Standing) -> None:
+    def _know(self, topic: str, standing: Standing, sighted: Sequence[Sighting] = ()) -> None:
         self._known[topic] = standing
-        self._truncated.pop(topic, None)
+        self._sighted[topic] = [*sighted]
+        if not sighted:
+            self._truncated.pop(topic, None)
         self._is_written = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from changelog.contract.errors import CorruptRecordError
+from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
 from changelog.contract.user_type import UserType, type_from_json, types_changed
 
@@ -49,6 +50,17 @@ class SeenColumn:
     cleared: bool = field(default=False, compare=False)
     came: bool = field(default=False, compare=False)
 
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        more = [self.cleared, self.came] if self.cleared or self.came else []
+        return [self.number, self.xid, *self.type, self.missing, self.rest, *more]
+
+    @classmethod
+    def from_json(cls, raw: Sequence[Any]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which stored less."""
+        number, xid, kind, modifier, *more = raw
+        return cls(number, xid, (kind, modifier), *more)
+
 
 @dataclass(frozen=True, slots=True)
 class SeenStore:
@@ -72,6 +84,17 @@ class SeenStore:
     def emptied_by(self, truncated: Collection[int]) -> set[int]:
         """Return those of some truncations after whose transaction nothing made a new file."""
         return {*truncated} & (self.indexed or {self.xid})
+
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        more = [sorted(self.indexed)] if self.indexed else []
+        return [self.filenode, self.xid, self.joined, self.attached, *more]
+
+    @classmethod
+    def from_json(cls, raw: Sequence[Any]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which stored less."""
+        filenode, xid, joined, attached, *indexed = raw
+        return cls(filenode, xid, joined, attached, frozenset(*indexed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +250,9 @@ class Standing:
         return [
             self.oid,
             list(self.name),
-            {
-                name: [each.number, each.xid, *each.type, each.missing, each.rest]
-                for name, each in self.columns.items()
-            },
+            {name: each.to_json() for name, each in self.columns.items()},
             self.last_number,
-            {
-                str(oid): [each.filenode, each.xid, each.joined, each.attached]
-                for oid, each in self.stores.items()
-            },
+            {str(oid): each.to_json() for oid, each in self.stores.items()},
             shown,
         ]
 
@@ -246,12 +263,9 @@ class Standing:
         return cls(
             oid,
             TableName(*name),
-            {
-                column: SeenColumn(number, xid, (kind, modifier), *more)
-                for column, (number, xid, kind, modifier, *more) in columns.items()
-            },
+            {name: SeenColumn.from_json(each) for name, each in columns.items()},
             last_number,
-            {int(store): SeenStore(*values) for store, values in stores.items()},
+            {int(store): SeenStore.from_json(each) for store, each in stores.items()},
             None if shown is None else {int(each): types[place] for each, place in shown.items()},
         )
 
@@ -268,17 +282,94 @@ def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Sighting:
+    """Another standing of a table, which the stream may not have reached yet.
+
+    Attributes:
+        standing: the table, as a look has seen it first.
+        before: what made it so was committed before this LSN.
+    """
+
+    standing: Standing
+    before: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationVersion:
+    """What changes whenever a publication does.
+
+    Attributes:
+        own: of itself: object id, and who wrote its entry last.
+        says: what its entry says: name, owner, operations, partitions.
+        entries: of each table and schema that it names, with their object ids.
+    """
+
+    own: tuple[int, int]
+    says: str
+    entries: frozenset[tuple[int, str]]
+
+    def taken_out_since(self, before: Self) -> frozenset[int] | None:
+        """Return which tables it did not send for a while since an earlier look; None for all.
+
+        A table that is taken out and put in again has another entry. A publication that was altered
+        and says what it said before has sent something else meanwhile; one that says something else
+        is compared with what is wanted.
+        """
+        if self.own[0] != before.own[0] or (self.own != before.own and self.says == before.says):
+            return None
+        others = before.entries - self.entries
+        if any(text.startswith(_SCHEMA) for _, text in others):
+            return None
+        return frozenset(oid for oid, _ in others)
+
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        return [[*self.own], self.says, sorted(map(list, self.entries))]
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """Read what `to_json` gave."""
+        (oid, xid), says, entries = raw
+        return cls((oid, xid), says, frozenset((oid, text) for oid, text in entries))
+
+
+_SCHEMA = "schema "
+
+
+@dataclass(frozen=True, slots=True)
 class Standings:
-    """How the tables of a slot stood, by topic."""
+    """How the tables of a slot stood, by topic.
+
+    Attributes:
+        epoch: of the slot.
+        tables: as frontiers speak of them.
+        sighted: what came after that, in its order, of tables whose changes the stream is still to
+            reach.
+        publication: which sends them; None in what an earlier version of capture has written.
+    """
 
     epoch: int
     tables: Mapping[str, Standing]
+    sighted: Mapping[str, Sequence[Sighting]] = field(default_factory=dict)
+    publication: PublicationVersion | None = None
 
     def to_json(self) -> str:
         """Return the value of the record on the frontier topic."""
         types: dict[str, int] = {}
         tables = {topic: each.to_json(types) for topic, each in self.tables.items()}
-        return _compact({"epoch": self.epoch, "tables": tables, "types": [*map(json.loads, types)]})
+        sighted = {
+            topic: [[each.standing.to_json(types), str(each.before)] for each in found]
+            for topic, found in self.sighted.items()
+        }
+        return _compact(
+            {
+                "epoch": self.epoch,
+                "tables": tables,
+                "sighted": sighted,
+                "publication": self.publication.to_json() if self.publication else None,
+                "types": [*map(json.loads, types)],
+            }
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -293,7 +384,16 @@ class Standings:
             tables = {
                 topic: Standing.from_json(each, types) for topic, each in raw["tables"].items()
             }
-            return cls(raw["epoch"], tables)
+            sighted = {
+                topic: tuple(
+                    Sighting(Standing.from_json(each, types), Lsn.parse(before))
+                    for each, before in found
+                )
+                for topic, found in raw.get("sighted", {}).items()
+            }
+            published = raw.get("publication")
+            version = None if published is None else PublicationVersion.from_json(published)
+            return cls(raw["epoch"], tables, sighted, version)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CorruptRecordError(f"a record is no standing of tables: {error!r}") from error
 

@@ -9,6 +9,7 @@ compiler would be taken.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -22,6 +23,7 @@ from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
+API = "changelog/native/src/api.h"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 HINT = "install a C compiler, or one from a wheel: pip install ziglang; or name one in CC"
 _USUAL = ("cc", "gcc", "clang")
@@ -91,6 +93,11 @@ def compile_library(
     sys.stderr.write(done.stderr)
 
 
+def stamp(header: Path) -> str:
+    """Return what tells the declarations that a library was compiled with from any others."""
+    return hashlib.sha256(header.read_bytes()).hexdigest()
+
+
 class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
     """Builds the extensions of pyproject.toml as plain libraries."""
 
@@ -99,7 +106,9 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
         command = find()
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        compile_library(command, [str(each) for each in ext.sources], target, ext.libraries)
+        defined = f'-DAPI_STAMP="{stamp(Path(API))}"'
+        sources = [str(each) for each in ext.sources]
+        compile_library([*command, defined], sources, target, ext.libraries)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ It uses nothing of Python's, so one file serves every version, and a call lets o
 
 from __future__ import annotations
 
+import hashlib
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from changelog.contract.errors import ConfigurationError
 _FOLDER = Path(__file__).parent
 
 
+_HEADER = (_FOLDER / "src" / "api.h").read_bytes()
+
+
 def _declarations() -> str:
-    lines = (_FOLDER / "src" / "api.h").read_text(encoding="ascii").splitlines()
+    lines = _HEADER.decode("ascii").splitlines()
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
@@ -34,4 +38,21 @@ def _path() -> Path:
 
 ffi = cffi.FFI()
 ffi.cdef(_declarations())
-lib: Any = ffi.dlopen(str(_path()))
+
+
+def _opened(path: Path) -> Any:  # noqa: ANN401 - the functions of C
+    """Open a library, if it was compiled with these declarations: else its calls would crash."""
+    found = ffi.dlopen(str(path))
+    try:
+        stamp = ffi.string(found.api_stamp())
+    except AttributeError:
+        stamp = b""
+    if stamp != hashlib.sha256(_HEADER).hexdigest().encode("ascii"):
+        raise ConfigurationError(
+            f"the compiled part of this package is older or newer than the rest: {path}",
+            hint="install the package again; in a checkout: `make unit`",
+        )
+    return found
+
+
+lib: Any = _opened(_path())

@@ -168,6 +168,12 @@ def stream_error(code: str, said: str) -> SourceError:
         return SlotError(what)
     if not code or code.startswith(("57P", "08")):
         return UnavailableSourceError(what)
+    if code == errorcodes.UNDEFINED_OBJECT:
+        return SourceError(
+            what,
+            hint="what was written while the publication was missing cannot be decoded any more: "
+            "drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
+        )
     return SourceError(what)
 
 

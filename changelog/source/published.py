@@ -8,12 +8,13 @@ some LSN: if nothing was taken away, the publication was whole up to there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from changelog.contract.standing import PublicationVersion
 from changelog.source.connect import Connection, source_errors
 
 # Entries have another xmin after each statement that wrote them, also one that is undone later.
-_OWN = "SELECT oid, format('%%s:%%s', oid, xmin) FROM pg_publication WHERE pubname = %s"
+_OWN = """
+SELECT oid::bigint, xmin::text::bigint, to_jsonb(p)::text FROM pg_publication p WHERE pubname = %s
+"""
 _TABLES = """
 SELECT prrelid, format('table %%s:%%s', prrelid, xmin) FROM pg_publication_rel
  WHERE prpubid = %s
@@ -30,19 +31,6 @@ SELECT oid FROM pg_namespace WHERE oid = ANY (%(oids)s::oid[])
 _VERSION_15 = 150_000
 
 
-@dataclass(frozen=True, slots=True)
-class PublicationVersion:
-    """What changes whenever a publication does.
-
-    Attributes:
-        own: of itself: what it does with operations and partitions.
-        entries: of each table and schema that it names, with their object ids.
-    """
-
-    own: str
-    entries: frozenset[tuple[int, str]]
-
-
 def publication_version(connection: Connection, name: str) -> PublicationVersion | None:
     """Return the version of a publication; None when it is missing."""
     what = f'cannot read the publication "{name}"'
@@ -56,7 +44,7 @@ def publication_version(connection: Connection, name: str) -> PublicationVersion
         if connection.server_version >= _VERSION_15:
             cursor.execute(_SCHEMAS, (row[0],))
             entries |= set(cursor.fetchall())
-    return PublicationVersion(str(row[1]), frozenset(entries))
+    return PublicationVersion((row[0], row[1]), row[2], frozenset(entries))
 
 
 def sends_still(

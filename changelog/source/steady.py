@@ -1,7 +1,8 @@
 """Statements beside which tables vanish: PostgreSQL looks a name up first and locks it then.
 
-Between the two somebody may drop, rename or move the table. The statement fails, though what it was
-to do can be done; so it is tried again, a few times, by who knows how to list anew.
+Between the two somebody may drop, rename or move the table, or make what the statement makes. It
+fails, though what it was to do can be done, or is done; so it is tried again, a few times, by who
+knows how to list anew.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ _VANISHED = {
     errorcodes.DEADLOCK_DETECTED,
     errorcodes.INTERNAL_ERROR,  # "cache lookup failed", "tuple concurrently deleted"
 }
+_MADE = {errorcodes.UNIQUE_VIOLATION, errorcodes.DUPLICATE_OBJECT}
 
 
 def has_vanished(error: SourceError) -> bool:
     """Tell whether an error may come of a table that vanished during the statement."""
-    cause = error.__cause__
-    return isinstance(cause, psycopg2.Error) and cause.pgcode in _VANISHED
+    return _code(error) in _VANISHED
 
 
 def steadily(look: Callable[[], T]) -> T:
-    """Return the result of `look`, tried again while something vanishes beside it.
+    """Return the result of `look`, tried again while something vanishes or is made beside it.
 
     Raises:
         SourceError: as `look`; after the last attempt also for what vanished.
@@ -45,7 +46,12 @@ def steadily(look: Callable[[], T]) -> T:
         try:
             return look()
         except SourceError as error:
-            if not has_vanished(error):
+            if _code(error) not in _VANISHED | _MADE:
                 raise
         time.sleep(_PAUSE_S)
     return look()
+
+
+def _code(error: SourceError) -> str | None:
+    cause = error.__cause__
+    return cause.pgcode if isinstance(cause, psycopg2.Error) else None

@@ -107,6 +107,40 @@ def test_lives_of_five_seconds_bring_a_large_backlog_to_its_end(capture, record_
     assert inexact(capture) == []
 
 
+# --- columns that come in the middle of a backlog ----------------------------------------------
+
+
+FURTHER = "transaction produced:5500"
+
+
+def alter_in_a_backlog(capture):
+    """Let a first life see columns of which the stream has no word for long; returns its end."""
+    transactions(capture, 1, 6_000)
+    capture.outside("ALTER TABLE notes ADD COLUMN more integer")
+    transactions(capture, 6_001, 7_000)
+    stood = capture.frontier().lsn
+    capture.crash("transaction produced:3000")
+    assert capture.frontier().lsn == stood, "it waits for the columns a while"
+    return stood
+
+
+def test_columns_that_came_hold_no_frontier_in_each_life_anew(capture):
+    stood = alter_in_a_backlog(capture)
+    capture.crash(FURTHER)
+    assert capture.frontier().lsn > stood
+    assert "more" not in capture.rows("notes")[(1,)]
+    capture.finish()
+    assert "more" in capture.rows("notes")[(1,)]
+    capture.check()
+    assert inexact(capture) == []
+
+
+def test_twin_a_life_that_forgets_what_was_seen_waits_as_the_one_before(capture):
+    stood = alter_in_a_backlog(capture)
+    capture.crash(FURTHER, defect="forget_what_was_seen")
+    assert capture.frontier().lsn == stood
+
+
 # --- values that the stream leaves out -------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from changelog.capture import (
     backfill,
     cut,
     fence,
+    ground,
     growth,
     messages,
     outlook,
@@ -216,6 +217,22 @@ def forget_to_look():
     watch.Watch.look = lambda *_: True
 
 
+def forget_what_was_seen():
+    """Let each life wait anew for columns that came, as if it were the first to see them."""
+    original = watch.Watch.__init__
+
+    def begin(self, *words, **named):
+        original(self, *words, **named)
+        self._sighted.clear()
+
+    watch.Watch.__init__ = begin
+
+
+def forget_the_publication():
+    """Take a publication that sends a table for one that has sent it all the time."""
+    ground.Ground._unsent_meanwhile = lambda *_: set()
+
+
 def skip_bad_rows():
     """Leave out what cannot be written, and let frontiers speak of the table all the same."""
     backfill.Backfill.failed = lambda *_: None
@@ -357,6 +374,8 @@ DEFECTS = {
         progress_before_copy,
         forget_to_hold,
         forget_to_hold_again,
+        forget_what_was_seen,
+        forget_the_publication,
         believe_fetched,
         believe_aborted,
         forget_to_compare,

@@ -23,6 +23,13 @@ def test_a_package_without_its_library_says_what_to_do(monkeypatch, tmp_path):
     assert "compiler" in missing.value.hint
 
 
+def test_a_library_of_other_declarations_is_not_used(monkeypatch):
+    monkeypatch.setattr(library, "_HEADER", library._HEADER + b"/* of tomorrow */")
+    with pytest.raises(ConfigurationError, match="older or newer") as other:
+        library._opened(library._path())
+    assert "install" in other.value.hint
+
+
 def test_the_functions_of_the_client_are_found_or_named(tmp_path):
     absent = str(tmp_path / "absent.so").encode()
     assert library.ffi.string(library.lib.kafka_load(absent)) == absent

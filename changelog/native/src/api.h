@@ -350,4 +350,7 @@ int32_t producer_queued(producer *of);
 enum { TRANSACTIONS_INIT, TRANSACTION_BEGIN, TRANSACTION_COMMIT, TRANSACTION_ABORT };
 void producer_transact(producer *of, int32_t what, int32_t timeout_ms, failure *found);
 
+/* Which declarations this was compiled with: who opens it compares them with those it reads. */
+const char *api_stamp(void);
+
 #endif

@@ -105,3 +105,8 @@ void records_free(records *of)
     free(of->item);
     memset(of, 0, sizeof *of);
 }
+
+const char *api_stamp(void)
+{
+    return API_STAMP;
+}

@@ -4,8 +4,16 @@ from dataclasses import replace
 import pytest
 
 from changelog.contract.errors import CorruptRecordError
+from changelog.contract.lsn import Lsn
 from changelog.contract.relation import TableName
-from changelog.contract.standing import SeenColumn, SeenStore, Standing, Standings
+from changelog.contract.standing import (
+    PublicationVersion,
+    SeenColumn,
+    SeenStore,
+    Sighting,
+    Standing,
+    Standings,
+)
 from changelog.contract.user_type import EnumType, Label
 
 INT, BIGINT = (23, -1), (20, -1)
@@ -153,6 +161,29 @@ def test_a_type_that_many_tables_show_is_written_once():
     assert (one.count('"sad"'), two.count('"sad"')) == (1, 1)
 
 
+SENT = PublicationVersion((7, 700), "p", frozenset({(50, "table 8:1"), (51, "table 9:1")}))
+
+
+@pytest.mark.parametrize(
+    ("now", "taken_out"),
+    [
+        (SENT, frozenset()),
+        (replace(SENT, entries=SENT.entries | {(52, "table 10:2")}), frozenset()),
+        (replace(SENT, entries=frozenset({(50, "table 8:1"), (51, "table 11:2")})), {51}),
+        (replace(SENT, own=(7, 701)), None),  # altered, and altered back
+        (replace(SENT, own=(7, 701), says="p of another owner"), frozenset()),
+        (replace(SENT, own=(12, 702)), None),
+    ],
+)
+def test_what_a_publication_did_not_send_for_a_while(now, taken_out):
+    assert now.taken_out_since(SENT) == taken_out
+
+
+def test_all_tables_are_taken_out_with_a_schema():
+    before = replace(SENT, entries=frozenset({(60, "schema 61:1")}))
+    assert replace(SENT, entries=frozenset({(60, "schema 62:2")})).taken_out_since(before) is None
+
+
 def test_standings_survive_text():
     found = Standings(
         3,
@@ -160,7 +191,11 @@ def test_standings_survive_text():
             "t": replace(PLAIN, types={79: MOOD}),
             "r": parted(p63=SeenStore(63, 1, 2, attached=True)),
         },
+        {"t": (Sighting(new_file(PLAIN, a=column(2, cleared=True)), Lsn(700)),)},
+        SENT,
     )
-    assert Standings.from_json(found.to_json()) == found
+    again = Standings.from_json(found.to_json())
+    assert again == found
+    assert again.sighted["t"][0].standing.columns["a"].cleared
     with pytest.raises(CorruptRecordError):
         Standings.from_json('{"epoch": 1, "tables": {"t": [1]}}')
