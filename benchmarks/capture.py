@@ -23,7 +23,7 @@ from benchmarks import latency, orders, peer
 from benchmarks.figures import Figures, say
 from benchmarks.line import POSTGRES, Drained, Line
 from benchmarks.machine import Noise, cpu_s
-from changelog.stack.postgres import bin_dir
+from changelog.stack.servers.postgres import bin_dir
 from changelog.stack.stack import Stack
 
 IDLE_S = 20

@@ -24,9 +24,9 @@ from psycopg2.extras import LogicalReplicationConnection
 from benchmarks.line import Line
 from benchmarks.machine import cpu_s
 from benchmarks.orders import execute, update_steadily
-from changelog.contract.connection import KafkaConnection
+from changelog.contract.base.connection import KafkaConnection
 from changelog.sink.producer import LogProducer
-from changelog.stack.postgres import bin_dir
+from changelog.stack.servers.postgres import bin_dir
 
 LOOK_S = 0.05
 _MARK = b"clk="

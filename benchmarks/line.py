@@ -16,7 +16,7 @@ from psycopg2.extensions import parse_dsn
 
 from benchmarks.machine import Memory, cpu_s
 from benchmarks.orders import execute
-from changelog.stack.postgres import bin_dir
+from changelog.stack.servers.postgres import bin_dir
 from changelog.stack.stack import Stack
 
 POSTGRES = {

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import duckdb
 
-from changelog.batch.rows import BatchCodec
-from changelog.contract.codec import SchemaIds
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import Column, Relation, TableName
-from changelog.contract.schema import key_schema, value_schema
-from changelog.contract.topic import TopicSettings, frontier_topic, topic_name
-from changelog.contract.types import column_type
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import TopicSettings, frontier_topic, topic_name
+from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.relation import Column, Relation, TableName
+from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.contract.rows.types import column_type
 from changelog.native.buffers import Records, Texts
+from changelog.native.rows import BatchCodec
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry

@@ -33,11 +33,11 @@ from benchmarks.machine import Noise, cpu_s
 from benchmarks.order_log import Size
 from changelog.config import load_project
 from changelog.stack.stack import Stack
-from views.catalog import Catalog
-from views.config import RebuildSettings, Source, VerifyMode
-from views.progress import Stages
-from views.rebuild import Rebuild
-from views.report import ViewResult
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.progress import Stages
+from views.project.catalog import Catalog
+from views.rebuild.rebuild import Rebuild
+from views.rebuild.report import ViewResult
 
 _SHARE = 100  # one row of so many changes
 _VIEWS = {

@@ -38,15 +38,15 @@ from benchmarks.machine import LONG_LOOK_S, Memory, Spent, cpu_s, measured
 from benchmarks.order_log import Size
 from benchmarks.spark_jobs import FinalRows, Jobs, digest
 from changelog.config import BROKERS, REGISTRY, load_project
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier
-from changelog.garbage import collect_rarely
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.places import cache_dir
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.log.frontier import Frontier
+from changelog.runtime.garbage_collection import collect_rarely
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.places import cache_dir
 from changelog.stack.stack import Stack
-from replay.session import session
+from replay.spark.session import session
+from views.base.config import RebuildSettings
 from views.cli import app
-from views.config import RebuildSettings
 
 VIEW = "orders_copy"
 PER_KEY = 5

@@ -15,11 +15,11 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
 from benchmarks.order_log import ORDERS
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.frontier import Frontier
-from changelog.contract.schema import value_schema
-from replay.placing import TopicRange
-from replay.read import Reader
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.schema import value_schema
+from replay.base.record_place import TopicRange
+from replay.scan.java_source import Reader
 
 _BARE = {"includeHeaders": "false"}
 _UNTUNED = {

@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from changelog.config import BROKERS, SOURCE, Project, load_project
-from changelog.contract.errors import ConfigurationError
-from changelog.edge import (
+from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.edge import (
     LogFormat,
     bar_console,
     console,
@@ -30,7 +30,7 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
-from changelog.options import (
+from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
     AllowUnkeyedOption,
     BrokerOption,
@@ -73,8 +73,8 @@ from changelog.options import (
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
-    from changelog.capture.report import CaptureReport
-    from changelog.source.connect import Connection
+    from changelog.capture.state.report import CaptureReport
+    from changelog.source.connect.connect import Connection
 
 
 _GROUP = "changelog.commands"
@@ -250,11 +250,11 @@ def capture(
     if check:
         _check(settings, as_json=as_json)
         return
-    from changelog.capture.identity import ensure_identity
-    from changelog.capture.patience import Patience
-    from changelog.capture.report import CaptureReport
-    from changelog.capture.run import CaptureRun, until_lsn
-    from changelog.garbage import collect_rarely
+    from changelog.capture.inspect.replica_identity import ensure_identity
+    from changelog.capture.loop.run import CaptureRun, until_lsn
+    from changelog.capture.state.patience import Patience
+    from changelog.capture.state.report import CaptureReport
+    from changelog.runtime.garbage_collection import collect_rarely
 
     collect_rarely()
     wait_s = settings.capture.wait_s
@@ -272,7 +272,7 @@ def capture(
 
 
 def _check(settings: Project, *, as_json: bool) -> None:
-    from changelog.capture.check import check_capture
+    from changelog.capture.inspect.check import check_capture
 
     found = check_capture(settings)
     if as_json:
@@ -296,7 +296,7 @@ def _metrics(
     if port is None:
         yield
         return
-    from changelog.capture import metrics
+    from changelog.capture.inspect import metrics
 
     probe = metrics.SourceProbe(settings.postgres, settings.slot)
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
@@ -331,7 +331,7 @@ def resnapshot(
         ),
         needs=[SOURCE, BROKERS],
     )
-    from changelog.capture.resnapshot import ask_resnapshot, follow
+    from changelog.capture.inspect.resnapshot import ask_resnapshot, follow
 
     asked = ask_resnapshot(settings, tables)
     tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
@@ -381,7 +381,7 @@ def status(
         ),
         needs=[SOURCE, BROKERS],
     )
-    from changelog.capture.status import Limits, capture_status
+    from changelog.capture.inspect.status import Limits, capture_status
 
     limits = Limits(
         max_lag_bytes=max_lag_bytes,
@@ -414,7 +414,7 @@ def slot_drop(
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
     if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
-    from changelog.capture.status import drop_slot_of
+    from changelog.capture.inspect.status import drop_slot_of
 
     drop_slot_of(settings)
     console.print(f'slot "{settings.slot}" is dropped')
@@ -430,7 +430,7 @@ def ddl_install(
 
     They write each command on a table into the WAL, for `changelog capture --ddl`.
     """
-    from changelog.source.ddl import install_ddl
+    from changelog.source.tables.ddl import install_ddl
 
     with _source(project, postgres) as connection:
         install_ddl(connection)
@@ -444,7 +444,7 @@ def ddl_remove(
     debug: DebugOption = False,
 ) -> None:
     """Remove the event triggers and their schema."""
-    from changelog.source.ddl import remove_ddl
+    from changelog.source.tables.ddl import remove_ddl
 
     with _source(project, postgres) as connection:
         remove_ddl(connection)
@@ -453,7 +453,7 @@ def ddl_remove(
 
 @contextmanager
 def _source(project: Path, postgres: str | None) -> Iterator[Connection]:
-    from changelog.source.connect import connect
+    from changelog.source.connect.connect import connect
 
     overrides = line_overrides(postgres=postgres)
     settings = load_project(project, overrides=overrides, needs=[SOURCE])

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.declared import (
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError, StackError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
     Order,
@@ -28,25 +30,23 @@ from changelog.contract.declared import (
     Unavailable,
     declared_columns,
 )
-from changelog.contract.errors import ConfigurationError, StackError
-from changelog.contract.form import PLAIN, Envelope, Form, Output
-from changelog.contract.lsn import Lsn
-from changelog.contract.properties import (
+from changelog.contract.log.form import PLAIN, Envelope, Form, Output
+from changelog.contract.log.properties import (
     check_producer_properties,
     check_topic_properties,
     largest_record,
     producer_properties,
 )
-from changelog.contract.relation import TableName
-from changelog.contract.scope import OPERATIONS
-from changelog.contract.topic import (
+from changelog.contract.log.scope import OPERATIONS
+from changelog.contract.log.topic import (
     DEFAULT_DELETE_RETENTION_MS,
     DEFAULT_MIN_COMPACTION_LAG_MS,
     TopicSettings,
 )
+from changelog.contract.rows.relation import TableName
 
 if TYPE_CHECKING:
-    from changelog.stack.endpoints import Endpoints
+    from changelog.stack.base.endpoints import Endpoints
 
 log = logging.getLogger("changelog.config")
 

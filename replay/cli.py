@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from changelog.config import BROKERS, load_project
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import ConfigurationError, NoFrontierError, VerdictError
-from changelog.contract.frontier import FrontierRecord
-from changelog.contract.topic import frontier_topic
-from changelog.edge import print_json, say_error, stop_on_signals, tell
-from changelog.options import (
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, NoFrontierError, VerdictError
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.topic import frontier_topic
+from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
+from changelog.runtime.options import (
     BrokerOption,
     DebugOption,
     JsonOption,
@@ -26,7 +26,7 @@ from changelog.options import (
     SlotOption,
     line_overrides,
 )
-from replay.config import CONNECT_PORT
+from replay.base.config import CONNECT_PORT
 
 
 def topics(
@@ -50,7 +50,7 @@ def topics(
     judged at its last frontier, any other topic at its present end; of that, what its writers do is
     taken on trust. Ends with 4 when a captured table cannot be rebuilt exactly now.
     """
-    from replay.offsets import list_topics, read_frontier
+    from replay.broker.topics import list_topics, read_frontier
     from replay.survey import survey, told
 
     settings = load_project(
@@ -124,8 +124,8 @@ def spark_server(
     Takes the project's settings of Spark, as a session of a rebuild's own does. Asks for a token:
     that of SPARK_CONNECT_AUTHENTICATE_TOKEN, or one that it makes and keeps in a file for its user.
     """
-    from replay.connect_server import serve, shown, with_server
-    from replay.session import SessionSettings, is_remote
+    from replay.spark.connect_server import serve, shown, with_server
+    from replay.spark.session import SessionSettings, is_remote
 
     settings = load_project(project, needs=[])
     own = "local[*]" if is_remote(settings.spark_master) else settings.spark_master
@@ -160,7 +160,7 @@ def _say_served(url: str, token: Path | None) -> None:
 
 
 def _unknown(kafka: KafkaConnection, missing: list[str]) -> ConfigurationError:
-    from replay.offsets import list_topics
+    from replay.broker.topics import list_topics
 
     known = list_topics(kafka)
     near = get_close_matches(missing[0], known, n=3)

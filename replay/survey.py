@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.declared import DeclaredLog
-from changelog.contract.frontier import FrontierRecord
-from changelog.contract.relation import TableName
-from replay.clock import clock_ms
-from replay.config import ReplaySettings
-from replay.declared_verdict import judge_declared
-from replay.density import Density
-from replay.limits import Times, lag_ms
-from replay.offsets import cleanable_ends, inspect
-from replay.probe import past_ends, sample_density
-from replay.topic_state import TopicState
-from replay.verdict import Verdict, judge, judge_foreign
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import clock_ms
+from replay.base.config import ReplaySettings
+from replay.broker.density import Density
+from replay.broker.probe import past_ends, sample_density
+from replay.broker.topic_state import TopicState
+from replay.broker.topics import cleanable_ends, inspect
+from replay.verdict.declared_verdict import judge_declared
+from replay.verdict.limits import Times, lag_ms
+from replay.verdict.verdict import Verdict, judge, judge_foreign
 
 SETTINGS = (
     "cleanup.policy",

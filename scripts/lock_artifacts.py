@@ -1,6 +1,6 @@
-"""Write changelog/stack/artifacts.lock: fetch every artifact by name and record what arrived.
+"""Write artifacts.lock anew: fetch every artifact by name and record what arrived.
 
-Run it after changing changelog/stack/artifacts.py and review the difference: it trusts the
+Run it after changing changelog/stack/download/artifacts.py and review the difference: it trusts the
 repository that answers now, everybody else then trusts the lock file.
 """
 
@@ -10,10 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from changelog.stack import jre
-from changelog.stack.artifacts import ALL, LOCK_NAME, Pin, format_lock
-from changelog.stack.fetch import sha256_of
-from changelog.stack.ivy import Ivy
+from changelog.stack.download import jre
+from changelog.stack.download.artifacts import ALL, LOCK_NAME, Pin, format_lock
+from changelog.stack.download.fetch import sha256_of
+from changelog.stack.download.ivy import Ivy
 
 _LOCK = Path(__file__).resolve().parents[1] / "changelog" / "stack" / LOCK_NAME
 

@@ -117,7 +117,7 @@ def _rank(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator[SparkSession]:
     """The one Spark session of the run."""
-    from replay.session import SessionSettings, session
+    from replay.spark.session import SessionSettings, session
     from tests.support.captured_project import SHORT_LIVED
 
     made = session(

@@ -1,5 +1,8 @@
-"""State -> derived views: declared in a project, rebuilt aside, verified, published at once."""
+"""Derived views of the log: built, proved, switched.
 
-from views.declare import view
+States come in; generations go out to sinks, each with its proof. Nobody below may import it.
+"""
+
+from views.project.declare import view
 
 __all__ = ["view"]

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
-from changelog.contract.errors import ChangelogError, ConfigurationError, VerdictError
-from changelog.edge import (
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
+from changelog.runtime.edge import (
     console,
     one_line,
     print_json,
@@ -29,27 +29,27 @@ from changelog.edge import (
     stop_on_signals,
     tell,
 )
-from changelog.garbage import collect_rarely
-from changelog.options import VersionOption
-from replay.asof import parse_as_of
-from replay.config import OnBadRecord
-from replay.connect import release
-from replay.session import cancel_jobs
-from views.analysis import Analysis
-from views.catalog import Catalog
-from views.config import RebuildSettings, Source, VerifyMode
-from views.failure import of_view
-from views.follow import follow
-from views.history import PUBLISHED, History, HistoryRow, last_states
-from views.outcome import Outcome
-from views.plan import Plan, groups_of, plan_view
-from views.plannable import plannable
-from views.progress import Stages
-from views.rebuild import Rebuild
-from views.report import ViewResult, catalog_table, fitted, history_table, results_table
-from views.rollback import roll_back
-from views.served import served_of
-from views.spec import ViewSpec, short_name
+from changelog.runtime.garbage_collection import collect_rarely
+from changelog.runtime.options import VersionOption
+from replay.base.config import OnBadRecord
+from replay.cut.asof import parse_as_of
+from replay.spark.connect import release
+from replay.spark.session import cancel_jobs
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.failure import of_view
+from views.base.progress import Stages
+from views.generations.history import PUBLISHED, History, HistoryRow, last_states
+from views.generations.served import served_of
+from views.project.catalog import Catalog
+from views.project.spec import ViewSpec, short_name
+from views.rebuild.analysis import Analysis
+from views.rebuild.follow import follow
+from views.rebuild.outcome import Outcome
+from views.rebuild.plan import Plan, groups_of, plan_view
+from views.rebuild.plannable import plannable
+from views.rebuild.rebuild import Rebuild
+from views.rebuild.report import ViewResult, catalog_table, fitted, history_table, results_table
+from views.rebuild.rollback import roll_back
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -434,7 +434,7 @@ def _show_plan(
 
 
 def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
-    from views.explain import explain
+    from views.explain.explain import explain
 
     found = explain(spec, key, settings)
     if as_json:

@@ -1,1 +1,5 @@
-"""What is on the topic: pure values that capture writes and replay reads; no I/O here."""
+"""What is on the log: pure values, no input or output.
+
+Bytes and text come in, records, schemas and frontiers go out. Everybody may import it; it imports
+nothing of ours.
+"""

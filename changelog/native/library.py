@@ -12,7 +12,7 @@ from typing import Any
 
 import cffi
 
-from changelog.contract.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError
 
 _FOLDER = Path(__file__).parent
 

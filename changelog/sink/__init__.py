@@ -1,1 +1,4 @@
-"""Kafka out: schema registry, topics, producer, frontier, resume."""
+"""Kafka out: topics, registry, producer, frontiers, and what the log already holds.
+
+Records come in, acknowledged offsets go out. Capture may import it.
+"""

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     LogError,
     RefusedAccessError,
     UnavailableLogError,
 )
-from changelog.contract.secret import redacted
+from changelog.contract.base.secret import redacted
 
 REQUEST_S = 15.0
 WAIT_S = 0.2

@@ -17,11 +17,11 @@ from confluent_kafka import IsolationLevel, Message, TopicCollection
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from changelog.contract.backfill import BackfillRecord, backfill_key
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
-from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.contract.standing import Standings, standing_key
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.log.backfill import BackfillRecord, backfill_key
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.log.standing import Standings, standing_key
 from changelog.sink.client import (
     REQUEST_S,
     admin_client,

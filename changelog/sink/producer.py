@@ -20,13 +20,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError, RecordRefusedError, UnavailableLogError
-from changelog.contract.headers import Headers
-from changelog.contract.properties import RECORD_BYTES
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError, RecordRefusedError, UnavailableLogError
+from changelog.contract.base.headers import Headers
+from changelog.contract.log.properties import RECORD_BYTES
 from changelog.native.buffers import Records
+from changelog.native.librdkafka import PARTITION_UA, ProducerHandle
 from changelog.sink.client import WAIT_S, log_error, make_client, nothing
-from changelog.sink.handle import PARTITION_UA, ProducerHandle
 
 log = logging.getLogger("changelog.producer")
 

@@ -10,8 +10,8 @@ import httpx
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from changelog.contract.connection import RegistryConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     KeyConflictError,
     LogError,
@@ -19,8 +19,8 @@ from changelog.contract.errors import (
     SchemaConflictError,
     UnavailableLogError,
 )
-from changelog.contract.evolution import Version
-from changelog.contract.secret import redacted
+from changelog.contract.base.secret import redacted
+from changelog.contract.rows.evolution import Version
 
 _NOT_FOUND = 404
 _REFUSED = {409, 422}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from changelog.contract.backfill import BackfillRecord
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import LogError
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op, RecordHeaders
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError
+from changelog.contract.base.headers import Op, RecordHeaders
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.frontier import Frontier
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.scan import OffsetRange, headers_of, left_of, scan
 

@@ -22,9 +22,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import CorruptRecordError, LogError, UnavailableLogError
-from changelog.contract.headers import RecordHeaders, decode_headers
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.base.headers import RecordHeaders, decode_headers
 from changelog.sink.client import (
     REQUEST_S,
     admin_client,

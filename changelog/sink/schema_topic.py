@@ -1,8 +1,9 @@
 """The columns of the tables, where no registry holds them: a topic beside the frontiers.
 
 JSON documents bear no schema id. What their columns are, since when, and which columns make the
-key is written here, in the same words as a registry would get them (`changelog.contract.schema`):
-capture compares with it when a table changes, and readers of the documents learn the types.
+key is written here, in the same words as a registry would get them
+(`changelog.contract.rows.schema`): capture compares with it when a table changes, and readers of
+the documents learn the types.
 
 Key of a record: subject and fingerprint of the schema; value: the schema. The newest record of a
 subject is its newest version.
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import KeyConflictError
-from changelog.contract.evolution import Version
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import KeyConflictError
+from changelog.contract.rows.evolution import Version
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import WRITE_S, LogProducer
 from changelog.sink.registry import described, same_schema

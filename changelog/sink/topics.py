@@ -21,10 +21,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import TopicSettingsError, UnavailableLogError
-from changelog.contract.secret import redacted
-from changelog.contract.topic import LARGEST, TopicSettings
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
+from changelog.contract.base.secret import redacted
+from changelog.contract.log.topic import LARGEST, TopicSettings
 from changelog.sink.client import REQUEST_S, admin_client, answered, log_error, meet
 
 FRONTIER_SETTINGS = {"segment.ms": "3600000", "segment.bytes": str(16 * 1024 * 1024)}

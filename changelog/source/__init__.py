@@ -1,1 +1,5 @@
-"""PostgreSQL in: the exported snapshot, the pgoutput stream, the catalogue."""
+"""PostgreSQL in: connections, stream, catalogue, snapshots.
+
+A connection string comes in; changes, tables and rows go out. Capture may import it, readers of
+the log may not.
+"""

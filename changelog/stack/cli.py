@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from changelog.contract.errors import ConfigurationError
-from changelog.stack.artifacts import ALL
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.fetch import resolve
+from changelog.contract.base.errors import ConfigurationError
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import PartStatus, Stack
 
 app = typer.Typer(

@@ -19,19 +19,19 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from changelog.contract.errors import ConfigurationError, LockedError, StackError
-from changelog.stack import ports as port_choice
-from changelog.stack.artifacts import KAFKA_JARS, OPENSEARCH, REGISTRY, Artifact
-from changelog.stack.cache import CacheServer
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.fetch import resolve
-from changelog.stack.kafka import KafkaServer
-from changelog.stack.places import make_directory
-from changelog.stack.postgres import PostgresServer
-from changelog.stack.registry import RegistryServer
-from changelog.stack.search import SearchServer
-from changelog.stack.server import Server
-from changelog.stack.state import StackState, read_state, write_state
+from changelog.contract.base.errors import ConfigurationError, LockedError, StackError
+from changelog.stack.base import ports as port_choice
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.places import make_directory
+from changelog.stack.base.state import StackState, read_state, write_state
+from changelog.stack.download.artifacts import KAFKA_JARS, OPENSEARCH, REGISTRY, Artifact
+from changelog.stack.download.fetch import resolve
+from changelog.stack.servers.cache import CacheServer
+from changelog.stack.servers.kafka import KafkaServer
+from changelog.stack.servers.postgres import PostgresServer
+from changelog.stack.servers.registry import RegistryServer
+from changelog.stack.servers.search import SearchServer
+from changelog.stack.servers.server import Server
 from changelog.stack.together import start_all, stop_all
 
 ALWAYS = ("postgres", "kafka", "registry")

@@ -16,9 +16,9 @@ import redis
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
-from changelog.stack.endpoints import Endpoints
-from changelog.trust import authorities
-from views.address import Address
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.endpoints import Endpoints
+from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
 from views.sinks.memory import MemoryStore

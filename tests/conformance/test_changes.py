@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from tests.conformance.conftest import delta_rows
-from views.sinks import changes
-from views.sinks import delta as delta_module
 from views.sinks.base import Change
-from views.sinks.delta_log import DeltaTables
+from views.sinks.delta import changes
+from views.sinks.delta import sink as delta_module
+from views.sinks.delta.log import DeltaTables
 
 pytestmark = pytest.mark.spark
 
@@ -229,7 +229,7 @@ def test_a_log_that_no_longer_names_its_files_is_not_gone_on_with(delta):
 
 
 def test_a_log_that_cannot_be_put_together_is_published_all_the_same(delta, monkeypatch, caplog):
-    monkeypatch.setattr("views.sinks.delta_log._CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr("views.sinks.delta.log._CHECKPOINT_EVERY", 1)
 
     def fails(self):
         raise OSError("seeded")

@@ -15,11 +15,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from tests.conformance.conftest import delta_rows
 from tests.support.matrix import first
-from views.sinks import delta as delta_module
 from views.sinks.base import SinkSettings
+from views.sinks.delta import sink as delta_module
 from views.sinks.make import make_sink
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from views.sinks.rendering import rendered
 
 pytestmark = pytest.mark.spark

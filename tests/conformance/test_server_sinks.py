@@ -9,15 +9,15 @@ import httpx
 import pytest
 import redis
 
-from changelog.contract.errors import SinkError, UnavailableError
-from changelog.trust import authorities
+from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.runtime.tls_trust import authorities
 from views.sinks.base import SinkSettings
-from views.sinks.cache import EntryWriter
-from views.sinks.cache_server import CacheServer
+from views.sinks.cache.server import CacheServer
+from views.sinks.cache.sink import EntryWriter
 from views.sinks.load import load
 from views.sinks.make import make_sink
-from views.sinks.search import BulkWriter
-from views.sinks.search_server import SearchServer
+from views.sinks.search.server import SearchServer
+from views.sinks.search.sink import BulkWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

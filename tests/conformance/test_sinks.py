@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from changelog.contract.errors import SinkError, ViewError
+from changelog.contract.base.errors import SinkError, ViewError
 from tests.conformance.conftest import Bench, Rows
 from views.sinks.base import Sink
 from views.sinks.memory import MemorySink

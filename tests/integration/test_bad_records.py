@@ -11,17 +11,17 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.codec import frame
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.text import encode_long
-from replay import read as reading
-from replay.config import Client, OnBadRecord, ReplaySettings
-from replay.failures import translated
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.rows.codec import frame
+from changelog.contract.rows.text import encode_long
+from replay.base.config import Client, OnBadRecord, ReplaySettings
+from replay.base.failures import translated
+from replay.scan import java_source as reading
 from tests.support.builders import INTEGER, INTEGERS, TEXT, make_relation
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
 from tests.support.certified_log import CertifiedLog
 from tests.support.matrix import first
-from views.history import History
+from views.generations.history import History
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -117,7 +117,7 @@ def test_a_record_without_a_position_that_did_not_win_would_leave_an_old_row(ben
 def test_a_fault_that_is_not_looked_at_makes_a_null_row_which_the_verifier_finds(
     bench, monkeypatch
 ):
-    from replay import decode
+    from replay.decode import decode
 
     bench.put(2, bench.value_frame + BODIES["truncated"])
     monkeypatch.setattr(decode, "_row_fault", lambda *_: F.lit(None).cast("string"))

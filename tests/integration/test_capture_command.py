@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 from tests.support.wait import wait_until

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from changelog.contract.headers import decode_headers
+from changelog.contract.base.headers import decode_headers
 from changelog.sink.registry import Registry
 from tests.support.capture_command import CaptureCommand
 from tests.support.documents import parsed

@@ -6,7 +6,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from changelog.contract.text import SESSION_SETTINGS
+from changelog.contract.rows.text import SESSION_SETTINGS
 from tests.integration.test_every_type import (
     EVERYTHING,
     ODD_DDL,

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from changelog.contract.errors import VerdictError
-from changelog.contract.relation import TableName
-from changelog.contract.topic import frontier_topic
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import describe
-from replay.cut import freeze
+from replay.cut.cut import freeze
 from tests.support.capture_command import CaptureCommand
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -8,16 +8,16 @@ import httpx
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from changelog.contract.errors import VerdictError
-from changelog.contract.headers import decode_headers
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from changelog.contract.topic import frontier_topic
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.base.headers import decode_headers
+from changelog.contract.base.position import Position
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.runtime.tls_trust import authorities
 from changelog.sink.client import admin_client
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import describe
-from changelog.trust import authorities
-from replay.cut import freeze
+from replay.cut.cut import freeze
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 from tests.support.wait import wait_until

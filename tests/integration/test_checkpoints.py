@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import FrontierRecord, Growth
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from replay import advance, advancer
-from replay.advance import plan_advance
-from replay.advancer import Advancer
-from replay.asof import parse_as_of
-from replay.checkpoint import CheckpointConflictError, CheckpointStore
-from replay.config import ReplaySettings
-from replay.failures import translated
-from replay.past import find_past
-from replay.replay import open_replay
-from replay.stored import Stored
-from replay.verdict import Kind, Verdict
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import FrontierRecord, Growth
+from changelog.contract.rows.relation import TableName
+from replay.base.config import ReplaySettings
+from replay.base.failures import translated
+from replay.cut.asof import parse_as_of
+from replay.cut.past import find_past
+from replay.pipeline.replay import open_replay
+from replay.store import advancer
+from replay.store import plan as advance
+from replay.store.advancer import Advancer
+from replay.store.checkpoint import CheckpointConflictError, CheckpointStore
+from replay.store.plan import plan_advance
+from replay.store.stored import Stored
+from replay.verdict.verdict import Kind, Verdict
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.cleaning import wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter

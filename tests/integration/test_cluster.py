@@ -46,7 +46,7 @@ def cluster(downloads, tmp_path_factory):
 @pytest.fixture(scope="module")
 def project(stack, tmp_path_factory):
     """A log with updates, deletes and records that were sent again, and the view's project."""
-    from changelog.contract.connection import KafkaConnection, RegistryConnection
+    from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 
     endpoints = stack.endpoints()
     prefix = f"k{uuid.uuid4().hex[:10]}"

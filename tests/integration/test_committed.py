@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from replay import committed as committed_module
-from replay.committed import committed
+from replay.store import committed as committed_module
+from replay.store.committed import committed
 
 EVERY_TYPE = """
 select 1 k, true b, 9223372036854775807 i, double('NaN') d, cast('-0.1' as decimal(38, 10)) n,
@@ -104,7 +104,7 @@ def test_a_file_that_is_gone_is_an_error_whatever_the_session_says(
     place, setting = write("holed"), "spark.sql.files.ignoreMissingFiles"
     frame = committed(spark, [place], SCHEMA)
     with monkeypatch.context() as defect:
-        defect.setattr("replay.committed._WHOLE", {})
+        defect.setattr("replay.store.committed._WHOLE", {})
         lenient = committed(spark, [place], SCHEMA)
     next((tmp_path / "holed").glob("part-*.parquet")).unlink()
     spark.conf.set(setting, "true")

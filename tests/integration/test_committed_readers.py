@@ -8,16 +8,17 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from changelog.contract.errors import LogError, UnavailableLogError
-from replay import fetch, offsets
-from replay.offsets import inspect, require_stable
+from changelog.contract.base.errors import LogError, UnavailableLogError
+from replay.broker import topics as offsets
+from replay.broker.topics import inspect, require_stable
+from replay.scan import range as fetch
 from tests.support.capture_command import CrashingCapture
 from tests.support.frontiers import frontiers_of
 from tests.support.log_readers import by_model, by_tasks, by_verifier
 from tests.support.matrix import first
 from tests.support.switched_log import ATLEAST, ONCE, SwitchedLog, changes
 from tests.support.wait import wait_until
-from views.verify import read
+from views.verify.log import read
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

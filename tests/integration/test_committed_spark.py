@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from changelog.contract.relation import TableName
-from changelog.contract.topic import frontier_topic
-from replay import offsets
-from replay.config import Client, ReplaySettings
-from replay.read import Reader
-from replay.replay import open_replay
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from replay.base.config import Client, ReplaySettings
+from replay.broker import topics as offsets
+from replay.pipeline.replay import open_replay
+from replay.scan.java_source import Reader
 from tests.support.capture_command import CrashingCapture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.log_readers import by_model

@@ -17,22 +17,22 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F  # noqa: N812
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import CorruptRecordError, VerdictError
-from changelog.contract.frontier import FrontierRecord, Growth
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from replay.clock import clock_ms
-from replay.config import Client, ReplaySettings
-from replay.cut import freeze
-from replay.failures import translated
-from replay.offsets import inspect
-from replay.probe import past_ends, sample_density
-from replay.replay import Replay, open_replay
-from replay.verdict import Kind
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import CorruptRecordError, VerdictError
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import FrontierRecord, Growth
+from changelog.contract.log.partition import partition_of
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import clock_ms
+from replay.base.config import Client, ReplaySettings
+from replay.base.failures import translated
+from replay.broker.probe import past_ends, sample_density
+from replay.broker.topics import inspect
+from replay.cut.cut import freeze
+from replay.pipeline.replay import Replay, open_replay
+from replay.verdict.verdict import Kind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from replay.server_token import token_file
+from replay.spark.server_token import token_file
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.captured_project import (
     CapturedProject,

@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
-from changelog.contract.headers import decode_headers
+from changelog.contract.base.headers import decode_headers
 from changelog.sink.topics import describe
 from tests.support.capture_command import CaptureCommand
 

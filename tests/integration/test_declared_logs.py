@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.codec import frame
-from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
-from changelog.contract.errors import CorruptRecordError, VerdictError
-from changelog.contract.relation import TableName
-from replay import declared as declared_module
-from replay.declared import freeze_declared, open_declared
-from replay.offsets import inspect
+from changelog.contract.base.errors import CorruptRecordError, VerdictError
+from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.rows.codec import frame
+from changelog.contract.rows.relation import TableName
+from replay.broker.topics import inspect
+from replay.declared import declared as declared_module
+from replay.declared.declared import freeze_declared, open_declared
 from replay.survey import survey
 from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
 from tests.support.declared_state import DeclaredState

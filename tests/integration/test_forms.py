@@ -7,19 +7,19 @@ import uuid
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.relation import TableName
-from changelog.contract.topic import frontier_topic
-from changelog.contract.types import Kind
-from replay import documents
-from replay.offsets import read_frontier
-from replay.replay import Replay, open_replay
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import Kind
+from replay.broker.topics import read_frontier
+from replay.decode import documents
+from replay.pipeline.replay import Replay, open_replay
 from tests.integration.test_every_type import EVERYTHING, ROWS
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
-from views.address import Address
-from views.verify.evidence import Evidence
-from views.verify.report import VerifyReport
-from views.verify.source import SourceRequest, verify_source
+from views.base.address import Address
+from views.verify.compare.evidence import Evidence
+from views.verify.compare.report import VerifyReport
+from views.verify.source.source import SourceRequest, verify_source
 from views.verify.view import VerifyRequest, verify_view
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]

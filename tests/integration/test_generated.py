@@ -5,8 +5,8 @@
 
 import pytest
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import first
 

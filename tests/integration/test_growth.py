@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from changelog.contract.headers import decode_headers
-from changelog.contract.partition import partition_of
+from changelog.contract.base.headers import decode_headers
+from changelog.contract.log.partition import partition_of
 from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from changelog.contract.relation import TableName
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.contract.rows.relation import TableName
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.matrix import first

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import FrontierRecord
-from changelog.contract.relation import TableName
-from changelog.contract.schema import SchemaPin
-from changelog.stack.kafka import KafkaServer
-from replay.advance import Step, plan_advance
-from replay.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
-from replay.cut import freeze, recheck
-from replay.increment import Base
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from changelog.stack.servers.kafka import KafkaServer
+from replay.cut.cut import freeze, recheck
+from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
+from replay.store.plan import Step, plan_advance
+from replay.verdict.increment import Base
 from tests.support.builders import make_relation
 from tests.support.log_writer import KEEP, LogWriter
 from tests.support.services import own_broker

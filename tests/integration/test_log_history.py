@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.errors import CorruptRecordError, VerdictError
-from replay import fold
-from replay.cut import freeze
-from replay.failures import translated
+from changelog.contract.base.errors import CorruptRecordError, VerdictError
+from replay.base.failures import translated
+from replay.cut.cut import freeze
+from replay.scan import fold
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.certified_log import CertifiedLog
 

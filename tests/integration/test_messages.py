@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from changelog.contract.headers import Op, decode_headers
+from changelog.contract.base.headers import Op, decode_headers
 from changelog.sink.topics import describe
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first

@@ -134,7 +134,7 @@ def test_columns_that_differ_in_case_alone_are_compared_with_the_source_and_refu
     project.capture()
     project.view("cased_copy.sql", "-- key: id\nSELECT id FROM cased")
     # Nothing of Spark may run: the refusal comes before.
-    monkeypatch.setattr("views.rebuild.session", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr("views.rebuild.rebuild.session", lambda _: pytest.fail("Spark was started"))
     done = rebuild_view(capsys, monkeypatch, project, "cased_copy")
     assert done.code == 1
     assert '"name" and "Name"' in done.err

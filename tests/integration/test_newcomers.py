@@ -3,8 +3,8 @@
 import pytest
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture
 from tests.support.matrix import first
 from tests.support.wait import wait_until

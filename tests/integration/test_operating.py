@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CaptureCommand
 from tests.support.scrape import samples
 from tests.support.wait import wait_until

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from changelog.stack.ports import pick
+from changelog.stack.base.ports import pick
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import pairs
 from tests.support.proxy import Proxy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from changelog.stack.postgres import bin_dir
+from changelog.stack.servers.postgres import bin_dir
 from tests.support.capture_command import CaptureCommand
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.matrix]

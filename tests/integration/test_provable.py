@@ -11,11 +11,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from changelog.contract.relation import TableName
-from views.verify.evaluate import evaluate, ordered
-from views.verify.functions import EXAMPLE_COLUMNS, GROUPS, Provable
-from views.verify.names import reading_name
-from views.verify.types import arrow_type, duckdb_type, parse_type, quoted
+from changelog.contract.rows.relation import TableName
+from views.verify.sql.evaluate import evaluate, ordered
+from views.verify.sql.functions import EXAMPLE_COLUMNS, GROUPS, Provable
+from views.verify.values.names import reading_name
+from views.verify.values.types import arrow_type, duckdb_type, parse_type, quoted
 
 TABLE = TableName("public", "t")
 COLUMNS = {"n": "int", **EXAMPLE_COLUMNS}

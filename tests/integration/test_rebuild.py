@@ -24,16 +24,16 @@ from confluent_kafka.admin import (
 from deltalake import DeltaTable
 from pyspark.sql.functions import col, when
 
-from changelog.contract.headers import decode_headers
-from changelog.trust import authorities
-from replay.clock import clock_ms
-from replay.replay import open_replay
+from changelog.contract.base.headers import decode_headers
+from changelog.runtime.tls_trust import authorities
+from replay.base.clock import clock_ms
+from replay.pipeline.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
-from views import rebuild
-from views.history import History
-from views.lock import locked
-from views.served import Served, served_of
+from views.generations.history import History
+from views.generations.lock import locked
+from views.generations.served import Served, served_of
+from views.rebuild import rebuild
 
 REPOSITORY = Path(__file__).parents[2]
 TOTALS = """-- key: customer_id
@@ -423,9 +423,9 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
     def never(*_):
         raise AssertionError("a plan needs no Spark")
 
-    monkeypatch.setattr("replay.session.session", never)
+    monkeypatch.setattr("replay.spark.session.session", never)
     monkeypatch.setattr(rebuild, "session", never)
-    monkeypatch.setattr("views.plan.open_replay", never)
+    monkeypatch.setattr("views.rebuild.plan.open_replay", never)
     before = sorted(project.root.rglob("*"))
     ran = run(view, "--plan", "--json")
     assert ran.code == 0, ran.err
@@ -567,7 +567,7 @@ def late_after(monkeypatch, owner, step):
         return clock_ms() + (8 * 24 * 3_600_000 if is_done.is_set() else 0)
 
     monkeypatch.setattr(owner, step, stepped)
-    monkeypatch.setattr("views.plan.open_replay", partial(open_replay, clock=clock))
+    monkeypatch.setattr("views.rebuild.plan.open_replay", partial(open_replay, clock=clock))
 
 
 def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
@@ -585,7 +585,7 @@ def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
 @pytest.mark.matrix
 def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
     late_after(monkeypatch, rebuild.Rebuild, "_build")
-    monkeypatch.setattr("replay.replay.recheck", lambda *_: 60_000)
+    monkeypatch.setattr("replay.pipeline.replay.recheck", lambda *_: 60_000)
     assert run(view, "--json", "--verify", "none").code == 0
     assert DeltaTable.is_deltatable(str(project.warehouse / view))
 

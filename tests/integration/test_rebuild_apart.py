@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from replay.replay import Replay
+from replay.pipeline.replay import Replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.services import own_broker
-from views import attempts, rebuild
+from views.rebuild import attempts, rebuild
 
 GOOD = "-- key: id\n-- sinks: delta\nSELECT id, amount FROM things\n"
 BAD = {

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.declared import (
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
     Order,
@@ -15,9 +16,8 @@ from changelog.contract.declared import (
     Unavailable,
     declared_columns,
 )
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.relation import TableName
-from replay import left_out
+from changelog.contract.rows.relation import TableName
+from replay.declared import left_out
 from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.postgres_values import of_log, of_postgres

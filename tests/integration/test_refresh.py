@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from replay import advancer
-from replay.stored import Records
+from replay.store import advancer
+from replay.store.stored import Records
 from tests.conformance.conftest import delta_rows
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first

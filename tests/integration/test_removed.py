@@ -2,12 +2,12 @@
 
 import pytest
 
-from changelog.contract.errors import VerdictError
-from replay.offsets import inspect
+from changelog.contract.base.errors import VerdictError
+from replay.broker.topics import inspect
 from tests.support.beginnings import delete_before, delete_records, expire
 from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
-from views.verify.read import topic_facts
+from views.verify.log.read import topic_facts
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     CorruptRecordError,
     LogError,
@@ -20,28 +20,28 @@ from changelog.contract.errors import (
     UnavailableLogError,
     VerdictError,
 )
-from changelog.contract.frontier import FrontierRecord
-from changelog.contract.lsn import Lsn
-from changelog.contract.missing import avro_default
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from changelog.contract.text import (
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.missing import avro_default
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.text import (
     DATE_INFINITY,
     DATE_MINUS_INFINITY,
     TIMESTAMP_INFINITY,
     TIMESTAMP_MINUS_INFINITY,
 )
-from changelog.contract.types import array_type, column_type
-from replay.clock import clock_ms
-from replay.config import Client, ReplaySettings
-from replay.cut import freeze
-from replay.failures import translated
-from replay.offsets import inspect, read_frontier
-from replay.placing import TopicRange
-from replay.read import Reader, positioned
-from replay.replay import Replay, open_replay
-from replay.state import TableMetrics
-from replay.verdict import Kind
+from changelog.contract.rows.types import array_type, column_type
+from replay.base.clock import clock_ms
+from replay.base.config import Client, ReplaySettings
+from replay.base.failures import translated
+from replay.base.record_place import TopicRange
+from replay.broker.topics import inspect, read_frontier
+from replay.cut.cut import freeze
+from replay.pipeline.replay import Replay, open_replay
+from replay.result.state import TableMetrics
+from replay.scan.java_source import Reader, positioned
+from replay.verdict.verdict import Kind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
@@ -589,7 +589,7 @@ def test_a_table_that_is_not_captured_is_named(bench):
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("replay.offsets.TIMEOUT_S", 2.0)
+    monkeypatch.setattr("replay.broker.topics.TIMEOUT_S", 2.0)
     with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:9"):
         inspect(KafkaConnection(brokers="127.0.0.1:9"), ["x"])
 

@@ -19,24 +19,24 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from changelog.contract.errors import (
+from changelog.contract.base.errors import (
     CorruptRecordError,
     LogError,
     SchemaConflictError,
     TopicSettingsError,
     UnavailableLogError,
 )
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from changelog.contract.schema import key_schema, read_schema, value_schema
-from changelog.contract.topic import TopicSettings
-from changelog.contract.types import column_type
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.partition import partition_of
+from changelog.contract.log.topic import TopicSettings
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import key_schema, read_schema, value_schema
+from changelog.contract.rows.types import column_type
 from changelog.sink import frontier as frontier_module
-from changelog.sink.bury import dead_keys
+from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry

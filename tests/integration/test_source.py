@@ -18,8 +18,7 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn, quote_ident
 
-from changelog.contract.change import Change, Delete, Insert, Truncate, Update
-from changelog.contract.errors import (
+from changelog.contract.base.errors import (
     ConfigurationError,
     LookAgainError,
     SlotError,
@@ -27,20 +26,25 @@ from changelog.contract.errors import (
     UnavailableSourceError,
     UncapturableTableError,
 )
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import UNCHANGED, Relation, ReplicaIdentity, TableName
-from changelog.contract.types import Kind
-from changelog.source.assemble import Assembler, Changed, Committed, Emitted, Event
-from changelog.source.catalogue import Catalogue, check_capturable, select_tables
-from changelog.source.connect import Connection, connect, connect_replication
-from changelog.source.copytext import parse_row
-from changelog.source.fetch import AS_WRITTEN, fetch_columns
-from changelog.source.filter import TableFilter
-from changelog.source.message import emit
-from changelog.source.pgoutput import RelationMessage, StreamColumn, decode
-from changelog.source.publication import drop_publication, ensure_publication
-from changelog.source.published import publication_version
-from changelog.source.slot import (
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.rows.relation import UNCHANGED, Relation, ReplicaIdentity, TableName
+from changelog.contract.rows.types import Kind
+from changelog.source.connect.connect import Connection, connect, connect_replication
+from changelog.source.connect.system import check_ready, current_lsn, identify
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import (
+    SnapshotHolder,
+    begin_snapshot,
+    chunks_of,
+    plan_tables,
+    read_chunk,
+)
+from changelog.source.snapshot.toast import AS_WRITTEN, fetch_columns
+from changelog.source.stream.assemble import Assembler, Changed, Committed, Emitted, Event
+from changelog.source.stream.message import emit
+from changelog.source.stream.pgoutput import RelationMessage, StreamColumn, decode
+from changelog.source.stream.slot import (
     SlotBusyError,
     SlotStatus,
     check_slot,
@@ -48,17 +52,13 @@ from changelog.source.slot import (
     drop_slot,
     inspect_slot,
 )
-from changelog.source.snapshot import (
-    SnapshotHolder,
-    begin_snapshot,
-    chunks_of,
-    plan_tables,
-    read_chunk,
-)
-from changelog.source.stream import ReplicationStream
-from changelog.source.system import check_ready, current_lsn, identify
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.source.stream.stream import ReplicationStream
+from changelog.source.tables.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.publication import drop_publication, ensure_publication
+from changelog.source.tables.published import publication_version
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.matrix import first
 from tests.support.proxy import Proxy
 
@@ -687,7 +687,7 @@ def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, s
 
 @pytest.mark.parametrize("waits", ["release", "copy"])
 def test_a_proxy_that_swallows_everything_is_noticed(pg, server, monkeypatch, waits):
-    monkeypatch.setattr("changelog.source.silence.SILENCE_S", 1.0)
+    monkeypatch.setattr("changelog.runtime.silence.SILENCE_S", 1.0)
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     (relation,) = relations(pg, "t")
     at = parse_dsn(server.dsn)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from changelog.contract.types import ColumnType
+from changelog.contract.rows.types import ColumnType
 from tests.support.builders import decimal_type
 from tests.support.source_texts import CASES
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from replay.density import strata_of
-from replay.last import Rules
-from replay.placing import TopicRange
-from replay.probe import refine_density, sample_density
-from replay.scan import by_tasks, ranges_of
-from replay.splits import layers
-from replay.task import Job
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from replay.base.record_place import TopicRange
+from replay.broker.density import strata_of
+from replay.broker.probe import refine_density, sample_density
+from replay.broker.splits import layers
+from replay.scan.last_records import Rules
+from replay.scan.scan import by_tasks, ranges_of
+from replay.scan.task import Job
 from tests.support.builders import make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, LogWriter

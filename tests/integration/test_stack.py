@@ -15,14 +15,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from changelog.contract.errors import StackError
+from changelog.contract.base.errors import StackError
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.ports import is_free, pick
+from changelog.stack.base.process import wait_until
 from changelog.stack.cli import app
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.ports import is_free, pick
-from changelog.stack.postgres import PostgresServer
-from changelog.stack.process import wait_until
+from changelog.stack.servers.postgres import PostgresServer
 from changelog.stack.stack import Stack
-from changelog.trust import authorities
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

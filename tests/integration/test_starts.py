@@ -5,8 +5,8 @@ import time
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
 from tests.support.proxy import Proxy

@@ -15,12 +15,12 @@ import psutil
 import psycopg2
 import pytest
 
-from changelog.capture.status import Limits, capture_status
+from changelog.capture.inspect.status import Limits, capture_status
 from changelog.config import load_project
-from changelog.contract.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError
 from changelog.sink.registry import Registry
 from changelog.sink.topics import cluster_id
-from changelog.source.connect import connect, connect_replication
+from changelog.source.connect.connect import connect, connect_replication
 from tests.support.capture_command import CaptureCommand
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, rebuild_view
 from tests.support.secure_servers import ELSEWHERE, USER, WRONG, secure_servers
@@ -143,12 +143,12 @@ def plans_of_both_clients(spark, kafka, topic, ends):
     """Read a topic of 2,002 records and 2,000 keys with each client; gives what Spark says."""
     from pyspark.sql import Observation
 
-    from changelog.contract.lsn import Lsn
-    from changelog.contract.position import Position
-    from replay.config import ReplaySettings
-    from replay.placing import TopicRange
-    from replay.read import Reader
-    from replay.scan import Scan
+    from changelog.contract.base.lsn import Lsn
+    from changelog.contract.base.position import Position
+    from replay.base.config import ReplaySettings
+    from replay.base.record_place import TopicRange
+    from replay.scan.java_source import Reader
+    from replay.scan.scan import Scan
 
     wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=1)
     raw = Reader(spark, kafka).raw(wanted)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from changelog.contract.topic import frontier_topic
+from changelog.contract.log.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
-from changelog.source.catalogue import Catalogue
-from changelog.source.connect import connect
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.source.connect.connect import connect
+from changelog.source.tables.catalogue import Catalogue
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture as IncompatibleCapture
 from tests.support.wait import wait_until
 

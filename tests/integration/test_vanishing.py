@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from changelog.contract.errors import SourceError
-from changelog.contract.relation import TableName
-from changelog.source import steady
-from changelog.source.catalogue import Catalogue, check_capturable
-from changelog.source.connect import connect
-from changelog.source.publication import Wanted, make_publication, published_tables
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.contract.base.errors import SourceError
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect import steady
+from changelog.source.connect.connect import connect
+from changelog.source.tables.catalogue import Catalogue, check_capturable
+from changelog.source.tables.publication import Wanted, make_publication, published_tables
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CrashingCapture
 from tests.support.churn import MOVED, Churn
 from tests.support.matrix import first

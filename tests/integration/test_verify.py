@@ -15,26 +15,26 @@ import pytest
 import redis
 from deltalake import DeltaTable, write_deltalake
 
-from changelog.child import Child
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import (
     ChangelogError,
     CorruptRecordError,
     LogError,
     RefutedError,
     ViewError,
 )
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from changelog.contract.types import column_type
-from changelog.stack.endpoints import Endpoints
-from changelog.trust import authorities
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.types import column_type
+from changelog.runtime.child import Child
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.endpoints import Endpoints
 from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, make_relation
 from tests.support.handmade_log import HandmadeLog
-from views.address import Address
-from views.verify.evidence import Evidence
-from views.verify.read import shared_out
+from views.base.address import Address
+from views.verify.compare.evidence import Evidence
+from views.verify.log.read import shared_out
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -285,11 +285,11 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
             super().__init__(module, name=name, hint=hint)
             started.append(self._process)
 
-    monkeypatch.setattr("views.verify.crew.Child", Kept)
+    monkeypatch.setattr("views.verify.processes.pool.Child", Kept)
     for place in ("read", "tables", "crew"):
         monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
-    monkeypatch.setattr("views.verify.read.MANY_OFFSETS", 1)
-    monkeypatch.setattr("views.verify.tables.MANY_ROWS", 1)
+    monkeypatch.setattr("views.verify.log.read.MANY_OFFSETS", 1)
+    monkeypatch.setattr("views.verify.log.tables.MANY_ROWS", 1)
     return started
 
 
@@ -313,7 +313,7 @@ def test_twin_offsets_that_no_share_has_are_missed(
     log: HandmadeLog, tmp_path: Path, helped: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whatever partitions the keys fall into: an airline has its old name then.
-    monkeypatch.setattr("views.verify.read.shared_out", without_last_offsets)
+    monkeypatch.setattr("views.verify.log.read.shared_out", without_last_offsets)
     side = MemorySide(tmp_path / "rows.jsonl")
     assert verify_view(request_for(log, side.address)).verified is False
     assert helped
@@ -349,7 +349,7 @@ def test_a_helper_that_dies_ends_the_verification(
         self._process.wait()
         Child.send(self, request)
 
-    monkeypatch.setattr("views.verify.crew.Child.send", killed)
+    monkeypatch.setattr("views.verify.processes.pool.Child.send", killed)
     side = MemorySide(tmp_path / "rows.jsonl")
     with pytest.raises(ChangelogError, match="a helper of the verifier died with code -9"):
         verify_view(request_for(log, side.address))

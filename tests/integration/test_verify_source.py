@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import LogError, NoFrontierError, SlotError, ViewError
-from changelog.contract.frontier import Frontier
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.contract.text import SESSION_SETTINGS
-from changelog.contract.topic import frontier_topic
-from changelog.contract.types import array_type, column_type
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import LogError, NoFrontierError, SlotError, ViewError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.text import SESSION_SETTINGS
+from changelog.contract.rows.types import array_type, column_type
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.handmade_log import HandmadeLog
-from views.verify.source import SourceRequest, verify_source
+from views.verify.source.source import SourceRequest, verify_source
 
 FAR = 1 << 60
 TYPES = {

@@ -6,8 +6,8 @@ filters, a crash: what depends on the server's version. Everything else is teste
 
 import pytest
 
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_capture_crashes import CHANGES
 from tests.integration.test_every_type import EVERYTHING, ROWS
 from tests.support.capture_command import CrashingCapture

@@ -11,15 +11,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changelog.batch.rows import BatchCodec, Mask, Selection
-from changelog.batch.run import Run
-from changelog.contract.codec import SchemaIds, key_of
-from changelog.contract.errors import EncodeError
-from changelog.contract.relation import UNCHANGED, Relation
-from changelog.contract.types import ColumnType, array_type
+from changelog.contract.base.errors import EncodeError
+from changelog.contract.rows.codec import SchemaIds, key_of
+from changelog.contract.rows.relation import UNCHANGED, Relation
+from changelog.contract.rows.types import ColumnType, array_type
 from changelog.native.buffers import Texts
-from changelog.source.copytext import parse_row
-from changelog.source.pgoutput import DeleteMessage, InsertMessage, OldTuple, UpdateMessage, decode
+from changelog.native.rows import BatchCodec, Mask, Selection
+from changelog.native.runs import Run
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.stream.pgoutput import (
+    DeleteMessage,
+    InsertMessage,
+    OldTuple,
+    UpdateMessage,
+    decode,
+)
 from tests.support.batches import (
     OPEN,
     SEQUENCE,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.capture.bulk import BulkWriter, NotInBulkError, Taken
-from changelog.capture.tables import CapturedTables
-from changelog.capture.writer import RecordWriter
-from changelog.contract.errors import ProtocolError
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.relation import (
+from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.write.bulk import BulkWriter, NotInBulkError, Taken
+from changelog.capture.write.writer import RecordWriter
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import (
     UNCHANGED,
     Column,
     Field,
@@ -27,8 +27,8 @@ from changelog.contract.relation import (
 )
 from changelog.native.buffers import Records, Texts
 from changelog.sink.producer import LogProducer
-from changelog.source.assemble import Assembler, Began, Changed
-from changelog.source.pgoutput import (
+from changelog.source.stream.assemble import Assembler, Began, Changed
+from changelog.source.stream.pgoutput import (
     Begin,
     Commit,
     DeleteMessage,

@@ -14,18 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changelog.contract.codec import FRAME_BYTES, frame, unframe
-from changelog.contract.errors import ChangelogError, CorruptRecordError
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op, decode_headers, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import murmur2, partition_of
-from changelog.contract.position import Position
-from changelog.contract.relation import Column, Relation, TableName
-from changelog.contract.schema import field_names, key_schema, read_schema, value_schema
-from changelog.contract.secret import redacted
-from changelog.contract.text import days_from_civil, days_of, encode_long, micros_of, parse_array
-from changelog.contract.topic import (
+from changelog.contract.base.errors import ChangelogError, CorruptRecordError
+from changelog.contract.base.headers import Op, decode_headers, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.base.secret import redacted
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.partition import murmur2, partition_of
+from changelog.contract.log.topic import (
     TopicSettings,
     ddl_topic,
     frontier_topic,
@@ -34,7 +30,17 @@ from changelog.contract.topic import (
     topic_name,
     topic_names,
 )
-from changelog.contract.types import Form, Kind, array_type, column_type
+from changelog.contract.rows.codec import FRAME_BYTES, frame, unframe
+from changelog.contract.rows.relation import Column, Relation, TableName
+from changelog.contract.rows.schema import field_names, key_schema, read_schema, value_schema
+from changelog.contract.rows.text import (
+    days_from_civil,
+    days_of,
+    encode_long,
+    micros_of,
+    parse_array,
+)
+from changelog.contract.rows.types import Form, Kind, array_type, column_type
 from tests.support.builders import (
     BIGINT,
     INTEGER,

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from views.sinks.deletion_vectors import (
-    Descriptor,
-    VectorError,
-    file_name,
-    packed,
-    unpacked,
-)
+from views.sinks.delta.deletion_vectors import Descriptor, VectorError, file_name, packed, unpacked
 
 rows = st.sets(st.integers(0, 2**34), min_size=1, max_size=60)
 dense = st.tuples(st.integers(0, 2**33), st.integers(1, 70_000)).map(

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.document import DocumentCodec, value_writer
-from changelog.contract.errors import EncodeError
-from changelog.contract.relation import Column, Relation, TableName
-from changelog.contract.text import parse_array
-from changelog.contract.types import ColumnType, Kind, array_type, column_type
+from changelog.contract.base.errors import EncodeError
+from changelog.contract.forms.document import DocumentCodec, value_writer
+from changelog.contract.rows.relation import Column, Relation, TableName
+from changelog.contract.rows.text import parse_array
+from changelog.contract.rows.types import ColumnType, Kind, array_type, column_type
 from tests.support.builders import BIGINT, INTEGER, TEXT
 from tests.support.source_texts import CASES, TEXTS_OF
 

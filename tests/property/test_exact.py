@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from hypothesis import example, given
 
-from changelog.contract.schema import LoggedColumn
-from replay.exact import Number, reader
+from changelog.contract.rows.schema import LoggedColumn
+from replay.declared.exact import Number, reader
 from tests.support.builders import decimal_type
 from tests.support.source_texts import decimals
 

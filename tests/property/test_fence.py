@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from changelog.capture.fence import MANY_XIDS, Recent, XidSnapshot
+from changelog.capture.write.fence import MANY_XIDS, Recent, XidSnapshot
 
 FIRST_XID = (1 << 32) - 3  # the stream's numbers wrap round under way
 KEYS, CHUNKS, WRITERS = 4, 2, 3

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from replay.fold import alive, last_of_each_key, survivors
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from replay.scan.fold import alive, last_of_each_key, survivors
 from tests.support import model
 from tests.support.model import Entry
 

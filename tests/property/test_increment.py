@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
 from tests.property.test_fold import logs
 from tests.support import model
 from tests.support.examples import examples

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.connection import RegistryConnection
-from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
-from changelog.contract.relation import TableName
-from replay.interpret import Interpreter
-from views.verify.declared import DeclaredReader
-from views.verify.registry import Schemas
+from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.rows.relation import TableName
+from replay.declared.interpret import Interpreter
+from views.verify.log.declared import DeclaredReader
+from views.verify.log.registry import Schemas
 
 TYPES = {
     "id": "int", "code": "string", "m": "decimal(6,2)", "d": "double", "f": "float", "b": "boolean",

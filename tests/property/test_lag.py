@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.capture.lag import LagClock, WalMark, WalRate, reserves
-from changelog.contract.lsn import Lsn
-from changelog.source.retention import SlotState, SourceState
+from changelog.capture.state.lag import LagClock, WalMark, WalRate, reserves
+from changelog.contract.base.lsn import Lsn
+from changelog.source.connect.retention import SlotState, SourceState
 
 # A commit: time since what came before, and its size. A look: time, and how many of the commits
 # that the log lacks it is given first.

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from replay.last import LastRecords, Rules, StrangeRecordError
-from replay.placing import LAST, NO_POSITION, TopicRange, no_key
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from replay.base.record_place import LAST, NO_POSITION, TopicRange, no_key
+from replay.scan.last_records import LastRecords, Rules, StrangeRecordError
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
 from tests.support import model
 from tests.support.fold_records import add_records

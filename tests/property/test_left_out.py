@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.key_changes import departures, resolved
-from views.verify.left_out import Statement, bundles, unbundled
+from replay.declared.key_changes import departures, resolved
+from views.verify.log.left_out import Statement, bundles, unbundled
 
 COLUMNS = ("a", "b")
 KEYS = st.integers(1, 3)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.relation import TableName
+from changelog.contract.rows.relation import TableName
 from tests.support.examples import examples
-from views.kinds.lineage import MARK, Lineage, trace
-from views.kinds.sql import parse_sql_view, rewritten
-from views.spec import SqlSource, TableReference
+from views.project.lineage import MARK, Lineage, trace
+from views.project.spec import SqlSource, TableReference
+from views.project.sql import parse_sql_view, rewritten
 
 COLUMNS = {"a": ("id", "x", "y"), "b": ("id", "x", "y"), "c": ("id", "x", "y")}
 NAMES = {name: TableName("public", name) for name in COLUMNS}

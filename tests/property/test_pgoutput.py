@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.errors import ProtocolError
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import UNCHANGED, ReplicaIdentity
-from changelog.source.copytext import parse_row
-from changelog.source.pgoutput import (
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.relation import UNCHANGED, ReplicaIdentity
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.stream.pgoutput import (
     Begin,
     Commit,
     DeleteMessage,

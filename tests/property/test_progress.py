@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.lsn import Lsn
-from changelog.progress import Progress
+from changelog.capture.frontier.settle import Progress
+from changelog.contract.base.lsn import Lsn
 
 STEPS = st.lists(
     st.one_of(

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from replay import limits
-from replay.limits import Times, longest_cleaning_ms
-from replay.topic_state import PastEnds, TopicState
-from replay.verdict import Verdict, judge
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.broker.topic_state import PastEnds, TopicState
+from replay.verdict import limits
+from replay.verdict.limits import Times, longest_cleaning_ms
+from replay.verdict.verdict import Verdict, judge
 from tests.support import model
 from tests.support.cleaner import Partition, Scan
 from tests.support.examples import examples
@@ -322,6 +322,6 @@ def test_a_map_that_is_full_within_a_segment_starts_a_tombstone_s_clock_early(
 def test_twin_a_verdict_that_forgets_a_limit_allows_a_wrong_read(monkeypatch, defect):
     check, drawn, replacement = DEFECTS[defect]
     assert not check(*drawn)
-    monkeypatch.setattr("replay.verdict.limits", replacement)
+    monkeypatch.setattr("replay.verdict.verdict.limits", replacement)
     with pytest.raises(AssertionError):
         check(*drawn)

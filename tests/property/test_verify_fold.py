@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from views.verify.fold import fold
-from views.verify.read import RAW_SCHEMA
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from views.verify.log.fold import fold
+from views.verify.log.read import RAW_SCHEMA
 
 Record = tuple[Position, int, int | None]
 """Position, key, value; None is a tombstone."""

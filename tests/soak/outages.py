@@ -2,7 +2,7 @@
 
 import time
 
-from changelog.contract.errors import StackError
+from changelog.contract.base.errors import StackError
 from tests.soak.part import Part
 
 SERVERS = {"kafka": 4, "postgres": 3, "registry": 2}

@@ -11,7 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.soak.expected import states, ticks_before
 from tests.soak.source import ACCOUNTS, DEPOSIT, LANES, connect
-from views.history import History
+from views.generations.history import History
 
 TOTALS = "totals"
 _FOLDER = re.compile(r"_generations/(\d+)/")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from changelog.batch.rows import BatchCodec
-from changelog.batch.run import Run, Transaction
 from changelog.native.buffers import Record, Records, Texts
+from changelog.native.rows import BatchCodec
+from changelog.native.runs import Run, Transaction
 
 OPEN = Transaction(commit_lsn=500, ts_us=600, xid=7)
 SEQUENCE, STEP = 40, 4

@@ -9,7 +9,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from replay.offsets import inspect
+from replay.broker.topics import inspect
 from tests.support.wait import wait_until
 
 

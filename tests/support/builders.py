@@ -8,10 +8,10 @@ from typing import Any
 
 import fastavro
 
-from changelog.contract.codec import RowCodec, unframe
-from changelog.contract.relation import Column, Relation, Row, TableName
-from changelog.contract.schema import key_schema, value_schema
-from changelog.contract.types import ColumnType, array_type, column_type
+from changelog.contract.rows.codec import RowCodec, unframe
+from changelog.contract.rows.relation import Column, Relation, Row, TableName
+from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.contract.rows.types import ColumnType, array_type, column_type
 
 INTEGER = column_type("int4", "integer")
 BIGINT = column_type("int8", "bigint")

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from changelog.contract.errors import UnavailableLogError
-from changelog.contract.topic import frontier_topic
+from changelog.contract.base.errors import UnavailableLogError
+from changelog.contract.log.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from tests.support.log_reader import LogReader
 from tests.support.wait import wait_until

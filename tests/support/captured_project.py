@@ -14,10 +14,10 @@ import psycopg2
 from deltalake import DeltaTable
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.endpoints import Endpoints
+from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.stack import Stack
 from views import cli
-from views.history import History
+from views.generations.history import History
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that compiles more than it runs: a cold rebuild takes 20 s in place of 25."""

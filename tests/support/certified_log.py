@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from changelog.contract.codec import FRAME_BYTES
-from replay.config import ReplaySettings
-from replay.failures import translated
-from replay.replay import open_replay
+from changelog.contract.rows.codec import FRAME_BYTES
+from replay.base.config import ReplaySettings
+from replay.base.failures import translated
+from replay.pipeline.replay import open_replay
 from tests.support.log_writer import LogWriter
-from views.address import Address
-from views.verify.evidence import Evidence
+from views.base.address import Address
+from views.verify.compare.evidence import Evidence
 from views.verify.view import VerifyRequest, verify_view
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
 from tests.support.model import Entry
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.error import KafkaError
 
-from changelog.contract.connection import KafkaConnection
-from replay.offsets import inspect
+from changelog.contract.base.connection import KafkaConnection
+from replay.broker.topics import inspect
 from tests.support.wait import wait_until
 
 

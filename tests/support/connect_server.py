@@ -22,8 +22,8 @@ from typing import Self
 import httpx
 import psutil
 
-from changelog.stack.ports import LOOPBACK, pick
-from changelog.stack.process import family, send
+from changelog.stack.base.ports import LOOPBACK, pick
+from changelog.stack.base.process import family, send
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, Ran
 from tests.support.wait import wait_until
 

@@ -16,36 +16,32 @@ from pathlib import Path
 
 from rich.console import Console
 
-from changelog.capture import (
-    alone,
-    backfill,
-    cut,
-    fence,
-    ground,
-    growth,
-    messages,
-    outlook,
-    roster,
-    rules,
-    session,
-    start,
-    tables,
-    task,
-    watch,
-    writer,
-)
-from changelog.capture.report import CaptureReport
-from changelog.capture.run import CaptureRun, until_lsn
+from changelog.capture.copy import backfill
+from changelog.capture.copy import table_task as task
+from changelog.capture.frontier import frontier_writer as cut
+from changelog.capture.frontier import growth
+from changelog.capture.frontier import sole_writer as alone
+from changelog.capture.loop import session
+from changelog.capture.loop.run import CaptureRun, until_lsn
+from changelog.capture.rows import rules, tables
+from changelog.capture.start import catalogue_watch as watch
+from changelog.capture.start import decide as start
+from changelog.capture.start import environment as ground
+from changelog.capture.start import outlook, roster
+from changelog.capture.state.report import CaptureReport
+from changelog.capture.write import fence, messages, writer
 from changelog.config import load_project
-from changelog.contract.position import Position
-from changelog.edge import set_up_logging, stop_on_signals
+from changelog.contract.base.position import Position
 from changelog.native.buffers import Records
+from changelog.runtime import silence
+from changelog.runtime.edge import set_up_logging, stop_on_signals
 from changelog.sink import resume
 from changelog.sink.producer import LogProducer
-from changelog.source import publication, silence, stream
-from changelog.source.catalogue import Catalogue
-from changelog.source.connect import connect
-from changelog.source.slot import inspect_slot
+from changelog.source.connect.connect import connect
+from changelog.source.stream import stream
+from changelog.source.stream.slot import inspect_slot
+from changelog.source.tables import publication
+from changelog.source.tables.catalogue import Catalogue
 from tests.support.wait import wait_until
 
 
@@ -87,7 +83,7 @@ def deliver_each():
 
 def one_by_one():
     """No defect: take each transaction by itself, so that a frontier may stand behind each."""
-    from changelog.capture import streaming
+    from changelog.capture.loop import streaming
 
     streaming.StreamLoop._write_bulk = lambda *_: False
 
@@ -111,7 +107,7 @@ def forget_to_flush():
 
 def acknowledge_early():
     """Acknowledge each transaction when it was read, before any frontier."""
-    from changelog.capture import streaming
+    from changelog.capture.loop import streaming
 
     original = streaming.StreamLoop._take
     streaming.StreamLoop._write_bulk = lambda *_: False  # each transaction by itself
@@ -245,7 +241,7 @@ def forget_to_hold():
 
 def forget_to_hold_again():
     """Take values that an earlier life has fetched for those of the change."""
-    from changelog.capture import streaming
+    from changelog.capture.loop import streaming
 
     session.RecordWriter._hold_again = lambda *_: None
     streaming.StreamLoop._write_bulk = lambda *_: False  # there they are fetched once more

@@ -17,15 +17,18 @@ from functools import partial
 
 from pyspark import TaskContext, cloudpickle
 
-from changelog.contract.headers import POSITION
-from replay import failures, scan, server_look, task
-from replay.advancer import Advancer
-from replay.offsets import consumer_of
+from changelog.contract.base.headers import POSITION
+from replay.base import failures
+from replay.broker.topics import consumer_of
+from replay.scan import scan, task
+from replay.spark import server_look
+from replay.store.advancer import Advancer
 from tests.support import fold_records
 from tests.support.fold_records import add_records
-from views import cli, rebuild, refresh
-from views.progress import Stages
-from views.served import Served, served_of
+from views import cli
+from views.base.progress import Stages
+from views.generations.served import Served, served_of
+from views.rebuild import rebuild, refresh
 
 
 class PublishesOnSeal:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from replay.config import OnBadRecord, ReplaySettings
-from replay.declared import freeze_declared, open_declared
-from replay.failures import translated
-from views.address import Address
-from views.verify.evidence import Evidence
+from replay.base.config import OnBadRecord, ReplaySettings
+from replay.base.failures import translated
+from replay.declared.declared import freeze_declared, open_declared
+from views.base.address import Address
+from views.verify.compare.evidence import Evidence
 from views.verify.view import VerifyRequest, verify_view
 
 

@@ -4,8 +4,8 @@ import json
 from base64 import b64decode
 from decimal import Decimal
 
-from changelog.contract.headers import decode_headers
-from changelog.contract.topic import schema_topic
+from changelog.contract.base.headers import decode_headers
+from changelog.contract.log.topic import schema_topic
 
 
 def parsed(raw):

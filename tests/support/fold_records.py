@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from changelog.contract.headers import POSITION
-from replay.last import LastRecords
+from changelog.contract.base.headers import POSITION
+from replay.scan.last_records import LastRecords
 
 
 def add_records(last: LastRecords, records: Iterable, *, position_of=None) -> None:

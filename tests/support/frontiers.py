@@ -1,8 +1,8 @@
 """Every frontier that stands on the log, and whether each of them is exact."""
 
-from changelog.contract.frontier import Frontier
-from changelog.contract.position import Position
-from changelog.contract.topic import frontier_topic
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import frontier_topic
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.scan import OffsetRange, scan
 

@@ -8,17 +8,17 @@ import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from changelog.contract.codec import RowCodec
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
-from changelog.contract.position import Position
-from changelog.contract.relation import Relation
-from changelog.contract.schema import key_schema, value_schema
-from changelog.contract.topic import TopicSettings, topic_name
-from changelog.trust import authorities
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.partition import partition_of
+from changelog.contract.log.topic import TopicSettings, topic_name
+from changelog.contract.rows.codec import RowCodec
+from changelog.contract.rows.relation import Relation
+from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.runtime.tls_trust import authorities
 
 Texts = Sequence[str | None]
 

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fastavro import parse_schema, schemaless_reader
 
-from changelog.contract.headers import decode_headers
-from changelog.contract.position import Position
-from changelog.trust import authorities
+from changelog.contract.base.headers import decode_headers
+from changelog.contract.base.position import Position
+from changelog.runtime.tls_trust import authorities
 
 
 @dataclass

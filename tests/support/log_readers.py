@@ -4,12 +4,12 @@ from contextlib import closing
 
 import duckdb
 
-from changelog.contract.position import Position
-from replay.fetch import PartitionRange, read_into
-from replay.last import LastRecords, Rules
-from replay.placing import TopicRange
-from views.verify.fold import fold
-from views.verify.read import read_topic
+from changelog.contract.base.position import Position
+from replay.base.record_place import TopicRange
+from replay.scan.last_records import LastRecords, Rules
+from replay.scan.range import PartitionRange, read_into
+from views.verify.log.fold import fold
+from views.verify.log.read import read_topic
 
 
 def by_tasks(capture, frontier, topic, key_id):

@@ -20,16 +20,16 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from changelog.contract.codec import RowCodec
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.frontier import Frontier, FrontierRecord, Growth
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.relation import Relation, Row
-from changelog.contract.schema import key_schema, value_schema
-from changelog.contract.topic import TopicSettings, frontier_topic
-from replay.offsets import inspect, read_frontier
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier, FrontierRecord, Growth
+from changelog.contract.log.topic import TopicSettings, frontier_topic
+from changelog.contract.rows.codec import RowCodec
+from changelog.contract.rows.relation import Relation, Row
+from changelog.contract.rows.schema import key_schema, value_schema
+from replay.broker.topics import inspect, read_frontier
 from tests.support.wait import wait_until
 
 KEEP = TopicSettings().to_config()

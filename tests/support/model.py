@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from changelog.contract.position import Position
+from changelog.contract.base.position import Position
 
 
 @dataclass(frozen=True, slots=True)

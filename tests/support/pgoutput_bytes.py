@@ -1,4 +1,4 @@
-"""Messages to `pgoutput` bytes: the reverse of `changelog.source.pgoutput`, for tests.
+"""Messages to `pgoutput` bytes: the reverse of `changelog.source.stream.pgoutput`, for tests.
 
 Written from PostgreSQL's manual ("Logical Replication Message Formats"), not from the decoder.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from changelog.contract.relation import Unchanged
-from changelog.source.pgoutput import (
+from changelog.contract.rows.relation import Unchanged
+from changelog.source.stream.pgoutput import (
     Begin,
     Commit,
     DeleteMessage,

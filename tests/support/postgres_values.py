@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 
-from changelog.contract.text import parse_array
+from changelog.contract.rows.text import parse_array
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - one spelling
 _ARRAYS = {"ints", "texts", "big_texts", "big_ints", "big_longs", "big_uuids"}

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from changelog.contract.codec import frame, unframe
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from replay.offsets import inspect
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.rows.codec import frame, unframe
+from replay.broker.topics import inspect
 from tests.support.wait import wait_until
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"

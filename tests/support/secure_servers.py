@@ -23,13 +23,13 @@ from confluent_kafka.admin import (
 )
 from psycopg2.extensions import make_dsn
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.stack.kafka import KafkaServer
-from changelog.stack.location import own
-from changelog.stack.places import server_user
-from changelog.stack.ports import LOOPBACK as HOST
-from changelog.stack.ports import pick
-from changelog.stack.postgres import PostgresServer
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.stack.base.location import own
+from changelog.stack.base.places import server_user
+from changelog.stack.base.ports import LOOPBACK as HOST
+from changelog.stack.base.ports import pick
+from changelog.stack.servers.kafka import KafkaServer
+from changelog.stack.servers.postgres import PostgresServer
 from tests.support.certificates import LOOPBACK, Authority, Pair
 from tests.support.guarded_registry import GuardedRegistry
 

@@ -17,16 +17,16 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import StackError
-from changelog.stack.artifacts import ALL
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.fetch import resolve
-from changelog.stack.kafka import KafkaServer
-from changelog.stack.places import make_directory
-from changelog.stack.ports import pick
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import StackError
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.places import make_directory
+from changelog.stack.base.ports import pick
+from changelog.stack.base.state import StackState, write_state
+from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.fetch import resolve
+from changelog.stack.servers.kafka import KafkaServer
 from changelog.stack.stack import Stack
-from changelog.stack.state import StackState, write_state
 from tests.support.wait import wait_until
 
 KAFKA_PROPERTIES = {

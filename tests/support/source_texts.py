@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
-from changelog.contract.types import ColumnType, column_type
+from changelog.contract.rows.types import ColumnType, column_type
 from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, decimal_type
 
 TEXTS_OF = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30)

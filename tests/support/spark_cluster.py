@@ -20,10 +20,10 @@ from typing import Self
 import httpx
 import psutil
 
-from changelog.stack.ivy import pyspark_jars_dir
-from changelog.stack.jre import java_home
-from changelog.stack.ports import LOOPBACK, pick
-from changelog.stack.process import family, send
+from changelog.stack.base.ports import LOOPBACK, pick
+from changelog.stack.base.process import family, send
+from changelog.stack.download.ivy import pyspark_jars_dir
+from changelog.stack.download.jre import java_home
 from tests.support.captured_project import SHORT_LIVED
 from tests.support.wait import wait_until
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 import typer
 
-from changelog.capture.cut import RENEW_S
-from changelog.contract.types import Kind, column_type
-from views.verify.functions import page
+from changelog.capture.frontier.frontier_writer import RENEW_S
+from changelog.contract.rows.types import Kind, column_type
+from views.verify.sql.functions import page
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+TOPS = ("changelog", "replay", "views")
+ROOTS = {*TOPS, "changelog/stack", "views/verify"}
+"""Folders of folders: what lies in them is their top alone."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 COMMANDS = ("changelog", "rebuild-view")
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -78,7 +82,21 @@ def test_each_path_that_a_document_names_exists(document: str) -> None:
 
 
 def test_the_architecture_stays_a_page_that_people_read() -> None:
-    assert len(ARCHITECTURE.read_text("utf-8").splitlines()) <= 150
+    assert len(ARCHITECTURE.read_text("utf-8").splitlines()) <= 190
+
+
+def test_the_architecture_names_every_folder_by_its_first_sentence() -> None:
+    text = ARCHITECTURE.read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([a-z/]+)` \| (.*) \|$", text, re.MULTILINE))
+    found = {}
+    for path in (path for top in TOPS for path in sorted((ROOT / top).rglob("__init__.py"))):
+        folder = path.parent.relative_to(ROOT).as_posix()
+        said = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        assert "come in" in said or "comes in" in said, f"{folder} does not say what comes in"
+        assert "go out" in said or "goes out" in said, f"{folder} does not say what goes out"
+        if set(path.parent.glob("*.py")) - {path} and folder not in ROOTS:
+            found[folder] = said.partition("\n")[0]
+    assert rows == found
 
 
 def test_decisions_are_numbered_once() -> None:

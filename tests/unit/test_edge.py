@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from changelog.config import load_project
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.secret import redacted
-from changelog.edge import (
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.edge import (
     JsonFormatter,
     LogFormat,
     bar_console,
@@ -26,7 +26,7 @@ from changelog.edge import (
     set_up_logging,
     tell,
 )
-from changelog.options import JsonOption
+from changelog.runtime.options import JsonOption
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from changelog.imports import PACKAGES, ROOT, SAFE_PATH
+from changelog.runtime.imports import PACKAGES, ROOT, SAFE_PATH
 
 
 @pytest.fixture(params=["folders", "packages"])
@@ -43,7 +43,7 @@ def test_the_command_finds_its_own_in_a_project_s_folder(project):
 
 
 SHOWN = "import importlib; print(importlib.import_module('views').__path__[0])"
-FIRST = "from changelog.imports import find_ours_first; find_ours_first();"
+FIRST = "from changelog.runtime.imports import find_ours_first; find_ours_first();"
 
 
 def test_ours_are_found_first_and_twin_a_user_s_package_would_win(project):
@@ -57,7 +57,7 @@ def test_what_we_start_finds_ours_too(project):
 
 
 def test_the_code_is_the_same_wherever_it_is_asked_for(project):
-    ask = "from replay.package import fingerprint; print(fingerprint())"
+    ask = "from replay.spark.package import fingerprint; print(fingerprint())"
     assert python(project, "-c", FIRST + ask) == python(ROOT, "-c", ask)
 
 

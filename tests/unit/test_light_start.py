@@ -12,8 +12,8 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark", "duckdb", "deltalake"}
     ("code", "heavy"),
     [
         ("import changelog.cli", {"confluent_kafka", "numpy", "psycopg2", "pyarrow", "httpx"}),
-        ("import changelog.capture.run", HEAVY),
-        ("import changelog.capture.snapshot_worker", HEAVY | {"httpx", "fastavro"}),
+        ("import changelog.capture.loop.run", HEAVY),
+        ("import changelog.capture.copy.snapshot_worker", HEAVY | {"httpx", "fastavro"}),
     ],
     ids=["a command", "capture", "a worker"],
 )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.partition import partition_of
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.partition import partition_of
 from changelog.native import library
 
 

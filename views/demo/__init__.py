@@ -1,1 +1,4 @@
-"""The demo: real flights, captured while a writer works, then three verified views."""
+"""The demo: data, a writer, the whole line.
+
+Nothing comes in, a report goes out. It alone runs capture as a person would.
+"""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from changelog.contract.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError
 
 STOP_S = 60
 

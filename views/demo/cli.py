@@ -9,8 +9,8 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from changelog.contract.errors import RefutedError
-from changelog.edge import console, print_json
+from changelog.contract.base.errors import RefutedError
+from changelog.runtime.edge import console, print_json
 from views.demo.run import DemoResult, run_demo
 
 

@@ -13,8 +13,8 @@ from typing import IO
 
 from psycopg2 import sql
 
-from changelog.contract.errors import ConfigurationError
-from changelog.source.connect import connect
+from changelog.contract.base.errors import ConfigurationError
+from changelog.source.connect.connect import connect
 
 TABLES = ("airlines", "airports", "planes", "weather", "flights")
 """In the order in which their foreign keys let them be filled."""

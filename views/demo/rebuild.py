@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from changelog.config import Project
-from changelog.edge import console
-from views.catalog import Catalog
-from views.config import RebuildSettings
-from views.progress import Stages
-from views.rebuild import Rebuild
+from changelog.runtime.edge import console
+from views.base.config import RebuildSettings
+from views.base.progress import Stages
+from views.project.catalog import Catalog
+from views.rebuild.rebuild import Rebuild
 
 
 def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:

@@ -11,14 +11,14 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from changelog.capture.status import last_frontier
+from changelog.capture.inspect.status import last_frontier
 from changelog.config import STACK_FOLDER, Project, load_project
-from changelog.contract.errors import ChangelogError
-from changelog.contract.lsn import Lsn
-from changelog.source.connect import connect
-from changelog.source.system import current_lsn
-from changelog.stack.artifacts import ALL
-from changelog.stack.fetch import resolve
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.lsn import Lsn
+from changelog.source.connect.connect import connect
+from changelog.source.connect.system import current_lsn
+from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import Stack
 from views.demo.capture_process import CaptureProcess
 from views.demo.flights import load_flights

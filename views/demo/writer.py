@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
-from changelog.source.connect import connect
+from changelog.source.connect.connect import connect
 
 _INSERT = """
     INSERT INTO flights (flight_id, year, month, day, dep_time, sched_dep_time, dep_delay, arr_time,

@@ -1,1 +1,4 @@
-"""`changelog init`: write a project that works."""
+"""What `changelog init` writes.
+
+A folder comes in, a project goes out.
+"""

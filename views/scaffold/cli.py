@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from changelog.edge import console, print_json
+from changelog.runtime.edge import console, print_json
 from views.scaffold.write import write_project
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from changelog.contract.errors import ChangelogError, ConfigurationError
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
 
 _FILES = {
     "changelog.toml": "changelog.toml",

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from changelog.contract.errors import SinkError, UnavailableError
+from changelog.contract.base.errors import SinkError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from views.address import Address
+    from views.base.address import Address
     from views.sinks.memory import MemoryStore
 
 

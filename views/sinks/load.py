@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from views.sinks.base import UnavailableSinkError
 from views.sinks.rendering import DOCUMENT, ID, rendered
 

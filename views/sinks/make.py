@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from changelog.contract.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError
 from views.sinks.base import Sink, SinkSettings
-from views.sinks.cache import CacheSink
-from views.sinks.cache_server import CacheServer
-from views.sinks.delta import DeltaSink
+from views.sinks.cache.server import CacheServer
+from views.sinks.cache.sink import CacheSink
+from views.sinks.delta.sink import DeltaSink
 from views.sinks.memory import MemorySink, memory_of
-from views.sinks.search import SearchSink
-from views.sinks.search_server import SearchServer
+from views.sinks.search.server import SearchServer
+from views.sinks.search.sink import SearchSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

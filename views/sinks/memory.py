@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from changelog.contract.errors import SinkError
-from views.address import Address
+from changelog.contract.base.errors import SinkError
+from views.base.address import Address
+from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.rendering import rendered
 from views.sinks.shape import check_shape
 from views.sinks.unique import not_unique
-from views.spec import check_view_name
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -50,7 +50,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from views.sinks.shape import INTEGERS
 from views.sinks.unique import column
 

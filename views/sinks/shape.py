@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 
 TEXTS = (StringType, CharType, VarcharType)
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)

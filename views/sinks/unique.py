@@ -9,7 +9,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 
 
 def column(name: str) -> Column:

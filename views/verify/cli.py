@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from changelog.config import Project, load_project
-from changelog.contract.errors import ConfigurationError, RefutedError, VerdictError
-from changelog.contract.relation import TableName
-from changelog.edge import console, print_json
-from changelog.options import (
+from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
+from changelog.contract.rows.relation import TableName
+from changelog.runtime.edge import console, print_json
+from changelog.runtime.options import (
     BrokerOption,
     JsonOption,
     PostgresOption,
@@ -24,8 +24,8 @@ from changelog.options import (
     SlotOption,
     line_overrides,
 )
-from views.verify.report import VerifyReport
-from views.verify.source import SourceRequest, verify_source
+from views.verify.compare.report import VerifyReport
+from views.verify.source.source import SourceRequest, verify_source
 
 _WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
 

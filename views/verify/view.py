@@ -17,21 +17,21 @@ from typing import Any, Literal
 
 import duckdb
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.frontier import Frontier
-from changelog.contract.relation import TableName
-from views.address import Address
-from views.verify.bags import Bag
-from views.verify.compare import RELATIVE_TOLERANCE, Comparison, Equality, Found
-from views.verify.evaluate import Evaluated, evaluate, ordered
-from views.verify.evidence import Evidence
-from views.verify.report import Difference, VerifyReport
-from views.verify.scratch import first_row, row_count
-from views.verify.served import read_served
-from views.verify.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
-from views.verify.translate import UnverifiableError
-from views.verify.types import Type, logged_type, parse_type, quoted
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from views.base.address import Address
+from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, Equality, Found
+from views.verify.compare.evidence import Evidence
+from views.verify.compare.report import Difference, VerifyReport
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
+from views.verify.processes.scratch import first_row, row_count
+from views.verify.served.served import read_served
+from views.verify.sql.bags import Bag
+from views.verify.sql.evaluate import Evaluated, evaluate, ordered
+from views.verify.sql.translate import UnverifiableError
+from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "sample"]
 

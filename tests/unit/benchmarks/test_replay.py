@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.chart import kept
 from benchmarks.order_log import ORDERS, Size, lines_of, parts_of
-from changelog.batch.rows import BatchCodec
-from changelog.contract.codec import SchemaIds
-from changelog.contract.headers import Op
-from changelog.contract.schema import value_schema
+from changelog.contract.base.headers import Op
+from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.schema import value_schema
+from changelog.native.rows import BatchCodec
 from tests.support.batches import known, lines_encoded
 from tests.support.builders import read_avro
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from changelog.capture.lag import WalRate
-from changelog.capture.status import CaptureStatus, Limits
-from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.source.retention import SlotState, SourceState
+from changelog.capture.inspect.status import CaptureStatus, Limits
+from changelog.capture.state.lag import WalRate
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect.retention import SlotState, SourceState
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TableName("public", "orders")

@@ -1,6 +1,6 @@
 """Records of others show in the ends of the topics."""
 
-from changelog.capture.alone import Alone
+from changelog.capture.frontier.sole_writer import Alone
 
 
 def test_what_was_written_by_us_is_not_foreign():

@@ -3,12 +3,12 @@
 import json
 import logging
 
-from changelog.capture.ddl import DdlWriter
-from changelog.capture.messages import MessageLog
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.source.assemble import Began, Emitted
-from changelog.source.ddl import DDL_PREFIX
+from changelog.capture.write.ddl import DdlWriter
+from changelog.capture.write.messages import MessageLog
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.relation import TableName
+from changelog.source.stream.assemble import Began, Emitted
+from changelog.source.tables.ddl import DDL_PREFIX
 
 BEGAN = Began(Lsn(1000), 77, 5)
 TABLES = {1: TableName("old", "a"), 2: TableName("old", "b")}

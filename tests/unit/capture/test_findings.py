@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from changelog.capture.findings import Findings, State
-from changelog.contract.errors import ConfigurationError, SlotError
+from changelog.capture.inspect.findings import Findings, State
+from changelog.contract.base.errors import ConfigurationError, SlotError
 
 
 def raising(error):

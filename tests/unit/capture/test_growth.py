@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from changelog.capture.growth import GrowthWatch
-from changelog.capture.seed import Seed
-from changelog.contract.frontier import Growth
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
+from changelog.capture.frontier.growth import GrowthWatch
+from changelog.capture.state.start_state import Seed
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Growth
 
 THREE, SIX, NINE = ((0,) * count for count in (3, 6, 9))
 

@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
-from changelog.capture.messages import MessageLog, MessageWriter
-from changelog.contract.headers import Op, decode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
-from changelog.contract.position import Position
-from changelog.source.assemble import Began, Emitted
+from changelog.capture.write.messages import MessageLog, MessageWriter
+from changelog.contract.base.headers import Op, decode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.partition import partition_of
+from changelog.source.stream.assemble import Began, Emitted
 
 TOPIC = "_messages"
 BEGAN = Began(Lsn(1000), 77, 5)

@@ -7,12 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from changelog.capture.metrics import CaptureMetrics, SourceProbe, serve_metrics
-from changelog.capture.report import CaptureReport, SnapshotProgress
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.headers import Op
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
+from changelog.capture.inspect.metrics import CaptureMetrics, SourceProbe, serve_metrics
+from changelog.capture.state.report import CaptureReport, SnapshotProgress
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.relation import TableName
 from tests.support.scrape import samples
 from tests.unit.capture.states import NOW_MS, frontier, slot, source
 

@@ -1,7 +1,7 @@
 """What a process remembers of tables that appeared while it runs."""
 
-from changelog.capture.newcomers import TRIED, Newcomers
-from changelog.contract.relation import TableName
+from changelog.capture.state.newcomers import TRIED, Newcomers
+from changelog.contract.rows.relation import TableName
 
 OLD, NEW, OTHER = (TableName("public", name) for name in ("old", "new", "other"))
 BARE = {NEW: "has no primary key"}

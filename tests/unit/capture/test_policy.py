@@ -1,8 +1,8 @@
 import pytest
 
-from changelog.capture.policy import Answer, answer, with_way_out
+from changelog.capture.state.policy import Answer, answer, with_way_out
 from changelog.config import CaptureSettings
-from changelog.contract.errors import (
+from changelog.contract.base.errors import (
     EncodeError,
     KeyConflictError,
     RecordRefusedError,

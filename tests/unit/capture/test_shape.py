@@ -8,13 +8,13 @@ import pickle
 
 import pytest
 
-from changelog.capture.rules import Rules
-from changelog.capture.shape import REDACTED, batch_codec, row_codec, whole
+from changelog.capture.rows.rules import Rules
+from changelog.capture.rows.shape import REDACTED, batch_codec, row_codec, whole
 from changelog.config import CaptureSettings
-from changelog.contract.codec import RowCodec, SchemaIds
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
-from changelog.contract.types import ColumnType, Kind
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.rows.codec import RowCodec, SchemaIds
+from changelog.contract.rows.relation import UNCHANGED, Column, Relation, TableName
+from changelog.contract.rows.types import ColumnType, Kind
 from tests.support.batches import known, line_of, lines_encoded
 
 KEY = "a key of the tests, long enough"

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from changelog.capture.sightings import Judgement, judge
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.contract.standing import SeenColumn, SeenStore, Sighting, Standing
+from changelog.capture.start.sightings import Judgement, judge
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.standing import SeenColumn, SeenStore, Sighting, Standing
+from changelog.contract.rows.relation import TableName
 
 INT = (23, -1)
 ID = SeenColumn(1, 700, INT, missing=False)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.capture.start import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
-from changelog.contract.backfill import BackfillRecord, TableBackfill
-from changelog.contract.errors import ConfigurationError, SlotError
-from changelog.contract.frontier import Frontier
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
+from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
+from changelog.contract.base.errors import ConfigurationError, SlotError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
 
 ORDERS = TableName("public", "orders")
 ITEMS = TableName("public", "items")

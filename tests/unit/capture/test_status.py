@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from changelog import capture, cli
-from changelog.capture.lag import WalRate
-from changelog.capture.status import Limits
+from changelog import cli
+from changelog.capture.inspect import status as status_module
+from changelog.capture.inspect.status import Limits
+from changelog.capture.state.lag import WalRate
 from tests.unit.capture.states import frontier, slot, source, status
 
 GIB = 1 << 30
@@ -96,7 +97,7 @@ def test_the_exit_code_is_for_monitoring(monkeypatch, tmp_path, words, found, co
         asked.append(limits)
         return found
 
-    monkeypatch.setattr(capture.status, "capture_status", ask)
+    monkeypatch.setattr(status_module, "capture_status", ask)
     (tmp_path / "changelog.toml").write_text('postgres.dsn = "x"\nkafka.brokers = "x"')
     limits = ["--max-lag-bytes", "7", "--max-frontier-age", "8", "--allow-inactive"]
     ran = CliRunner().invoke(cli.app, ["status", "--project", str(tmp_path), *limits, *words])

@@ -6,16 +6,16 @@ from itertools import chain
 
 import pytest
 
-from changelog.capture.tables import CapturedTables
-from changelog.capture.writer import RecordWriter
-from changelog.contract.change import Delete, Insert, Truncate, Update
-from changelog.contract.errors import EncodeError
-from changelog.contract.headers import Op, decode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of, partition_without_key
-from changelog.contract.position import Position
-from changelog.contract.relation import UNCHANGED, Column, Relation, TableName
-from changelog.contract.types import ColumnType, Kind
+from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.write.writer import RecordWriter
+from changelog.contract.base.errors import EncodeError
+from changelog.contract.base.headers import Op, decode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.partition import partition_of, partition_without_key
+from changelog.contract.rows.change import Delete, Insert, Truncate, Update
+from changelog.contract.rows.relation import UNCHANGED, Column, Relation, TableName
+from changelog.contract.rows.types import ColumnType, Kind
 from changelog.sink.registry import Registry
 
 TABLE = TableName("public", "notes")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.change import Delete, Insert, Tombstone, Update, Upsert, records_of
-from changelog.contract.errors import ProtocolError
-from changelog.contract.headers import Op
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.headers import Op
+from changelog.contract.rows.change import Delete, Insert, Tombstone, Update, Upsert, records_of
 from tests.support.builders import make_relation
 
 RELATION = make_relation()

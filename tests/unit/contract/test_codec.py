@@ -6,17 +6,17 @@ import struct
 
 import pytest
 
-from changelog.contract.codec import FRAME_BYTES, key_of, unframe
-from changelog.contract.errors import CorruptRecordError, EncodeError
-from changelog.contract.relation import UNCHANGED, Field
-from changelog.contract.schema import key_schema
-from changelog.contract.text import (
+from changelog.contract.base.errors import CorruptRecordError, EncodeError
+from changelog.contract.rows.codec import FRAME_BYTES, key_of, unframe
+from changelog.contract.rows.relation import UNCHANGED, Field
+from changelog.contract.rows.schema import key_schema
+from changelog.contract.rows.text import (
     DATE_INFINITY,
     DATE_MINUS_INFINITY,
     TIMESTAMP_INFINITY,
     TIMESTAMP_MINUS_INFINITY,
 )
-from changelog.contract.types import ColumnType, column_type
+from changelog.contract.rows.types import ColumnType, column_type
 from tests.support.builders import (
     INTEGER,
     INTEGERS,

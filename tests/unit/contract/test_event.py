@@ -10,9 +10,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from changelog.contract.change import Delete, Insert, Tombstone, Update
-from changelog.contract.errors import CorruptRecordError, EncodeError
-from changelog.contract.event import (
+from changelog.contract.base.errors import CorruptRecordError, EncodeError
+from changelog.contract.base.headers import Op
+from changelog.contract.forms.event import (
     Event,
     FlatDocuments,
     NestedDocuments,
@@ -20,17 +20,17 @@ from changelog.contract.event import (
     Stamp,
     events_of,
 )
-from changelog.contract.event_record import (
+from changelog.contract.forms.event_record import (
     FlatRecords,
     NestedRecords,
     flat_schema,
     nested_schema,
     read_value_schema,
 )
-from changelog.contract.headers import Op
-from changelog.contract.relation import UNCHANGED, Column, Relation, ReplicaIdentity, TableName
-from changelog.contract.schema import read_schema, value_schema
-from changelog.contract.types import ColumnType, Kind
+from changelog.contract.rows.change import Delete, Insert, Tombstone, Update
+from changelog.contract.rows.relation import UNCHANGED, Column, Relation, ReplicaIdentity, TableName
+from changelog.contract.rows.schema import read_schema, value_schema
+from changelog.contract.rows.types import ColumnType, Kind
 
 INT, TEXT = ColumnType("integer", Kind.INT), ColumnType("text", Kind.STRING)
 CUSTOMERS = Relation(

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.evolution import Version, alive, marked, version_at
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.evolution import Version, alive, marked, version_at
 
 
 def at(lsn, sequence=0, epoch=1):

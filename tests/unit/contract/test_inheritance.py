@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from changelog.contract.frontier import Frontier
-from changelog.contract.inheritance import unread
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.inheritance import unread
+from changelog.contract.rows.relation import TableName
 
 PARENT, CHILD, OTHER = (TableName("public", name) for name in ("parent", "child", "other"))
 CHILDREN = {PARENT: (CHILD, TableName("odd.schema", 'a "b"'))}

@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError, CorruptRecordError
-from changelog.contract.frontier import Frontier
-from changelog.contract.headers import Op, decode_headers, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position, snapshot_position
-from changelog.contract.relation import TableName
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.base.headers import Op, decode_headers, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position, snapshot_position
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
 
 POSITION = Position(1, Lsn.parse("16/B374D848"), 4)
 FRONTIER = Frontier(slot="s", epoch=1, lsn=Lsn(10), ts_us=5, tables={"a": TableName("public", "a")})

@@ -7,11 +7,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from changelog.contract.codec import FRAME_BYTES, RowCodec
-from changelog.contract.missing import avro_default
-from changelog.contract.relation import Column, Relation, TableName
-from changelog.contract.schema import read_schema, value_schema
-from changelog.contract.types import ColumnType, Kind, array_type, column_type
+from changelog.contract.rows.codec import FRAME_BYTES, RowCodec
+from changelog.contract.rows.missing import avro_default
+from changelog.contract.rows.relation import Column, Relation, TableName
+from changelog.contract.rows.schema import read_schema, value_schema
+from changelog.contract.rows.types import ColumnType, Kind, array_type, column_type
 
 NAME = TableName("public", "t")
 ID = Column("id", ColumnType("integer", Kind.INT))

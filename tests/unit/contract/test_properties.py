@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from changelog.config import load_project
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.properties import PRODUCER_KEPT, TOPIC_KEPT, parse_properties
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.properties import PRODUCER_KEPT, TOPIC_KEPT, parse_properties
 
 SERVERS = '[postgres]\ndsn = "d"\n[kafka]\nbrokers = "b"\n[registry]\nurl = "u"\n'
 

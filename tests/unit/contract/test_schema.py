@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError, EncodeError
-from changelog.contract.relation import TableName
-from changelog.contract.schema import field_names, key_schema, read_schema, value_schema
-from changelog.contract.types import Form, Kind, array_type, column_type
+from changelog.contract.base.errors import CorruptRecordError, EncodeError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import field_names, key_schema, read_schema, value_schema
+from changelog.contract.rows.types import Form, Kind, array_type, column_type
 from tests.support.builders import (
     INTEGER,
     INTEGERS,

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.form import Envelope, Form, Output
-from changelog.contract.frontier import Frontier
-from changelog.contract.lsn import Lsn
-from changelog.contract.scope import WHOLE, Scope
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.form import Envelope, Form, Output
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import WHOLE, Scope
 
 JSON_NESTED = Form(Output.JSON, Envelope.NESTED)
 NARROW = Scope(

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from changelog.contract import secret
-from changelog.contract.secret import redacted
+from changelog.contract.base import secret
+from changelog.contract.base.secret import redacted
 
 
 @pytest.mark.parametrize(

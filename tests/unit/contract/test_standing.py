@@ -3,10 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.contract.standing import (
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.standing import (
     PublicationVersion,
     SeenColumn,
     SeenStore,
@@ -14,7 +13,8 @@ from changelog.contract.standing import (
     Standing,
     Standings,
 )
-from changelog.contract.user_type import EnumType, Label
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.user_type import EnumType, Label
 
 INT, BIGINT = (23, -1), (20, -1)
 COLUMNS = {

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.event_record import flat_schema, nested_schema
-from changelog.contract.schema import key_schema, value_schema
-from changelog.contract.tame import check_tame
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.event_record import flat_schema, nested_schema
+from changelog.contract.rows.harmless_schema import check_tame
+from changelog.contract.rows.schema import key_schema, value_schema
 from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
 
 RELATION = make_relation({"id": INTEGER, "name": TEXT, "ns": INTEGERS, "price": decimal_type(9, 2)})

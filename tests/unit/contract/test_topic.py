@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import ConfigurationError, SlotError
-from changelog.contract.partition import murmur2, partition_of
-from changelog.contract.relation import TableName
-from changelog.contract.topic import TopicSettings, frontier_topic, topic_name, topic_names
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError, SlotError
+from changelog.contract.log.partition import murmur2, partition_of
+from changelog.contract.log.topic import TopicSettings, frontier_topic, topic_name, topic_names
+from changelog.contract.rows.relation import TableName
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.user_type import (
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.rows.user_type import (
     CompositeType,
     EnumType,
     Label,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from replay.topic_state import TopicState
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.broker.topic_state import TopicState
 
 APPENDED_MS = 1_700_000_000_000
 LAG_MS = 6 * 3_600_000

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.lsn import Lsn
-from replay.asof import AsOf, chosen, nearest, parse_as_of
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.lsn import Lsn
+from replay.cut.asof import AsOf, chosen, nearest, parse_as_of
 from tests.unit.replay.states import APPENDED_MS, LAG_MS, RECORD
 
 SECOND = 1_000

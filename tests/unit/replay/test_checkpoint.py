@@ -9,10 +9,11 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.schema import SchemaPin
-from replay.checkpoint import (
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.schema import SchemaPin
+from replay.spark.warehouse import SETTINGS
+from replay.store.checkpoint import (
     Checkpoint,
     CheckpointConflictError,
     CheckpointError,
@@ -22,8 +23,7 @@ from replay.checkpoint import (
     kept,
     unnamed,
 )
-from replay.increment import Base
-from replay.warehouse import SETTINGS
+from replay.verdict.increment import Base
 from tests.unit.replay.states import RECORD
 
 NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError
-from replay.client_options import java_options, travelling
+from changelog.contract.base.errors import ConfigurationError
+from replay.broker.client_options import java_options, travelling
 
 
 def test_nothing_gives_nothing():

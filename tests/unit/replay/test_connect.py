@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from changelog.contract.errors import ConfigurationError, UnavailableError
-from changelog.stack.ports import LOOPBACK, pick
-from replay import connect, server_look, session
-from replay.config import Client
-from replay.connect import connected, place_of
-from replay.connect_server import shown, with_server
-from replay.package import fingerprint
-from replay.server_look import Wanted
-from replay.session import SessionSettings
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.stack.base.ports import LOOPBACK, pick
+from replay.base.config import Client
+from replay.spark import connect, server_look, session
+from replay.spark.connect import connected, place_of
+from replay.spark.connect_server import shown, with_server
+from replay.spark.package import fingerprint
+from replay.spark.server_look import Wanted
+from replay.spark.session import SessionSettings
 
 WANTED = Wanted(settings={}, properties={}, warehouse=None, client=Client.LIBRDKAFKA)
 
@@ -79,7 +79,11 @@ def test_the_words_for_another_machine_hold_no_secret(monkeypatch, tmp_path):
 
 
 def test_the_same_code_has_the_same_fingerprint_elsewhere(tmp_path):
-    words = [sys.executable, "-c", "from replay.package import fingerprint; print(fingerprint())"]
+    words = [
+        sys.executable,
+        "-c",
+        "from replay.spark.package import fingerprint; print(fingerprint())",
+    ]
     said = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert said.stdout.strip() == fingerprint()
 

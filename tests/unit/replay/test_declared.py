@@ -10,13 +10,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from changelog.contract.declared import DeclaredLog, Order, Shape, declared_columns
-from changelog.contract.relation import TableName
-from replay.declared import _COLUMNS, _arrow, _batch
-from replay.declared_verdict import judge_declared, lost_meanwhile
-from replay.interpret import Interpreter
-from replay.limits import Times
-from replay.topic_state import TopicState
+from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.rows.relation import TableName
+from replay.broker.topic_state import TopicState
+from replay.declared.declared import _COLUMNS, _arrow, _batch
+from replay.declared.interpret import Interpreter
+from replay.verdict.declared_verdict import judge_declared, lost_meanwhile
+from replay.verdict.limits import Times
 
 TYPES = {"id": "int", "m": "decimal(10,2)", "day": "date", "t": "timestamp_ntz", "s": "string"}
 LOG = DeclaredLog(

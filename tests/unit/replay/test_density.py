@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.density import Density, Stratum, strata_of
+from replay.broker.density import Density, Stratum, strata_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from changelog.contract.errors import (
+from changelog.contract.base.errors import (
     CorruptRecordError,
     LogError,
     NoFrontierError,
@@ -13,8 +13,8 @@ from changelog.contract.errors import (
     UnavailableLogError,
     VerdictError,
 )
-from replay.failures import translate, translated
-from replay.marks import Fault, MarkedError
+from replay.base.failures import translate, translated
+from replay.base.task_faults import Fault, MarkedError
 
 CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from replay.fetch import News, PartitionRange, read_to_end
-from replay.marks import Fault, marked
+from replay.base.task_faults import Fault, marked
+from replay.scan.range import News, PartitionRange, read_to_end
 
 
 class Client:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replay import files
-from replay.files import Files, can_copy, uri_of
+from replay.spark import files
+from replay.spark.files import Files, can_copy, uri_of
 
 
 @pytest.fixture(params=["folder", "storage"])

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.frontier import Growth
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.schema import SchemaPin
-from changelog.contract.scope import Scope
-from replay.increment import Base, judge_increment
-from replay.limits import Times
-from replay.topic_state import PastEnds
-from replay.verdict import Kind
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Growth
+from changelog.contract.log.scope import Scope
+from changelog.contract.rows.schema import SchemaPin
+from replay.broker.topic_state import PastEnds
+from replay.verdict.increment import Base, judge_increment
+from replay.verdict.limits import Times
+from replay.verdict.verdict import Kind
 from tests.unit.replay.states import (
     APPENDED_MS,
     IDLE,

@@ -11,13 +11,19 @@ from decimal import Decimal
 
 import pytest
 
-from changelog.contract.connection import RegistryConnection
-from changelog.contract.declared import PLACEHOLDER, DeclaredLog, Order, Shape, declared_columns
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.relation import TableName
-from replay.interpret import Interpreter
-from views.verify.declared import DeclaredReader
-from views.verify.registry import Schemas
+from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.forms.declared import (
+    PLACEHOLDER,
+    DeclaredLog,
+    Order,
+    Shape,
+    declared_columns,
+)
+from changelog.contract.rows.relation import TableName
+from replay.declared.interpret import Interpreter
+from views.verify.log.declared import DeclaredReader
+from views.verify.log.registry import Schemas
 
 COLUMNS = {"id": "int", "name": "string"}
 NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from changelog.contract.connection import KafkaConnection, RegistryConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import (
     CorruptRecordError,
     LogError,
     SchemaConflictError,
     UnavailableLogError,
 )
-from changelog.contract.evolution import obstacles
-from changelog.contract.form import PLAIN
-from changelog.contract.relation import TableName
-from changelog.contract.schema import key_schema, read_schema, value_schema
-from changelog.contract.types import array_type, column_type
-from replay.schemas import SchemaReader
+from changelog.contract.log.form import PLAIN
+from changelog.contract.rows.evolution import obstacles
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import key_schema, read_schema, value_schema
+from changelog.contract.rows.types import array_type, column_type
+from replay.decode.schemas import SchemaReader
 from tests.support.builders import BIGINT, INTEGER, TEXT, decimal_type, make_relation
 
 CONNECTION = RegistryConnection(url="mock://tests")

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError, UnavailableError
-from changelog.stack.ports import LOOPBACK, pick
-from replay import connect_server
-from replay.connect_server import serve
-from replay.files import check_writable
-from replay.server_token import SETTING, TOKEN, served_token, taken_token, token_file
-from replay.session import SessionSettings, check_master, check_reachable
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.stack.base.ports import LOOPBACK, pick
+from replay.spark import connect_server
+from replay.spark.connect_server import serve
+from replay.spark.files import check_writable
+from replay.spark.server_token import SETTING, TOKEN, served_token, taken_token, token_file
+from replay.spark.session import SessionSettings, check_master, check_reachable
 
 HERE = "sc://127.0.0.1:4711"
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from replay import session as module
-from replay.session import SessionSettings, local_cores, prepare_environment, spark_settings
+from replay.spark import session as module
+from replay.spark.session import SessionSettings, local_cores, prepare_environment, spark_settings
 
 
 @pytest.fixture(autouse=True)

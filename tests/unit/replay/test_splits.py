@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.density import Density, Stratum, strata_of
-from replay.splits import doubtful, layers, tasks_of
+from replay.broker.density import Density, Stratum, strata_of
+from replay.broker.splits import doubtful, layers, tasks_of
 
 
 def measured(offsets, start, end, seen=50):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from replay.density import Density
+from replay.broker.density import Density
+from replay.broker.topic_state import TopicState
 from replay.survey import TopicSurvey, told
-from replay.topic_state import TopicState
-from replay.verdict import Kind, Verdict
+from replay.verdict.verdict import Kind, Verdict
 
 STATE = TopicState(
     topic="a",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.lsn import Lsn
-from changelog.contract.partition import partition_of
-from changelog.contract.position import Position
-from replay import task
-from replay.fetch import PartitionRange
-from replay.last import Rules
-from replay.marks import Fault, marked
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.partition import partition_of
+from replay.base.task_faults import Fault, marked
+from replay.scan import task
+from replay.scan.last_records import Rules
+from replay.scan.range import PartitionRange
 from tests.property.test_last import PLENTY, PREFIX, WANTED, Message, message
 from tests.support.fold_records import add_records
 from tests.support.model import Entry

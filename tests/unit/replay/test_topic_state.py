@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from replay.topic_state import changes
+from replay.broker.topic_state import changes
 from tests.unit.replay.states import BUSY, IDLE, with_settings
 
 

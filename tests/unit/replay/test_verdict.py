@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.contract.errors import VerdictError
-from changelog.contract.frontier import Growth
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.scope import Scope
-from replay.limits import Times
-from replay.topic_state import PastEnds
-from replay.verdict import Kind, Verdict, judge, judge_foreign
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Growth
+from changelog.contract.log.scope import Scope
+from replay.broker.topic_state import PastEnds
+from replay.verdict.limits import Times
+from replay.verdict.verdict import Kind, Verdict, judge, judge_foreign
 from tests.unit.replay.states import (
     APPENDED_MS,
     BUSY,

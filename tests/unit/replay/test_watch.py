@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from changelog.contract.errors import LogError, UnavailableLogError, VerdictError
-from replay.watch import Watch
+from changelog.contract.base.errors import LogError, UnavailableLogError, VerdictError
+from replay.verdict.watch import Watch
 from tests.support.wait import wait_until
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.headers import Op, encode_headers
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.sink import bury
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.headers import Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.sink import dead_keys as bury
 from changelog.sink.scan import headers_of
 
 KAFKA = KafkaConnection(brokers="nowhere:1")

@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     LogError,
     RefusedAccessError,

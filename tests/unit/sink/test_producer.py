@@ -5,14 +5,14 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     LogError,
     RecordRefusedError,
     UnavailableLogError,
 )
-from changelog.contract.properties import RECORD_BYTES
+from changelog.contract.log.properties import RECORD_BYTES
 from changelog.native import library
 from changelog.native.buffers import Record, Records
 from changelog.sink.producer import LogProducer

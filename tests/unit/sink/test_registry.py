@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from changelog.contract.connection import RegistryConnection
-from changelog.contract.errors import (
+from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.base.errors import (
     ConfigurationError,
     RefusedAccessError,
     SchemaConflictError,

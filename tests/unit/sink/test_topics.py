@@ -2,9 +2,9 @@
 
 import pytest
 
-from changelog.contract.connection import KafkaConnection
-from changelog.contract.errors import UnavailableLogError
-from changelog.contract.topic import TopicSettings
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import UnavailableLogError
+from changelog.contract.log.topic import TopicSettings
 from changelog.sink import client
 from changelog.sink.topics import changes, describe
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from changelog.contract.change import Delete, Insert, Truncate, Update
-from changelog.contract.errors import ProtocolError
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import UNCHANGED, Column, Relation, ReplicaIdentity, TableName
-from changelog.contract.types import column_type
-from changelog.source.assemble import Assembler, Began, Changed, Committed, Emitted
-from changelog.source.pgoutput import (
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.change import Delete, Insert, Truncate, Update
+from changelog.contract.rows.relation import UNCHANGED, Column, Relation, ReplicaIdentity, TableName
+from changelog.contract.rows.types import column_type
+from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted
+from changelog.source.stream.pgoutput import (
     Begin,
     Commit,
     DeleteMessage,

@@ -5,15 +5,15 @@ import socket
 import psycopg2
 import pytest
 
-from changelog.contract.errors import (
+from changelog.contract.base.errors import (
     ConfigurationError,
     SlotError,
     SourceError,
     UnavailableError,
     UnavailableSourceError,
 )
-from changelog.source.connect import connect
-from changelog.source.libpq import stream_error
+from changelog.native.libpq import stream_error
+from changelog.source.connect.connect import connect
 
 CANARY = "c4n4ry-s3cret"
 
@@ -24,7 +24,7 @@ def failing(monkeypatch):
         def refuse(**settings):
             raise psycopg2.OperationalError(text)
 
-        monkeypatch.setattr("changelog.source.connect.psycopg2.connect", refuse)
+        monkeypatch.setattr("changelog.source.connect.connect.psycopg2.connect", refuse)
 
     return fail_with
 

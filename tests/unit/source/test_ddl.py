@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from changelog.contract.errors import ProtocolError
-from changelog.source.ddl import WITHHELD, SchemaChange
+from changelog.contract.base.errors import ProtocolError
+from changelog.source.tables.ddl import WITHHELD, SchemaChange
 
 MESSAGE = {
     "tag": "ALTER TABLE",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError
-from changelog.contract.relation import TableName
-from changelog.source.filter import ColumnPattern, TableFilter, left_out
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.rows.relation import TableName
+from changelog.source.tables.filter import ColumnPattern, TableFilter, left_out
 
 
 def wants(name, include=("*.*",), exclude=()):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from changelog.contract.errors import ProtocolError
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import UNCHANGED, ReplicaIdentity
-from changelog.source.pgoutput import (
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.relation import UNCHANGED, ReplicaIdentity
+from changelog.source.stream.pgoutput import (
     Begin,
     InsertMessage,
     LogicalMessage,

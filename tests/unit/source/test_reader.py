@@ -1,6 +1,6 @@
 """Whether who reads a slot lives."""
 
-from changelog.source.reader import Pulse, SlotReader
+from changelog.source.stream.slot_reader import Pulse, SlotReader
 
 
 def looks(*found):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from changelog.source.retention import invalidation, why_lost
+from changelog.source.connect.retention import invalidation, why_lost
 
 LIMIT, CONFLICT = "max_slot_wal_keep_size", "conflicting with recovery"
 

@@ -1,7 +1,7 @@
 import pytest
 
-from changelog.contract.errors import StackError
-from changelog.stack.artifacts import (
+from changelog.contract.base.errors import StackError
+from changelog.stack.download.artifacts import (
     ALL,
     KAFKA_JARS,
     REGISTRY,

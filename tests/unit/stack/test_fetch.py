@@ -3,11 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from changelog.contract.errors import StackError
-from changelog.stack import artifacts, fetch
-from changelog.stack.artifacts import Artifact, Pin
-from changelog.stack.fetch import FetchProgress
-from changelog.stack.ivy import Ivy
+from changelog.contract.base.errors import StackError
+from changelog.stack.download import artifacts, fetch
+from changelog.stack.download.artifacts import Artifact, Pin
+from changelog.stack.download.fetch import FetchProgress
+from changelog.stack.download.ivy import Ivy
 
 ONE = Artifact("org.example", "one", "1")
 TWO = Artifact("org.example", "two", "2", "zip", "all")

@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from changelog.stack.jre import shim_script
+from changelog.stack.download.jre import shim_script
 
 UNKNOWN = "jdk.incubator.vector"
 

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from changelog.stack.ports import LOOPBACK, answers, is_free, owner_of, pick
+from changelog.stack.base.ports import LOOPBACK, answers, is_free, owner_of, pick
 
 
 @pytest.fixture

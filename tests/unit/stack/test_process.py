@@ -5,7 +5,7 @@ import sys
 import psutil
 import pytest
 
-from changelog.stack.process import (
+from changelog.stack.base.process import (
     Launch,
     ProcessMark,
     ended,

@@ -3,11 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from changelog.contract.errors import ConfigurationError, StackError
-from changelog.stack.endpoints import Endpoints
-from changelog.stack.postgres import PostgresServer
+from changelog.contract.base.errors import ConfigurationError, StackError
+from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.state import FILE_NAME, StackState, read_state, write_state
+from changelog.stack.servers.postgres import PostgresServer
 from changelog.stack.stack import Stack
-from changelog.stack.state import FILE_NAME, StackState, read_state, write_state
 
 
 def test_a_state_survives_its_file(tmp_path):

@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from changelog.contract.errors import StackError
-from changelog.stack.unpack import copy_tree, unpack
+from changelog.contract.base.errors import StackError
+from changelog.stack.download.unpack import copy_tree, unpack
 
 
 def tar_of(path, *members):

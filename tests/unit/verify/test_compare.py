@@ -10,12 +10,12 @@ import duckdb
 import pytest
 from rich.console import Console
 
-from changelog.contract.errors import RefutedError, ViewError
-from views.verify.compare import Equality, equal
-from views.verify.jsonform import identifier, reader
-from views.verify.report import Difference, VerifyReport
-from views.verify.served import FAULT_COLUMN, documents_to_arrow
-from views.verify.types import parse_type
+from changelog.contract.base.errors import RefutedError, ViewError
+from views.verify.compare.compare import Equality, equal
+from views.verify.compare.report import Difference, VerifyReport
+from views.verify.served.served import FAULT_COLUMN, documents_to_arrow
+from views.verify.values.jsonform import identifier, reader
+from views.verify.values.types import parse_type
 
 EXACT, ZEROS, NEAR = Equality.EXACT, Equality.ZEROS, Equality.NEAR
 

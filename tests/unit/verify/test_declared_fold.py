@@ -7,11 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from changelog.contract.declared import DeclaredLog, Order, Shape
-from changelog.contract.errors import CorruptRecordError
-from changelog.contract.relation import TableName
-from views.verify.declared import _batch, _fold
-from views.verify.scratch import fill
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.declared import DeclaredLog, Order, Shape
+from changelog.contract.rows.relation import TableName
+from views.verify.log.declared import _batch, _fold
+from views.verify.processes.scratch import fill
 
 COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB, lacks VARCHAR[], begins BOOLEAN"  # noqa: E501
 

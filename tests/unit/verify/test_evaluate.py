@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from changelog.contract.relation import TableName
-from views.verify.compare import Equality
-from views.verify.evaluate import evaluate
-from views.verify.names import reading_name
-from views.verify.translate import UnverifiableError
-from views.verify.types import Type, duckdb_type, parse_type, quoted
+from changelog.contract.rows.relation import TableName
+from views.verify.compare.compare import Equality
+from views.verify.sql.evaluate import evaluate
+from views.verify.sql.translate import UnverifiableError
+from views.verify.values.names import reading_name
+from views.verify.values.types import Type, duckdb_type, parse_type, quoted
 
 COLUMNS = {
     "a": "int",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from changelog.contract.relation import TableName
-from views.provenance import trace
+from changelog.contract.rows.relation import TableName
+from views.explain.provenance import trace
 from views.verify.cli import show
-from views.verify.evaluate import evaluate
-from views.verify.names import folded, reading_name
-from views.verify.report import VerifyReport
-from views.verify.types import parse_type, quoted
+from views.verify.compare.report import VerifyReport
+from views.verify.sql.evaluate import evaluate
+from views.verify.values.names import folded, reading_name
+from views.verify.values.types import parse_type, quoted
 
 NAMES = (
     *("É", "İ", "ß", "ΟΔΟΣ", "ς", "K", "Title", "select", "{x}", "{{x}}", "a;b", 'a"b', "a.b"),

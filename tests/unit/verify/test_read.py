@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.contract.errors import CorruptRecordError
+from changelog.contract.base.errors import CorruptRecordError
 from tests.property.test_last import Message as Record
-from views.verify.faults import SetApart
-from views.verify.read import RAW_SCHEMA, _all_inside, _Keys, _Rows, _wanted, shared_out
+from views.verify.log.read import RAW_SCHEMA, _all_inside, _Keys, _Rows, _wanted, shared_out
+from views.verify.values.faults import SetApart
 
 FRAME = b"\0\0\0\0\7"
 
@@ -83,7 +83,7 @@ def test_the_last_record_before_an_end_is_looked_at(end, inside):
 def test_each_offset_is_in_one_share(spans, helpers):
     starts = [start for start, _ in spans]
     ends = [start + span for start, span in spans]
-    with patch("views.verify.read.MANY_OFFSETS", 1):
+    with patch("views.verify.log.read.MANY_OFFSETS", 1):
         shares = shared_out(starts, ends, helpers)
     found = sorted(
         (part, offset)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from changelog.contract.errors import LogError
-from changelog.contract.relation import TableName
-from changelog.contract.schema import value_schema
+from changelog.contract.base.errors import LogError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import value_schema
 from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
-from views.verify.decode import DocumentDecoder
-from views.verify.evaluate import evaluate
-from views.verify.tables import State, create_view, load_state
-from views.verify.types import Type, logged_type, parse_type
+from views.verify.log.decode import DocumentDecoder
+from views.verify.log.tables import State, create_view, load_state
+from views.verify.sql.evaluate import evaluate
+from views.verify.values.types import Type, logged_type, parse_type
 
 KINDS = {"id": INTEGER, "name": TEXT, "price": decimal_type(4, 2), "ns": INTEGERS}
 RELATION = make_relation(KINDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from changelog.contract.errors import SinkError
-from views.address import Address
+from changelog.contract.base.errors import SinkError
+from views.base.address import Address
 
 
 class FakeSink:

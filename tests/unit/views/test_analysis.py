@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.errors import ViewError
-from changelog.contract.relation import TableName
-from changelog.contract.schema import LoggedColumn, LoggedSchema
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from tests.support.builders import INTEGER, TEXT, decimal_type
-from views.analysis import analyse
-from views.kinds.sql import parse_sql_view
+from views.project.sql import parse_sql_view
+from views.rebuild.analysis import analyse
 
 THINGS, PARTS = TableName("public", "things"), TableName("shop", "parts")
 SCHEMAS = {
@@ -86,7 +86,7 @@ def test_a_key_that_the_view_lacks_is_refused() -> None:
 
 
 def test_a_view_in_python_says_what_is_proved(tmp_path: Path) -> None:
-    from views.kinds.python import load_python_view
+    from views.project.python import load_python_view
 
     path = tmp_path / "v.py"
     path.write_text(

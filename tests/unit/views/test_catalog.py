@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from changelog.contract.errors import ViewError
-from changelog.contract.relation import TableName
-from views.catalog import Catalog
-from views.spec import PythonSource, check_captured, check_view_name, parse_table
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from views.project.catalog import Catalog
+from views.project.spec import PythonSource, check_captured, check_view_name, parse_table
 
 SQL = "-- key: id\nSELECT id FROM t"
 PYTHON = """

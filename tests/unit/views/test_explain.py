@@ -7,21 +7,21 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from changelog.contract.errors import ViewError
-from changelog.contract.frontier import Frontier, FrontierRecord
-from changelog.contract.lsn import Lsn
-from changelog.contract.relation import TableName
-from changelog.contract.schema import LoggedColumn
-from replay.config import ReplaySettings
-from replay.cut import Cut
-from replay.verdict import Kind, Verdict
+from changelog.contract.base.errors import ViewError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn
+from replay.base.config import ReplaySettings
+from replay.cut.cut import Cut
+from replay.verdict.verdict import Kind, Verdict
 from tests.support.builders import INTEGER, TEXT, decimal_type
-from views.explain import NoSuchRowError, _Work, parse_key
-from views.kinds.sql import parse_sql_view
-from views.plan import Plan
-from views.verify.names import reading_name
-from views.verify.states import Folded
-from views.verify.tables import State
+from views.explain.explain import NoSuchRowError, _Work, parse_key
+from views.project.sql import parse_sql_view
+from views.rebuild.plan import Plan
+from views.verify.log.states import Folded
+from views.verify.log.tables import State
+from views.verify.values.names import reading_name
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("public", "orders")
 FRAME = "'\\x00\\x00\\x00\\x00\\x07'::BLOB"

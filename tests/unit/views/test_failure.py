@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.errors import SinkError
-from views.failure import analysed, explained
+from changelog.contract.base.errors import SinkError
+from views.base.failure import analysed, explained
 
 SPARK = """An error occurred while calling o1.save.
 : org.apache.spark.SparkException: Job aborted

@@ -6,20 +6,25 @@ from typing import Any
 
 import pytest
 
-from changelog.contract.declared import DeclaredLog, Shape
-from changelog.contract.errors import LogMovedError, UnavailableLogError, VerdictError, ViewError
-from changelog.contract.lsn import Lsn
-from changelog.contract.position import Position
-from changelog.contract.relation import TableName
-from replay.asof import AsOf
+from changelog.contract.base.errors import (
+    LogMovedError,
+    UnavailableLogError,
+    VerdictError,
+    ViewError,
+)
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.forms.declared import DeclaredLog, Shape
+from changelog.contract.rows.relation import TableName
+from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
-from views import follow as following
-from views.follow import Seen, follow
-from views.history import HistoryRow
-from views.outcome import Outcome
-from views.plan import planned
-from views.refresh import Prior, Whole, prior_of
-from views.report import ViewResult
+from views.generations.history import HistoryRow
+from views.rebuild import follow as following
+from views.rebuild.follow import Seen, follow
+from views.rebuild.outcome import Outcome
+from views.rebuild.plan import planned
+from views.rebuild.refresh import Prior, Whole, prior_of
+from views.rebuild.report import ViewResult
 
 THINGS = [TableName("public", "things")]
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from views.generation import MOVES, Generation, IllegalMoveError, State
+from views.generations.generation import MOVES, Generation, IllegalMoveError, State
 
 ACTS = {
     "seal": State.SEALED,

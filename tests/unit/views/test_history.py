@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from changelog.contract.errors import ChangelogError
-from replay.warehouse import SETTINGS
-from views.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
+from changelog.contract.base.errors import ChangelogError
+from replay.spark.warehouse import SETTINGS
+from views.generations.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
 
 FULL = HistoryRow(
     view="a",
@@ -74,7 +74,7 @@ def test_states_are_those_of_the_last_rows_of_one_view(tmp_path: Path) -> None:
 
 
 def test_appends_while_files_are_put_together_are_all_kept(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("views.history.MANY_FILES", 3)
+    monkeypatch.setattr("views.generations.history.MANY_FILES", 3)
     rows = [replace(BARE, generation=n) for n in range(30)]
 
     def append(row: HistoryRow) -> None:
@@ -98,7 +98,7 @@ def test_rows_of_one_generation_are_found(tmp_path: Path) -> None:
 
 
 def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("views.history.MANY_FILES", 10)
+    monkeypatch.setattr("views.generations.history.MANY_FILES", 10)
     history = History(str(tmp_path))
     history.tidy()
     old = pa.Table.from_pylist([FULL.to_columns()]).drop_columns(["definition", "origin"])

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.relation import TableName
-from views.kinds.lineage import Lineage, Untraceable, trace
-from views.kinds.sql import parse_sql_view
-from views.spec import SqlSource
+from changelog.contract.rows.relation import TableName
+from views.project.lineage import Lineage, Untraceable, trace
+from views.project.spec import SqlSource
+from views.project.sql import parse_sql_view
 
 COLUMNS = {
     TableName("public", "customers"): ["customer_id", "name"],

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.errors import ChangelogError, LockedError
-from views.lock import FOLDER, locked
+from changelog.contract.base.errors import ChangelogError, LockedError
+from views.generations.lock import FOLDER, locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from views.lock import locked
+from views.generations.lock import locked
 with locked(Path(sys.argv[1]), ["a"]):
     print("held", flush=True)
     sys.stdin.read()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changelog.contract.relation import TableName
-from views.provenance import FieldOrigin, UntraceableError, columns_of, trace
+from changelog.contract.rows.relation import TableName
+from views.explain.provenance import FieldOrigin, UntraceableError, columns_of, trace
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("shop", "orders")
 TABLES = {

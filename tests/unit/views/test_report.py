@@ -5,12 +5,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from changelog.contract.errors import RefutedError
-from changelog.contract.frontier import Frontier
-from changelog.contract.lsn import Lsn
-from views.history import PUBLISHED, HistoryRow
-from views.report import ViewResult, fitted, history_table, moment, results_table
-from views.verify.report import VerifyReport
+from changelog.contract.base.errors import RefutedError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from views.generations.history import PUBLISHED, HistoryRow
+from views.rebuild.report import ViewResult, fitted, history_table, moment, results_table
+from views.verify.compare.report import VerifyReport
 
 FRONTIER = Frontier(slot="s", epoch=2, lsn=Lsn.parse("1/A"), ts_us=1_600_000_000_123_456)
 REPORT = VerifyReport(view="v", verified=True, rows_expected=3, rows_served=3, mismatches=0)

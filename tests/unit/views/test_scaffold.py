@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from changelog.config import _File
-from changelog.contract.errors import ChangelogError, ConfigurationError
-from changelog.contract.relation import TableName
-from views.catalog import Catalog
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.rows.relation import TableName
+from views.project.catalog import Catalog
 from views.scaffold.cli import init
 from views.scaffold.write import write_project
 

@@ -27,14 +27,14 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from changelog.contract.errors import ConfigurationError, SinkError
-from replay.files import uri_of
-from views.address import Address
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from replay.spark.files import uri_of
+from views.base.address import Address
 from views.sinks.base import SinkSettings, UnavailableSinkError
 from views.sinks.load import in_batches
 from views.sinks.make import make_sink
-from views.sinks.search_mapping import field_count, properties
-from views.sinks.search_server import SearchServer
+from views.sinks.search.mapping import field_count, properties
+from views.sinks.search.server import SearchServer
 
 SECRET = "c4n4ry"
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.errors import ViewError
-from changelog.contract.relation import TableName
-from views.kinds.sql import parse_sql_view, rewritten
-from views.spec import SqlSource, ViewSpec
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from views.project.spec import SqlSource, ViewSpec
+from views.project.sql import parse_sql_view, rewritten
 
 HEAD = "-- key: id\n"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from views.history import FAILED, PUBLISHED, REFUTED, RETIRED, SEALED
-from views.succession import (
+from views.generations.history import FAILED, PUBLISHED, REFUTED, RETIRED, SEALED
+from views.generations.succession import (
     Held,
     leftovers,
     next_generation,

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from changelog.contract.errors import SinkError
+from changelog.contract.base.errors import SinkError
 from tests.unit.views.fakes import FakeSink
-from views.history import FAILED, PUBLISHED, RETIRED, SEALED, History, HistoryRow
-from views.served import Served
-from views.swap import HalfPublishedError, retire, settle, swap
+from views.generations.history import FAILED, PUBLISHED, RETIRED, SEALED, History, HistoryRow
+from views.generations.served import Served
+from views.generations.swap import HalfPublishedError, retire, settle, swap
 
 
 def served(view: str, **sinks: FakeSink) -> Served:

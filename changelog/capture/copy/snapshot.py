@@ -1,0 +1,269 @@
+"""Rows of a snapshot to records: what a worker process does with a chunk.
+
+A chunk counts as done when the broker has acknowledged all of it. Connection and snapshot are
+those of one segment; the producer stays for the life of the worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from changelog.capture.rows.shape import Shape, batch_codec, event_encoder, row_codec
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.forms.event import Event, Stamp
+from changelog.contract.log.partition import partition_without_key
+from changelog.contract.rows.codec import SchemaIds, key_of
+from changelog.contract.rows.relation import Relation
+from changelog.native.buffers import Record, Records, Texts
+from changelog.sink.producer import LogProducer
+from changelog.source.connect.connect import Connection, connect
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import Chunk, begin_snapshot, read_chunk
+
+CHUNK_SEQUENCES = 1 << 32
+"""Sequence numbers kept for each chunk, more than a chunk has rows."""
+
+BATCH_ROWS = 2000
+BATCH_BYTES = 1 << 20
+"""Rows are encoded so many at a time: larger batches are hardly faster and take more memory."""
+
+# Workers share a machine, and each fills its queue whenever the broker is slower than itself.
+# A queued record costs a kilobyte beside its own bytes, which are all that the first limit counts.
+_QUEUE = {
+    "queue.buffering.max.kbytes": 5 * 1024,
+    "queue.buffering.max.messages": 5_000,
+    "batch.size": 256 * 1024,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """One chunk of one table.
+
+    Attributes:
+        shape: how its rows are read and written.
+        chunk: which part of the table.
+        number: counts the chunks of the table from 0; makes the rows' sequence numbers.
+        topic: where the rows go.
+        ids: the schema ids of its records.
+        where: the condition that its rows have to meet, or an empty text.
+        partitions: of the topic.
+    """
+
+    shape: Shape
+    chunk: Chunk
+    number: int
+    topic: str
+    ids: SchemaIds
+    where: str = ""
+    partitions: int = 1
+
+    @property
+    def relation(self) -> Relation:
+        """Give the table as it is read."""
+        return self.shape.relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What the chunks share that are copied in one snapshot.
+
+    Attributes:
+        number: tells one segment of a crew from another.
+        snapshot_name: as exported by its holder.
+        relations: the tables, to be locked.
+        epoch: of the rows' positions.
+        high: the LSN of the rows' positions: that of the fence.
+        ts_us: when the snapshot was taken, microseconds since 1970.
+        touched: per topic the keys to leave out: the log has newer rows of them.
+    """
+
+    number: int
+    snapshot_name: str
+    relations: tuple[Relation, ...]
+    epoch: int
+    high: Lsn
+    ts_us: int
+    touched: Mapping[str, frozenset[bytes]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where a worker reads and writes.
+
+    Attributes:
+        dsn: the source.
+        kafka: where the rows go.
+        producer: further settings of the producers.
+        transactional_id: of this worker's producer, or empty.
+    """
+
+    dsn: str = field(repr=False)
+    kafka: KafkaConnection
+    producer: Mapping[str, Any] = field(repr=False)
+    transactional_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a chunk was: rows that are on the log now, and the bytes of their keys and values.
+
+    Attributes:
+        rows: with those that were left out, since the log has newer ones.
+        size: in bytes.
+        records: those without.
+    """
+
+    rows: int
+    size: int
+    records: int = 0
+
+
+class Copier:
+    """Copies chunks, one segment after another."""
+
+    def __init__(self, servers: Servers) -> None:
+        """Prepare; connects when there is something to do."""
+        self._servers = servers
+        self._producer: LogProducer | None = None
+        self._connection: Connection | None = None
+        self._segment: Segment | None = None
+
+    def begin(self, segment: Segment) -> None:
+        """Go over to another snapshot.
+
+        Raises:
+            TablesBusyError: a table cannot be locked now.
+            SourceError: the snapshot is gone.
+        """
+        self.end()
+        dsn = self._servers.dsn
+        self._connection = connect(dsn, application_name="changelog snapshot")
+        begin_snapshot(self._connection, segment.snapshot_name, segment.relations)
+        self._segment = segment
+
+    def copy(self, job: CopyJob) -> Copied:
+        """Copy one chunk of the segment; returns once the broker has all of it.
+
+        Raises:
+            ChangelogError: source or broker refuse, or a value has no exact form.
+        """
+        assert self._connection is not None and self._segment is not None  # noqa: PT018, S101
+        if self._producer is None:
+            options = {**_QUEUE, **self._servers.producer}
+            self._producer = LogProducer(
+                self._servers.kafka, options, transactional_id=self._servers.transactional_id
+            )
+            self._producer.take_over()
+        writer = _ChunkWriter(self._producer, self._segment, job)
+        read_chunk(
+            self._connection,
+            job.relation,
+            job.chunk,
+            writer.write,
+            batch_rows=BATCH_ROWS,
+            batch_bytes=BATCH_BYTES,
+            where=job.where,
+        )
+        self._producer.commit()
+        return Copied(writer.rows, writer.size, writer.records)
+
+    def end(self) -> None:
+        """Let the snapshot go."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._segment = None, None
+
+    def close(self) -> None:
+        """Let go of everything; what is not acknowledged is dropped."""
+        self.end()
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+
+class _ChunkWriter:
+    """Encodes batches of rows and produces them."""
+
+    def __init__(self, producer: LogProducer, segment: Segment, job: CopyJob) -> None:
+        self._producer = producer
+        seen_us = time.time_ns() // 1000
+        self._stamp = Stamp(lsn=segment.high, ts_us=segment.ts_us, xid=None, seen_us=seen_us)
+        self._batches = batch_codec(job.shape, job.ids)
+        self._rows = row_codec(job.shape, job.ids)
+        self._events = event_encoder(job.shape, job.ids)
+        self._relation = job.relation
+        self._topic = job.topic
+        self._touched = segment.touched.get(job.topic, frozenset())
+        self._lsn, self._ts_us = segment.high, segment.ts_us
+        self._records = Records(segment.epoch)
+        self._sequence = job.number * CHUNK_SEQUENCES
+        self._partitions = job.partitions
+        self._size_before, self._records_before = producer.bytes, producer.records
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Give the bytes of the keys and values written."""
+        return self._producer.bytes - self._size_before
+
+    @property
+    def records(self) -> int:
+        """Give the number of records written."""
+        return self._producer.records - self._records_before
+
+    def write(self, lines: Texts) -> None:
+        records, place = self._records, None
+        records.clear()
+        self._encode(lines)
+        if not self._relation.key:
+            first = Position(records.epoch, self._lsn, self._sequence)
+            place = partition_without_key(first, self._partitions)
+        elif self._touched:
+            for number, key in enumerate(records.keys(0, len(records))):
+                if key in self._touched:
+                    records.leave_out(number)
+        self._sequence += len(lines)
+        self.rows += len(lines)
+        self._producer.produce_records(self._topic, records, 0, len(records), place)
+
+    def _encode(self, lines: Texts) -> None:
+        place = 0
+        while place < len(lines):
+            odd: int | None = place
+            if self._batches is not None:
+                odd = self._batches.add_lines(
+                    lines,
+                    place,
+                    lsn=self._lsn,
+                    sequence=self._sequence,
+                    ts_us=self._ts_us,
+                    to=self._records,
+                )
+            if odd is None:
+                return
+            self._add(lines[odd], self._sequence + odd)
+            place = odd + 1
+
+    def _add(self, line: bytes, sequence: int) -> None:
+        """Encode a row by itself."""
+        row = parse_row(line)
+        relation = self._relation
+        if len(row) != len(relation.columns):
+            raise ProtocolError(f"a line of COPY has other than {len(relation.columns)} fields")
+        key = None
+        if relation.key:
+            key = self._rows.encode_key(key_of(relation.key_indexes, row))
+        if self._events is None:
+            value = self._rows.encode_value(row)
+        else:
+            value = self._events.encode(Event((), None, row, Op.READ), self._stamp)
+        record = Record(key, value, self._lsn, sequence, self._ts_us, Op.READ.value)
+        self._records.add(record)

@@ -1,0 +1,48 @@
+"""A snapshot worker: segments and chunks on standard input, what became of them on its output.
+
+Ends with its parent: at the end of its input, and by the kernel's hand when the parent is killed.
+A worker left behind would go on writing rows of a snapshot that is no longer the one.
+"""
+
+from __future__ import annotations
+
+from changelog.capture.copy.snapshot import Copied, Copier, CopyJob, Segment, Servers
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime import child
+
+Request = Servers | Segment | CopyJob | None
+"""The servers come first; None ends a segment."""
+
+Reply = Copied | ChangelogError | None
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    copier: Copier | None = None
+    request: Request
+    for request in child.requests():
+        if isinstance(request, Servers):
+            copier = Copier(request)
+            continue
+        assert copier is not None  # noqa: S101 - the servers come first
+        try:
+            reply = _answered(copier, request)
+        except ChangelogError as error:
+            copier.close()  # a producer that was refused a record is of no use any more
+            reply = error
+        child.answer(reply)
+
+
+def _answered(copier: Copier, request: Segment | CopyJob | None) -> Reply:
+    match request:
+        case Segment():
+            copier.begin(request)
+        case CopyJob():
+            return copier.copy(request)
+        case None:
+            copier.end()
+    return None
+
+
+if __name__ == "__main__":
+    main()

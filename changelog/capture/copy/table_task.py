@@ -1,0 +1,176 @@
+"""One table's backfill: which chunks there are, and which of them are on the log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from changelog.capture.start.environment import Ground
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill, ranges_of
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import WHOLE, Scope
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.source.snapshot.snapshot import DEFAULT_BLOCKS, Chunk, TablePlan, chunks_of
+
+
+@dataclass(slots=True, kw_only=True)
+class TableTask:
+    """A table that is being copied, or waits for it.
+
+    Attributes:
+        relation: the table as its rows are read.
+        topic: where they go.
+        reason: why.
+        scope: what of the table is copied.
+        is_new: whether no frontier speaks of the topic until the table is whole.
+        stale: whether the topic may hold rows that are dead once the table is whole.
+        since: the first position that will be alive; None before the first fence.
+        plan: where the rows are; None before the first fence.
+        blocks: pages of a chunk.
+        done: numbers of the chunks that are on the log.
+        rows: how many rows these had.
+        high: position of the last copied rows.
+        topic_id: Kafka's id of the topic.
+        alive_from: where the topic ended when `since` was taken.
+        ends: the topic's ends when progress was written last, where no frontier tells them.
+        writers: transactions from before this life that may have written to the table and be
+            invisible still; None when that is not known.
+        is_whole: whether all is on the log and only the frontier is to come.
+        set_aside: whether frontiers spoke of the topic and must not any more, see `TableBackfill`.
+        is_spoken_of: whether the last frontier still speaks of a table that is set aside.
+        fault: why the table is not copied until somebody asks for it; empty when it is.
+            Then `high` is where the source was when that was found.
+
+    A table without a primary key is copied in one segment, or else anew: its rows and its changes
+    have no key by which one could replace the other, so each row has to come exactly once.
+    """
+
+    relation: Relation
+    topic: str
+    reason: str
+    scope: Scope
+    is_new: bool
+    stale: bool
+    topic_id: str
+    since: Position | None = None
+    plan: TablePlan | None = None
+    blocks: int = DEFAULT_BLOCKS
+    done: set[int] = field(default_factory=set)
+    rows: int = 0
+    high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    alive_from: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    writers: frozenset[int] | None = None
+    is_whole: bool = False
+    set_aside: bool = False
+    is_spoken_of: bool = False
+    fault: str = ""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Tell whether the table has a primary key."""
+        return bool(self.relation.key)
+
+    def resume(self, known: TableBackfill) -> None:
+        """Take over how far an earlier life has come."""
+        self.since, self.stale = known.since, known.stale
+        self.plan = TablePlan(known.stores, known.columns)
+        self.blocks = known.blocks
+        self.done = {number for start, end in known.done for number in range(start, end)}
+        self.rows, self.high = known.rows, known.high
+        self.alive_from, self.ends = known.alive_from, known.ends
+
+    def begin(self, plan: TablePlan, since: Position, alive_from: tuple[int, ...]) -> None:
+        """Begin to copy: what is alive, from `since` on, lies behind `alive_from`."""
+        self.plan, self.since, self.alive_from = plan, since, alive_from
+        self.blocks = DEFAULT_BLOCKS
+
+    def restart(self) -> None:
+        """Forget what was copied: the table is another one now."""
+        self.plan = self.since = None
+        self.done, self.rows, self.high = set(), 0, Lsn(0)
+        self.alive_from = self.ends = ()
+        self.is_whole = False
+        self.stale = True  # what was copied so far
+
+    def left(self) -> list[tuple[int, Chunk]]:
+        """Give number and place of the chunks that are not on the log."""
+        assert self.plan is not None  # noqa: S101 - asked for after `begin`
+        chunks = chunks_of(self.plan.stores, self.blocks)
+        return [(number, c) for number, c in enumerate(chunks) if number not in self.done]
+
+    def to_record(self) -> TableBackfill:
+        """Give what another life has to know."""
+        return TableBackfill(
+            table=self.relation.name,
+            reason=self.reason,
+            since=self.since,
+            stale=self.stale,
+            scope=self.scope,
+            columns=self.plan.columns if self.plan else "",
+            stores=self.plan.stores if self.plan else (),
+            blocks=self.blocks,
+            done=ranges_of(self.done),
+            rows=self.rows,
+            high=self.high,
+            topic_id=self.topic_id,
+            alive_from=self.alive_from,
+            ends=self.ends,
+            set_aside=self.set_aside,
+            fault=self.fault,
+        )
+
+
+def table_tasks(
+    ground: Ground,
+    anew: Collection[TableName],
+    frontier: Frontier | None,
+    backfill: BackfillRecord | None,
+    refiltered: Collection[TableName] = (),
+) -> list[TableTask]:
+    """Give what is to be copied at the start of a life.
+
+    Args:
+        ground: the tables.
+        anew: the tables that the log does not have as they are to be.
+        frontier: the last one of this epoch, or None.
+        backfill: the backfills of this epoch that were cut off, or None.
+        refiltered: tables whose rows are filtered in another way than when that was.
+    """
+    known = dict(backfill.tables) if backfill is not None else {}
+    wanted = {ground.topics[table]: ground.relations[table] for table in anew}
+    for topic, cut_off in known.items():
+        is_there = ground.topics.get(cut_off.table) == topic
+        done = frontier.since.get(topic) if frontier is not None else None
+        is_done = done is not None and cut_off.since is not None and done >= cut_off.since
+        if is_there and not is_done:
+            wanted.setdefault(topic, ground.relations[cut_off.table])
+    ends = ground.frontiers.ends(list(wanted))
+    tasks = []
+    for topic, relation in sorted(wanted.items(), key=lambda each: each[1].name):
+        before = known.get(topic)
+        task = TableTask(
+            relation=relation,
+            topic=topic,
+            reason=before.reason if before is not None else "the log does not have it",
+            scope=ground.scopes.get(relation.name, WHOLE),
+            is_new=relation.name in anew or not relation.key,
+            stale=any(ends[topic]),
+            topic_id=ground.topic_ids[topic],
+        )
+        if before is not None and before.set_aside:
+            task.is_new = task.set_aside = True
+            task.reason, task.high = before.reason, before.high
+            # Without a topic it was refused at a start, and is looked at anew at each.
+            task.fault = before.fault if before.topic_id else ""
+        spoken = frontier is not None and topic in frontier.tables
+        task.is_spoken_of = task.is_new and spoken
+        goes_on = before is not None and before.since is not None and task.is_keyed
+        if before is not None and goes_on and relation.name not in refiltered:
+            same = (before.table, before.scope, before.topic_id)
+            if same == (relation.name, task.scope, task.topic_id):
+                task.resume(before)
+        tasks.append(task)
+    return tasks

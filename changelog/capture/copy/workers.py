@@ -1,0 +1,165 @@
+"""The worker processes of a backfill, and the copying of one segment.
+
+Each worker is a process with its own connection in the exported snapshot and its own producer;
+encoding is Python's work, which threads would only take in turns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
+from changelog.capture.copy.snapshot_worker import Reply, Request
+from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.child import Child
+from changelog.source.snapshot.snapshot import TablesBusyError
+
+_POLL_S = 0.2
+
+OnCopied = Callable[[CopyJob, Copied], None]
+OnFailed = Callable[[CopyJob, ChangelogError], None]
+
+
+class Crew:
+    """Worker processes, one to each thread that hands out chunks."""
+
+    def __init__(self, servers: Servers, workers: int) -> None:
+        """Start the processes; they import what they need while the caller goes on."""
+        self._all = [_Worker(_numbered(servers, number)) for number in range(workers)]
+        self._free = list(self._all)
+        self._pool = ThreadPoolExecutor(max_workers=workers)
+        self._lock = threading.Lock()
+
+    def copy(
+        self,
+        segment: Segment,
+        jobs: Iterable[CopyJob],
+        *,
+        on_copied: OnCopied,
+        on_failed: OnFailed,
+        seconds: float,
+        stop: Callable[[], bool],
+        on_wait: Callable[[], None],
+    ) -> bool:
+        """Copy chunks until the time is up; those begun are finished. False when stopped.
+
+        Args:
+            segment: what the chunks share.
+            jobs: the chunks, in order; some may be left.
+            on_copied: told of each chunk that the broker has.
+            on_failed: told of each that cannot be copied for its table's sake; may raise.
+            seconds: after which no further chunk is begun.
+            stop: asked often; after that only `dismiss` may be called.
+            on_wait: called again and again while the workers work.
+
+        Raises:
+            ChangelogError: a worker's error, or that a worker died.
+        """
+        left = iter(jobs)
+        until = time.monotonic() + seconds
+        running: dict[Future[Copied | None], CopyJob] = {}
+        busy = False
+        while not stop():
+            while len(running) < len(self._all) and not busy and time.monotonic() < until:
+                job = next(left, None)
+                if job is None:
+                    break
+                running[self._pool.submit(self._copy, segment, job)] = job
+            if not running:
+                return True
+            done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            on_wait()
+            for future in done:
+                job = running.pop(future)
+                try:
+                    copied = future.result()
+                except TABLE_ERRORS as error:
+                    on_failed(job, error)
+                    continue
+                if copied is None:
+                    busy = True  # the segment's locks are in somebody's way
+                else:
+                    on_copied(job, copied)
+        return False
+
+    def _copy(self, segment: Segment, job: CopyJob) -> Copied | None:
+        with self._lock:
+            worker = self._free.pop()
+        try:
+            return worker.copy(segment, job)
+        except TablesBusyError:
+            return None
+        finally:
+            with self._lock:
+                self._free.append(worker)
+
+    def rest(self) -> None:
+        """Let the workers let go of the segment's snapshot."""
+        for worker in self._all:
+            worker.rest()
+
+    def dismiss(self) -> None:
+        """End the processes, whatever they do."""
+        for worker in self._all:
+            worker.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for worker in self._all:
+            worker.close()
+
+
+def worker_id(transactional_id: str, number: int) -> str:
+    """Return the transactional id of a worker, of which there is one at a time."""
+    return f"{transactional_id}.{number}"
+
+
+def _numbered(servers: Servers, number: int) -> Servers:
+    """Give a worker a transactional id of its own, where there is one."""
+    if not servers.transactional_id:
+        return servers
+    return replace(servers, transactional_id=worker_id(servers.transactional_id, number))
+
+
+class _Worker:
+    """One process."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._segment = 0
+        self._child = Child(
+            "changelog.capture.copy.snapshot_worker",
+            name="a snapshot worker",
+            hint="see the lines above; start again, what was copied stays",
+        )
+        self._child.send(servers)
+
+    def copy(self, segment: Segment, job: CopyJob) -> Copied:
+        """Copy a chunk; the first of a segment takes the worker over to its snapshot."""
+        if self._segment != segment.number:
+            self._ask(segment)
+            self._segment = segment.number
+        copied = self._ask(job)
+        assert isinstance(copied, Copied)  # noqa: S101 - what a job is answered by
+        return copied
+
+    def rest(self) -> None:
+        if self._segment:
+            self._segment = 0
+            self._ask(None)
+
+    def _ask(self, request: Request) -> Copied | None:
+        self._child.send(request)
+        reply: Reply = self._child.receive()
+        if isinstance(reply, ChangelogError):
+            self._segment = 0
+            raise reply
+        return reply
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def close(self) -> None:
+        self._child.close()

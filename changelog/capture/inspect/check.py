@@ -1,0 +1,377 @@
+"""`changelog capture --check`: what would go wrong, before anything is made.
+
+Each step is what capture itself looks at, by the same functions and in the same order; where
+capture ends with the first refusal, the check goes on with what does not depend on it. It makes no
+topic, subject, publication or slot and writes no record: topics are put to the brokers as a
+question only, and the publication is made in a transaction that is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from changelog.capture.inspect.findings import Findings, State
+from changelog.capture.rows.rules import Rules, catalogue_of
+from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
+from changelog.capture.start.environment import (
+    Ground,
+    schemas_of,
+    stand,
+    topic_plans,
+    wanted_tables,
+)
+from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
+from changelog.capture.state.policy import Answer, with_way_out
+from changelog.config import Project
+from changelog.contract.base.errors import ChangelogError, SchemaConflictError
+from changelog.contract.log.form import Envelope, Output
+from changelog.contract.log.topic import frontier_topic, topic_names
+from changelog.contract.rows.inheritance import WAY_OUT, alone
+from changelog.contract.rows.relation import ReplicaIdentity, TableName
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.topics import TopicPlan, changes, cluster_id
+from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
+from changelog.source.connect.replica_identity import tables_not_full
+from changelog.source.connect.system import SystemIdentity, check_ready, identify
+from changelog.source.snapshot.snapshot import estimated_rows
+from changelog.source.tables.catalogue import Catalogue, Table
+from changelog.source.tables.ddl import has_ddl
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.publication import PublicationChange
+
+_MOST_NAMES = 10
+
+
+def check_capture(settings: Project) -> Findings:
+    """Look at everything that capture looks at before it begins; makes nothing."""
+    findings = Findings()
+    with ExitStack() as stack:
+        _Check(settings, findings, stack).run()
+    return findings
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What was found at the source."""
+
+    connection: Connection
+    system: SystemIdentity | None
+    catalogue: Catalogue
+    rules: Rules
+    tables: tuple[Table, ...]
+    refused: dict[TableName, str]
+
+
+class _Check:
+    """One look at everything."""
+
+    def __init__(self, settings: Project, findings: Findings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._capture = settings.capture
+        self._findings = findings
+        self._stack = stack
+
+    def run(self) -> None:
+        self._findings.ask("producer settings", self._producer)
+        source = self._source()
+        cluster = self._findings.ask("Kafka", lambda: cluster_id(self._settings.kafka))
+        if cluster is not None:
+            self._findings.add("Kafka", State.OK, f"cluster {cluster} at {self._brokers}")
+        if source is not None and source.system is not None and cluster is not None:
+            self._log(source, source.system, cluster)
+            return
+        if self._capture.form.output is Output.AVRO:
+            self._findings.passes("schema registry", self._registry_alone, "answers")
+        if source is not None:
+            self._findings.ask("rights", lambda: self._rights(source, source.tables))
+
+    @property
+    def _brokers(self) -> str:
+        return self._settings.kafka.brokers
+
+    def _source(self) -> _Source | None:
+        findings = self._findings
+        connection = findings.ask("PostgreSQL", lambda: connect(self._settings.postgres))
+        if connection is None:
+            return None
+        self._stack.enter_context(closing(connection))
+        version = connection.server_version // 10_000
+        where = f"PostgreSQL {version}, database {connection.info.dbname}"
+        encrypted = ", by TLS" if connection.info.ssl_in_use else ""
+        findings.add("PostgreSQL", State.OK, where + encrypted)
+        findings.passes("server settings", lambda: check_ready(connection), "wal_level is logical")
+        system = findings.ask("replication", lambda: identify(self._settings.postgres))
+        if system is not None:
+            findings.add("replication", State.OK, "the role may replicate")
+        rules = findings.ask("rules", lambda: Rules(self._capture, str(connection.info.dbname)))
+        if rules is None:
+            return None
+        will_be_full = bool(self._capture.replica_identity)
+        catalogue = findings.ask(
+            "publication",
+            lambda: catalogue_of(connection, self._capture, assume_full=will_be_full),
+        )
+        if catalogue is None:
+            return None
+        self._identity(connection, catalogue)
+        wanted = findings.ask("tables", lambda: wanted_tables(catalogue, self._settings))
+        if wanted is None:
+            return None
+        tables, refused = wanted
+        for name, why in sorted(refused.items()):
+            findings.add("tables", State.NOTE, f'"{name}" would be set aside: it {why}')
+        findings.add("tables", State.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
+        source = _Source(connection, system, catalogue, rules, tables, refused)
+        self._notes(source)
+        relations = [table.relation for table in tables]
+        asked = "columns, masks and row filters fit the tables"
+        fits = findings.passes("rules", lambda: rules.check(relations), asked)
+        return source if fits else None
+
+    def _producer(self) -> None:
+        """Have librdkafka read the settings; a producer that does not begin writes nothing."""
+        name = self._settings.transactional_id
+        kafka, options = self._settings.kafka, self._capture.producer
+        LogProducer(kafka, options, transactional_id=name).close()
+        how = f'transactions as "{name}"' if name else "records stand at once"
+        self._findings.add("producer settings", State.OK, how)
+
+    def _identity(self, connection: Connection, catalogue: Catalogue) -> None:
+        """Tell what `--replica-identity full` would alter."""
+        if not self._capture.replica_identity:
+            return
+        what, wanted = "replica identity", TableFilter(self._capture.tables, self._capture.exclude)
+        found = self._findings.ask(what, catalogue.tables) or ()
+        selected = [each.relation for each in found if wanted.wants(each.name)]
+        tables = self._findings.ask(what, lambda: tables_not_full(connection, selected))
+        if tables and self._findings.passes(
+            what, lambda: check_owned(connection, tables), "the role may alter the tables"
+        ):
+            said = f"after asking, give FULL to {_listed(tables)}"
+            self._findings.add(what, State.MAKES, said)
+
+    def _notes(self, source: _Source) -> None:
+        """Tell what is not captured, or not as one may think."""
+        wanted = TableFilter(self._capture.tables, self._capture.exclude)
+        lines = self._findings.ask("not captured", lambda: source.catalogue.uncaptured(wanted))
+        for line in lines or ():
+            self._findings.add("not captured", State.NOTE, line)
+        lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
+        for line in lines or ():
+            self._findings.add("tables", State.NOTE, line)
+        children = self._findings.ask("inheritance", source.catalogue.children) or {}
+        for table in sorted({each.name for each in source.tables} & children.keys()):
+            said = f"{alone(table, children[table])}; {WAY_OUT}"
+            self._findings.add("inheritance", State.NOTE, said)
+        unkeyed = [each.name for each in source.tables if not each.relation.key]
+        if unkeyed:
+            said = f"topics that are not compacted and give no state: {_listed(unkeyed)}"
+            self._findings.add("no primary key", State.NOTE, said)
+        if self._capture.form.envelope is not Envelope.ROW:
+            short = [
+                each.name
+                for each in source.tables
+                if each.relation.identity is not ReplicaIdentity.FULL
+            ]
+            if short:
+                said = f"old rows hold no more than the key: {_listed(short)}"
+                self._findings.add("replica identity", State.NOTE, said)
+        if self._capture.ddl and not has_ddl(source.connection):
+            said = "make the event triggers of schema changes, or warn where the role may not"
+            self._findings.add("schema changes", State.MAKES, said)
+
+    def _registry_alone(self) -> None:
+        """Ask the registry for anything, where it is not known for what."""
+        with closing(Registry(self._settings.registry)) as registry:
+            registry.values("changelog")
+
+    def _log(self, source: _Source, system: SystemIdentity, cluster: str) -> None:
+        findings, settings = self._findings, self._settings
+        frontiers = self._stack.enter_context(
+            FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix))
+        )
+        relations = {table.name: table.relation for table in source.tables}
+        prefix = settings.topic_prefix
+        names = findings.ask("topics", lambda: topic_names(relations, prefix))
+        schemas = findings.ask("schema registry", lambda: schemas_of(settings, frontiers))
+        if names is None or schemas is None:
+            return
+        self._stack.enter_context(closing(schemas))
+        tables = CapturedTables(schemas, names, source.catalogue.older_values, source.rules.shape)
+        last = findings.ask("frontier", lambda: (frontiers.last(settings.slot),))
+        plans = findings.ask("topics", lambda: topic_plans(settings, relations, names))
+        if plans is not None:
+            self._topics(plans)
+        if settings.capture.form.output is Output.AVRO:
+            answers = findings.passes("schema registry", tables.check_registry, "answers")
+        else:
+            answers = True
+        if last is None or plans is None or not answers:
+            findings.ask("rights", lambda: self._rights(source, source.tables))
+            return
+        ground = findings.ask(
+            "topics",
+            lambda: stand(
+                settings=settings,
+                connection=source.connection,
+                system=system,
+                relations=relations,
+                tables=tables,
+                frontiers=frontiers,
+                cluster_id=cluster,
+                catalogue=source.catalogue,
+                rules=source.rules,
+                refused=source.refused,
+                last=last[0].frontier if last[0] is not None else None,
+            ),
+        )
+        if ground is not None:
+            self._beginning(source, ground)
+
+    def _topics(self, plans: tuple[TopicPlan, TopicPlan]) -> None:
+        """Tell what would be made and altered."""
+        there = sorted(name for plan in plans for name in plan.there)
+        missing = sorted(topic.topic for plan in plans for topic in plan.missing)
+        if there:
+            self._findings.add("topics", State.OK, f"{len(there)} are there: {_listed(there)}")
+        if missing:
+            said = f"make {len(missing)} topics: {_listed(missing)}"
+            self._findings.add("topics", State.MAKES, said)
+        for plan in plans:
+            for name in plan.differing:
+                settings = changes(plan.there[name].settings, plan.must(name))
+                said = ", ".join(
+                    f"{key} to {'the default' if value is None else value}"
+                    for key, value in sorted(settings.items())
+                )
+                self._findings.add("topics", State.MAKES, f'alter "{name}": {said}')
+
+    def _beginning(self, source: _Source, ground: Ground) -> None:
+        findings = self._findings
+        found = findings.ask("frontier", lambda: standing(ground))
+        outlook = None
+        if found is not None:
+            known = found
+            outlook = findings.ask("slot", lambda: foresee(ground, known))
+        if found is None or outlook is None:
+            findings.ask("rights", lambda: self._rights(source, source.tables))
+            return
+        findings.add("slot", *self._slot(ground, outlook))
+        self._losses(outlook)
+        what = "publication"
+        change = findings.ask(what, lambda: rehearse_publication(ground, found, outlook))
+        if change is not None:
+            findings.add(what, *self._publication(change))
+        begin = outlook.begin
+        anew = set(outlook.copied)
+        if change is not None:
+            anew |= change.refiltered
+        if isinstance(begin, Resume):
+            anew |= ground.rescoped(begin.frontier, outlook.skipped)
+        copied = [each for each in source.tables if each.name in anew | outlook.going]
+        findings.ask("rights", lambda: self._rights(source, copied))
+        self._schemas(ground, anew | (set() if isinstance(begin, Resume) else outlook.going))
+        self._begins(source, outlook, copied)
+
+    def _losses(self, outlook: Outlook) -> None:
+        """Tell which topics have lost their beginning, and what becomes of their tables."""
+        for loss in outlook.losses:
+            match loss.answer:
+                case Answer.STOP:
+                    self._findings.refused("topics", loss.told())
+                case Answer.COPY:
+                    said = f"would be copied anew: {loss.error.args[0]}"
+                    self._findings.add("topics", State.NOTE, said)
+                case Answer.ASIDE:
+                    said = f"would be set aside: {loss.error.args[0]}"
+                    self._findings.add("topics", State.NOTE, said)
+
+    def _slot(self, ground: Ground, outlook: Outlook) -> tuple[State, str]:
+        slot, begin = self._settings.slot, outlook.begin
+        room = check_room(ground.connection, needs_slot=False)
+        match begin:
+            case Fresh(reason=reason, drop_slot=drop):
+                done = "drop and make" if drop else "make"
+                return State.MAKES, f'{done} slot "{slot}" ({reason}); {room}'
+            case Adopt() | Continue() | Resume():
+                return State.OK, f'slot "{slot}" is there, and free; {room}'
+
+    def _publication(self, change: PublicationChange) -> tuple[State, str]:
+        name = f'"{self._capture.publication}"'
+        parts = [
+            (change.added, "with"),
+            (change.removed, "without"),
+            (change.refiltered, "with other rows of"),
+        ]
+        words = [f"{word} {_listed(sorted(each))}" for each, word in parts if each]
+        words += ["with generated columns"] if change.generated else []
+        said = ", ".join(words)
+        if change.created:
+            return State.MAKES, f"make {name} {said}"
+        return (State.MAKES, f"alter {name} {said}") if said else (State.OK, f"{name} is right")
+
+    def _rights(self, source: _Source, copied: Iterable[Table]) -> None:
+        relations = [table.relation for table in copied]
+        check_readable(source.connection, relations)
+        if relations:
+            self._findings.add("rights", State.OK, "the role may read what is to be copied")
+
+    def _schemas(self, ground: Ground, fresh: set[TableName]) -> None:
+        """Ask for each table whether its next schema would be taken."""
+        before = len(self._findings.all)
+        for table, relation in sorted(ground.relations.items()):
+            what, anew = f"schema of {table}", table in fresh
+            try:
+                ground.tables.check(relation, fresh=anew)
+            except SchemaConflictError as error:
+                way = self._way_out(anew)
+                if way:
+                    self._findings.add(what, State.NOTE, f"would be {way}: {error.args[0]}")
+                else:
+                    self._findings.refused(what, with_way_out(error, copying=anew))
+            except ChangelogError as error:
+                self._findings.refused(what, error)
+        if len(self._findings.all) == before:
+            said = f"{len(ground.relations)} tables: each next version would be taken"
+            self._findings.add("schemas", State.OK, said)
+
+    def _way_out(self, anew: bool) -> str:
+        """Say what is done with a table whose schema is refused; empty when capture ends."""
+        if self._capture.on_incompatible == "resnapshot" and not anew:
+            return "copied anew"
+        return "set aside" if self._capture.on_error == "log" else ""
+
+    def _begins(self, source: _Source, outlook: Outlook, copied: list[Table]) -> None:
+        def size() -> str:
+            rows = estimated_rows(source.connection, [each.name for each in copied])
+            size = table_bytes(source.connection, [each.relation for each in copied])
+            return f"{len(copied)} tables, about {rows:,} rows, {size:,} bytes"
+
+        begin, what = outlook.begin, "beginning"
+        match begin:
+            case Resume(frontier=frontier):
+                self._findings.add(what, State.MAKES, f"resume at the frontier {frontier.lsn}")
+            case Continue():
+                self._findings.add(what, State.MAKES, "go on with the snapshot that was cut off")
+            case Adopt(lsn=start):
+                self._findings.add(what, State.MAKES, f"begin a fresh log at {start} of the slot")
+            case Fresh(reason=reason):
+                self._findings.add(what, State.MAKES, f"begin a fresh log: {reason}")
+        if copied:
+            said = self._findings.ask("snapshot", size)
+            if said is not None:
+                names = _listed(each.name for each in copied)
+                self._findings.add("snapshot", State.MAKES, f"copy {said}: {names}")
+
+
+def _listed(names: Iterable[object]) -> str:
+    texts = [str(name) for name in names]
+    more = len(texts) - _MOST_NAMES
+    shown = ", ".join(texts[:_MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,131 @@
+"""What a check has found: thing by thing, with the way out of each problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+from rich.table import Table
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+
+T = TypeVar("T")
+
+
+class State(Enum):
+    """How a thing stands."""
+
+    OK = "ok"
+    MAKES = "would do"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+_COLOURS = {
+    State.OK: "green",
+    State.MAKES: "cyan",
+    State.NOTE: "yellow",
+    State.PROBLEM: "red",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A thing that was looked at.
+
+    Attributes:
+        what: the thing.
+        state: how it stands.
+        said: what was found, or would be done.
+        hint: the way out of a problem, or an empty text.
+        exit_code: what capture would end with for it; 0 where it would begin.
+    """
+
+    what: str
+    state: State
+    said: str
+    hint: str = ""
+    exit_code: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """Give it as a JSON object."""
+        return {
+            "check": self.what,
+            "state": self.state.value,
+            "found": self.said,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found, in the order in which capture would meet it."""
+
+    all: list[Finding] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """Give what capture would end with; 0 when it would begin."""
+        return next((each.exit_code for each in self.all if each.exit_code), 0)
+
+    def add(self, what: str, state: State, said: str) -> None:
+        """Note a thing that stands in nobody's way."""
+        self.all.append(Finding(what=what, state=state, said=redacted(said)))
+
+    def ask(self, what: str, look: Callable[[], T]) -> T | None:
+        """Look at a thing; a refusal is a problem, and gives None."""
+        try:
+            return look()
+        except ChangelogError as error:
+            self.refused(what, error)
+            return None
+
+    def refused(self, what: str, error: ChangelogError) -> None:
+        """Note a problem."""
+        self.all.append(
+            Finding(
+                what=what,
+                state=State.PROBLEM,
+                said=redacted(str(error.args[0]) if error.args else type(error).__name__),
+                hint=redacted(error.hint),
+                exit_code=error.exit_code,
+            )
+        )
+
+    def passes(self, what: str, look: Callable[[], object], said: str) -> bool:
+        """Look at a thing that raises or is fine."""
+        before = len(self.all)
+        self.ask(what, look)
+        if len(self.all) > before:
+            return False
+        self.add(what, State.OK, said)
+        return True
+
+    def to_json(self) -> dict[str, object]:
+        """Give all as one JSON object."""
+        return {
+            "ok": not self.exit_code,
+            "exit_code": self.exit_code,
+            "problems": [each.said for each in self.all if each.state is State.PROBLEM],
+            "checks": [each.to_json() for each in self.all],
+        }
+
+    def table(self) -> Table:
+        """Give all for people."""
+        shown = Table(title="What capture would meet; nothing was made")
+        for name in ("what", "", "found", "way out"):
+            shown.add_column(name, overflow="fold")
+        for each in self.all:
+            colour = _COLOURS[each.state]
+            state = f"[{colour}]{each.state.value}[/{colour}]"
+            shown.add_row(each.what, state, _plain(each.said), _plain(each.hint))
+        return shown
+
+
+def _plain(text: str) -> str:
+    """Keep rich from reading brackets as its own."""
+    return text.replace("[", r"\[")

@@ -1,0 +1,235 @@
+"""Metrics of a running capture, for Prometheus.
+
+They are made when somebody asks, of the counts that capture keeps anyway and of one question to
+the source; while nobody asks they cost nothing. The server runs in threads of its own: a capture
+that waits for a broker still answers, and a source that hangs holds up none but the asker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from psycopg2.extensions import make_dsn
+
+from changelog.capture.state.lag import LagClock, WalMark
+from changelog.capture.state.report import CaptureReport
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.secret import redacted
+from changelog.source.connect.connect import connect
+from changelog.source.connect.retention import SlotState, SourceState, ask_source
+
+log = logging.getLogger("changelog.metrics")
+
+LOOPBACK = "127.0.0.1"
+SOURCE_S = 3
+"""How long an answer waits for the source."""
+
+_OPERATIONS = {
+    Op.READ: "snapshot",
+    Op.CREATE: "insert",
+    Op.UPDATE: "update",
+    Op.DELETE: "delete",
+    Op.TRUNCATE: "truncate",
+}
+_WAL_STATUS = ("reserved", "extended", "unreserved", "lost")
+
+Probe = Callable[[], SourceState | None]
+"""Asks the source; None when it does not answer."""
+
+
+class SourceProbe:
+    """Asks the source over a connection of its own, one asker at a time."""
+
+    def __init__(self, dsn: str, slot: str) -> None:
+        self._dsn = dsn
+        self._slot = slot
+        self._turn = threading.Lock()
+
+    def __call__(self) -> SourceState | None:
+        """Ask; None when there is no answer."""
+        if not self._turn.acquire(timeout=SOURCE_S):
+            return None
+        try:
+            dsn = make_dsn(self._dsn, connect_timeout=SOURCE_S)
+            with closing(connect(dsn, application_name="changelog metrics")) as connection:
+                return ask_source(connection, self._slot)
+        except ChangelogError as error:
+            log.debug("%s", redacted(str(error)))
+            return None
+        finally:
+            self._turn.release()
+
+
+class CaptureMetrics(Collector):
+    """Turns the counts of a run into metrics."""
+
+    def __init__(
+        self,
+        report: CaptureReport,
+        probe: Probe,
+        *,
+        slot: str,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare to be asked.
+
+        Args:
+            report: the run's counts.
+            probe: asks the source.
+            slot: its slot.
+            now_s: the time, seconds since 1970.
+        """
+        self._report = report
+        self._probe = probe
+        self._slot = slot
+        self._now_s = now_s
+        self._clock = LagClock()
+        self._turn = threading.Lock()
+
+    def describe(self) -> Iterable[Metric]:
+        """Give nothing: registering must not ask the source."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every metric as it is now."""
+        source = self._probe()
+        about = {"slot": self._slot, "version": version("changelog-store")}
+        yield InfoMetricFamily("changelog_capture", "This capture.", value=about)
+        yield from self._counts()
+        yield from self._snapshot()
+        yield from self._frontier()
+        yield _gauge("source_up", "Whether the source has answered just now.", source is not None)
+        if source is not None:
+            yield from self._lag(source)
+            yield from _slot_metrics(source.slot)
+
+    def _counts(self) -> Iterator[Metric]:
+        report = self._report
+        for name, what, counts in (
+            ("rows", "Rows captured.", report.rows),
+            ("bytes", "Bytes of keys and values written for them, uncompressed.", report.bytes),
+        ):
+            family = CounterMetricFamily(f"changelog_{name}", what, labels=("table", "operation"))
+            # The copy is one step for other threads, where a loop over the original is not.
+            for (table, op), count in dict(counts).items():
+                family.add_metric((str(table), _OPERATIONS[op]), count)
+            yield family
+        yield _count("records", "Records written by the stream.", report.records)
+        yield _count("transactions", "Transactions captured.", report.transactions)
+        yield _count("frontiers", "Frontiers written.", report.frontiers)
+        yield _count("restarts", "Times that capture began again.", report.restarts)
+        errors = CounterMetricFamily(
+            "changelog_errors", "Errors that capture waited out.", labels=("kind",)
+        )
+        for kind, count in dict(report.errors).items():
+            errors.add_metric((kind,), count)
+        yield errors
+        aside = GaugeMetricFamily(
+            "changelog_table_aside",
+            "1 for a captured table of which no frontier speaks: it is bad, or copied anew.",
+            labels=("table",),
+        )
+        for table in dict(report.aside):
+            aside.add_metric((str(table),), 1)
+        yield aside
+        yield _gauge("producer_queue_records", "Records not acknowledged yet.", report.queued())
+
+    def _snapshot(self) -> Iterator[Metric]:
+        taken = self._report.snapshot
+        yield _gauge("snapshot_running", "Whether a snapshot is being taken.", taken is not None)
+        if taken is not None:
+            yield _gauge("snapshot_rows", "Rows of that snapshot copied so far.", taken.rows)
+            what = "Rows that it will have, by PostgreSQL's statistics."
+            yield _gauge("snapshot_rows_estimated", what, taken.estimate)
+
+    def _frontier(self) -> Iterator[Metric]:
+        report = self._report
+        if report.frontier_s:
+            age_s = max(0.0, self._now_s() - report.frontier_s)
+            yield _gauge("frontier_age_seconds", "Time since the last frontier.", age_s)
+            yield _gauge("frontier_lsn", "LSN of the last frontier, as a number.", report.lsn)
+
+    def _lag(self, source: SourceState) -> Iterator[Metric]:
+        # The time before the LSN: a frontier written between the two makes the lag no shorter.
+        ts_us = self._report.frontier_ts_us
+        lsn = self._report.lsn
+        now = WalMark(source.now_us, source.wal_lsn)
+        yield _gauge("source_wal_lsn", "End of the source's WAL, as a number.", source.wal_lsn)
+        if not lsn:
+            return
+        with self._turn:
+            seconds = self._clock.lag_s(lsn, ts_us, now)
+            self._clock.note(now)
+        yield _gauge("lag_bytes", "WAL behind the last frontier.", max(0, now.lsn - lsn))
+        yield _gauge("lag_seconds", "Greatest age of a commit that the log lacks.", seconds)
+
+
+def _slot_metrics(slot: SlotState | None) -> Iterator[Metric]:
+    yield _gauge("slot_active", "Whether a process reads the slot.", bool(slot and slot.active))
+    status = GaugeMetricFamily(
+        "changelog_slot_wal_status", "1 for the slot's wal_status.", labels=("status",)
+    )
+    for name in _WAL_STATUS:
+        status.add_metric((name,), slot is not None and slot.wal_status == name)
+    yield status
+    if slot is not None and slot.retained_bytes is not None:
+        what = "WAL that the source keeps for the slot."
+        yield _gauge("slot_retained_bytes", what, slot.retained_bytes)
+    if slot is not None and slot.safe_bytes is not None:
+        what = "WAL that may be written before the slot is in danger."
+        yield _gauge("slot_safe_bytes", what, slot.safe_bytes)
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"changelog_{name}", what, value=value)
+
+
+def _count(name: str, what: str, value: float) -> Metric:
+    return CounterMetricFamily(f"changelog_{name}", what, value=value)
+
+
+@contextmanager
+def serve_metrics(
+    metrics: CaptureMetrics, *, port: int, address: str = LOOPBACK
+) -> Iterator[tuple[str, int]]:
+    """Serve metrics over HTTP until the end of the block; gives where.
+
+    Args:
+        metrics: what to serve; the process's own (CPU, memory) are added.
+        port: 0 for any that is free.
+        address: to listen at; by default only this machine can ask.
+
+    Raises:
+        ConfigurationError: the port is taken, or the address is not of this machine.
+    """
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(port, addr=address, registry=registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics cannot be served at {address}:{port}: {error.strerror or error}",
+            hint="choose another --metrics-port or --metrics-address",
+        ) from error
+    try:
+        log.info("metrics at http://%s:%d/metrics", address, server.server_port)
+        yield address, server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,47 @@
+"""Tables that match the settings and that the log does not have, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from changelog.capture.rows.rules import catalogue_of
+from changelog.config import CaptureSettings
+from changelog.contract.log.backfill import BackfillRecord, copies_of
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect.connect import Connection
+from changelog.source.tables.filter import TableFilter
+
+NOT_YET = "no frontier speaks of it yet: a capture that runs takes it in a moment"
+
+
+def matching(connection: Connection, capture: CaptureSettings) -> dict[TableName, str]:
+    """Return the tables that match the settings now, each with what stands against it."""
+    catalogue = catalogue_of(connection, capture)
+    wanted = TableFilter(capture.tables, capture.exclude)
+    return {each.name: each.obstacle for each in catalogue.tables() if wanted.wants(each.name)}
+
+
+def missing(
+    wanted: Mapping[TableName, str], frontier: Frontier | None, backfill: BackfillRecord | None
+) -> dict[TableName, str]:
+    """Return the matching tables of which the last frontier does not speak, and why it does not.
+
+    Args:
+        wanted: of `matching`.
+        frontier: the last one, or None.
+        backfill: how far copies of tables are, and which are set aside.
+    """
+    spoken = set(frontier.tables.values()) if frontier is not None else set()
+    copies = {each.table: each for each in copies_of(backfill)}
+    found = {}
+    for table, obstacle in sorted(wanted.items()):
+        if table in spoken:
+            continue
+        if obstacle:
+            found[table] = f"it {obstacle}"
+        elif table in copies:
+            found[table] = copies[table].fault or "it is being copied"
+        else:
+            found[table] = NOT_YET
+    return found

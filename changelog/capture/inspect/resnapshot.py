@@ -1,0 +1,139 @@
+"""Ask capture to copy tables anew, and follow how far it is.
+
+The request is a message in the WAL: it needs no right but to connect, reaches a capture that runs
+within moments, and waits in the slot for one that does not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from changelog.capture.copy.backfill import RESNAPSHOT
+from changelog.capture.copy.progress_bar import RowBar
+from changelog.config import Project
+from changelog.contract.base.errors import ConfigurationError, NoFrontierError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord, copies_of
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.sink.frontier import FrontierLog
+from changelog.source.connect.connect import connect
+from changelog.source.snapshot.snapshot import estimated_rows
+from changelog.source.stream.message import OWN_PREFIX, emit
+from changelog.source.stream.slot import inspect_slot
+from changelog.source.tables.filter import TableFilter
+
+log = logging.getLogger("changelog.capture")
+
+_POLL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that is in the WAL.
+
+    Attributes:
+        tables: what was asked for.
+        lsn: where the request is; a copy begun after it is the answer.
+        active: whether a capture reads the slot now.
+        estimate: about how many rows the tables have.
+    """
+
+    tables: tuple[TableName, ...]
+    lsn: Lsn
+    active: bool
+    estimate: int
+
+    def to_json(self) -> dict[str, object]:
+        """Give it as one JSON object."""
+        return {
+            "tables": [str(table) for table in self.tables],
+            "lsn": str(self.lsn),
+            "active": self.active,
+        }
+
+
+def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
+    """Ask for fresh copies of the captured tables that some patterns cover.
+
+    Raises:
+        NoFrontierError: the log has no frontier yet: its first snapshot is not whole.
+        ConfigurationError: a pattern covers no captured table.
+        UnavailableError: source or broker do not answer.
+    """
+    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
+        record = frontiers.last(settings.slot)
+        backfill = frontiers.backfill(settings.slot)
+    if record is None:
+        raise NoFrontierError(
+            f'the log of slot "{settings.slot}" has no frontier yet',
+            hint="its first snapshot is not whole: let `changelog capture` finish it",
+        )
+    captured = {*record.frontier.tables.values(), *(each.table for each in copies_of(backfill))}
+    tables = _covered(patterns, captured)
+    content = json.dumps({"slot": settings.slot, "tables": [list(name) for name in tables]})
+    with closing(connect(settings.postgres)) as connection:
+        estimate = estimated_rows(connection, tables)
+        status = inspect_slot(connection, settings.slot)
+        lsn = emit(connection, OWN_PREFIX, RESNAPSHOT + content.encode(), transactional=True)
+    return Asked(tables, lsn, status is not None and status.active, estimate)
+
+
+def _covered(patterns: Sequence[str], captured: Collection[TableName]) -> tuple[TableName, ...]:
+    found: set[TableName] = set()
+    for pattern in patterns:
+        wanted = TableFilter([pattern])
+        covered = {table for table in captured if wanted.wants(table)}
+        if not covered:
+            raise ConfigurationError(
+                f'"{pattern}" is no captured table',
+                hint=f"captured: {', '.join(map(str, sorted(captured)))}",
+            )
+        found |= covered
+    return tuple(sorted(found))
+
+
+def follow(settings: Project, asked: Asked, *, console: Console, stop: Callable[[], bool]) -> bool:
+    """Wait until a frontier speaks of the fresh copies; False when stopped.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+    """
+    what = f"snapshot of {len(asked.tables)} tables"
+    with (
+        FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers,
+        RowBar(console, what, asked.estimate) as bar,
+    ):
+        shown = 0
+        while not stop():
+            record, backfill = frontiers.last(settings.slot), frontiers.backfill(settings.slot)
+            if record is not None and _is_done(record.frontier, asked):
+                bar.add(max(0, asked.estimate - shown))
+                return True
+            rows = _rows(backfill, asked)
+            bar.add(max(0, rows - shown))
+            shown = max(shown, rows)
+            time.sleep(_POLL_S)
+    return False
+
+
+def _is_done(frontier: Frontier, asked: Asked) -> bool:
+    place = Position(frontier.epoch, asked.lsn, 0)
+    topics = [frontier.topic_of(table) for table in asked.tables]
+    since = [frontier.since.get(topic) if topic is not None else None for topic in topics]
+    return all(each is not None and each > place for each in since)
+
+
+def _rows(backfill: BackfillRecord | None, asked: Asked) -> int:
+    if backfill is None:
+        return 0
+    return sum(each.rows for each in backfill.tables.values() if each.table in asked.tables)

@@ -1,0 +1,372 @@
+"""How capture is doing: the slot at the source beside the last frontier on the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+
+from rich.table import Table
+
+from changelog.capture.frontier.beginnings import removed, watched
+from changelog.capture.inspect.missing import matching, missing
+from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, reserves
+from changelog.config import Project
+from changelog.contract.base.errors import SlotError
+from changelog.contract.log.backfill import BackfillRecord, copies_of
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.runtime.options import MAX_FRONTIER_AGE_S
+from changelog.sink.frontier import FrontierLog
+from changelog.source.connect.connect import connect
+from changelog.source.connect.retention import SlotState, SourceState, ask_source, why_lost
+from changelog.source.stream.slot import drop_slot, inspect_slot
+
+APART_S = 1.0
+"""Time between the two observations of the source that give the rate of its WAL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From where on something is wrong.
+
+    Attributes:
+        max_lag_bytes: WAL between the frontier and its end; None for no limit.
+        max_frontier_age_s: of the last frontier, in seconds.
+        allow_inactive: a slot that nobody reads is fine: capture runs now and then.
+        temporary_slot: the slot is there only while capture runs.
+    """
+
+    max_lag_bytes: int | None = None
+    max_frontier_age_s: float = MAX_FRONTIER_AGE_S
+    allow_inactive: bool = False
+    temporary_slot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStatus:
+    """What source and log say at one moment.
+
+    Attributes:
+        slot_name: the slot that was asked for.
+        source: the server and the slot.
+        rate: how fast the server writes WAL.
+        frontier: the last frontier, or None.
+        lag_s: how old the oldest commit that the log lacks can be at most, in seconds; None
+            without a frontier.
+        now_ms: when it was asked, milliseconds since 1970.
+        limits: from where on something is wrong.
+        backfill: how far copies of tables are, and which are set aside; None when there are none.
+        wanted: the tables that match the settings, each with what stands against capturing it.
+        removed: topics that have lost their beginning, each with its way out.
+    """
+
+    slot_name: str
+    source: SourceState
+    rate: WalRate
+    frontier: FrontierRecord | None
+    lag_s: float | None
+    now_ms: int
+    limits: Limits
+    backfill: BackfillRecord | None = None
+    removed: tuple[str, ...] = ()
+    wanted: Mapping[TableName, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Return the tables that match and are not captured, with the reason."""
+        frontier = self.frontier.frontier if self.frontier is not None else None
+        found = missing(self.wanted, frontier, self.backfill)
+        return {str(table): why for table, why in found.items()}
+
+    @property
+    def children(self) -> dict[str, list[str]]:
+        """Return the captured tables that others inherit from, with these."""
+        if self.frontier is None:
+            return {}
+        found = self.frontier.frontier.children
+        return {str(table): [str(child) for child in each] for table, each in found.items()}
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """Give the tables that are set aside until somebody asks for a copy, with the reason."""
+        return {str(each.table): each.fault for each in copies_of(self.backfill) if each.fault}
+
+    @property
+    def frontier_age_s(self) -> float | None:
+        """Give the age of the last frontier, in seconds."""
+        if self.frontier is None:
+            return None
+        return (self.now_ms - self.frontier.appended_ms) / 1000
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """Give the WAL between the last frontier and the end; None without a frontier.
+
+        The frontier, not the slot: PostgreSQL hears of it a moment later.
+        """
+        if self.frontier is None:
+            return None
+        return max(0, self.source.wal_lsn - self.frontier.frontier.lsn)
+
+    @property
+    def reserves(self) -> tuple[Reserve, ...]:
+        """Give what limits the WAL that the slot keeps, the nearest first."""
+        return reserves(self.source, self.rate)
+
+    @property
+    def records(self) -> dict[str, int]:
+        """Return how many records each table's topic has been given at most, up to the frontier.
+
+        By the end offsets of the frontier: rows of snapshots, changes, tombstones, what was sent
+        again after a crash. Where transactions are used their marks count too, and records that
+        were aborted. Compaction takes records away and leaves this number as it is.
+        """
+        if self.frontier is None:
+            return {}
+        found = self.frontier.frontier
+        return {
+            str(table): sum(found.ends[topic])
+            for topic, table in sorted(found.tables.items(), key=lambda each: each[1])
+            if topic in found.ends
+        }
+
+    @property
+    def uncopied(self) -> tuple[str, ...]:
+        """Give the tables whose topics hold only what has changed (`--skip-snapshot`)."""
+        if self.frontier is None:
+            return ()
+        found = self.frontier.frontier
+        return tuple(
+            sorted(
+                str(table) for topic, table in found.tables.items() if not found.is_copied(topic)
+            )
+        )
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Give what is wrong, a line each; empty when all is well."""
+        return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
+
+    def _log_problems(self) -> Iterator[str]:
+        for table, why in sorted(self.aside.items()):
+            yield (
+                f'the table "{table}" is set aside: {why}; '
+                f"once that is mended, `changelog resnapshot {table}` takes it back"
+            )
+        yield from self.removed
+        age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
+        if age is None or lag is None:
+            yield "the log has no frontier yet: no snapshot is whole"
+            return
+        if age > limits.max_frontier_age_s:
+            yield f"the last frontier is {age:,.0f} s old, over {limits.max_frontier_age_s:g} s"
+        if limits.max_lag_bytes is not None and lag > limits.max_lag_bytes:
+            yield f"the log is {lag:,} bytes of WAL behind, over {limits.max_lag_bytes:,}"
+
+    def to_json(self) -> dict[str, object]:
+        """Give the status as one JSON object."""
+        slot, record, source = self.source.slot, self.frontier, self.source
+        highest = self.rate.highest
+        return {
+            "ok": not self.problems,
+            "problems": list(self.problems),
+            "slot": self.slot_name,
+            "exists": slot is not None,
+            "active": slot.active if slot else None,
+            "temporary": slot.temporary if slot else None,
+            "wal_status": slot.wal_status if slot else None,
+            "invalidation_reason": slot.invalidation if slot else None,
+            "inactive_since": slot.inactive_since if slot else None,
+            "restart_lsn": _text(slot.restart_lsn) if slot else None,
+            "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn) if slot else None,
+            "wal_lsn": str(source.wal_lsn),
+            "lag_bytes": self.lag_bytes,
+            "lag_s": self.lag_s,
+            "unacknowledged_bytes": slot.lag_bytes if slot else None,
+            "retained_bytes": slot.retained_bytes if slot else None,
+            "max_slot_wal_keep_bytes": source.keep_limit_bytes,
+            "disk_free_bytes": source.disk_free_bytes,
+            "wal_bytes_per_s": {
+                "now": self.rate.now,
+                "average": self.rate.average,
+                "used": highest[1] if highest else None,
+            },
+            "aside": self.aside,
+            "not_captured": self.missing,
+            "children": self.children,
+            "reserves": [asdict(each) for each in self.reserves],
+            "frontier": None
+            if record is None
+            else {
+                "epoch": record.frontier.epoch,
+                "lsn": str(record.frontier.lsn),
+                "ts": record.frontier.ts_us,
+                "age_s": self.frontier_age_s,
+                "tables": sorted(str(table) for table in record.frontier.tables.values()),
+                "records": self.records,
+                "uncopied": list(self.uncopied),
+            },
+        }
+
+    def table(self) -> Table:
+        """Give the status for people."""
+        table = Table(title=f'slot "{self.slot_name}"', show_header=False)
+        for name, text in self._lines():
+            table.add_row(name, text)
+        return table
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        slot, record = self.source.slot, self.frontier
+        if slot is None:
+            yield "slot", "missing"
+        else:
+            since = f" since {slot.inactive_since}" if slot.inactive_since else ""
+            state = f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
+            yield "slot", f"{state}, temporary" if slot.temporary else state
+            reason = f": {slot.invalidation}" if slot.invalidation else ""
+            yield "WAL", slot.wal_status + reason
+            yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
+        yield from self._reserve_lines()
+        if record is None:
+            yield "frontier", "none yet"
+        else:
+            yield "behind", f"{self.lag_bytes:,} bytes, at most {self.lag_s or 0:,.1f} s"
+            yield "frontier", f"{record.frontier.lsn}, epoch {record.frontier.epoch}"
+            yield "frontier's age", f"{self.frontier_age_s:,.0f} s"
+        for name, count in self.records.items():
+            part = ", changes alone" if name in self.uncopied else ""
+            yield name, f"{count:,} offsets written{part}"
+        for name, children in self.children.items():
+            yield name, f"without the rows of {', '.join(children)}, which inherit from it"
+        for name, why in self.missing.items():
+            yield "not captured", f"{name}: {why}"
+        for problem in self.problems:
+            yield "PROBLEM", problem
+
+    def _reserve_lines(self) -> Iterator[tuple[str, str]]:
+        highest = self.rate.highest
+        if highest:
+            yield "WAL written", f"{highest[0]:,.0f} bytes/s ({_RATES[highest[1]]})"
+        if self.source.keep_limit_bytes is None:
+            yield "limit", "none: max_slot_wal_keep_size is not set, only the disk ends it"
+        for each in self.reserves:
+            seconds = each.seconds_left
+            left = "" if seconds is None else f", {_duration(seconds)} if nothing is acknowledged"
+            yield _LIMITS[each.limit], f"{max(each.bytes_left, 0):,} bytes left{left}"
+
+
+_RATES = {"now": "now", "average": "average since its statistics began"}
+_LIMITS = {
+    "max_slot_wal_keep_size": "until the slot's limit",
+    "disk": "until pg_wal's disk is full",
+}
+
+
+def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
+    if slot is None:
+        if not limits.temporary_slot:
+            yield "there is no slot"
+        elif not limits.allow_inactive:
+            yield "there is no slot: it is temporary, and capture does not run"
+        return
+    if slot.wal_status == "lost" or slot.invalidation:
+        yield f"the slot is lost: {why_lost(slot.invalidation)}"
+    elif slot.wal_status == "unreserved":
+        yield "the slot is about to be lost: its WAL goes at the next checkpoint"
+    if not slot.active and not limits.allow_inactive:
+        yield "no process reads the slot: capture does not run"
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _duration(seconds: float) -> str:
+    """Give a time in the largest unit that leaves at least two of it.
+
+    >>> _duration(90), _duration(7200), _duration(1e6)
+    ('90 s', '120 min', '11 d')
+    """
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"
+
+
+def capture_status(
+    settings: Project, limits: Limits | None = None, *, apart_s: float = APART_S
+) -> CaptureStatus:
+    """Ask source and log; takes `apart_s` seconds, over which the rate of the WAL is measured.
+
+    The frontier is read last. So of a capture that keeps up it has passed the source's first
+    observation, and the lag in time is at most the time since that.
+
+    Raises:
+        UnavailableError: one of the two does not answer.
+    """
+    clock = LagClock()
+    with closing(connect(settings.postgres)) as connection:
+        before = ask_source(connection, settings.slot)
+        first = WalMark(before.now_us, before.wal_lsn)
+        clock.note(first)
+        time.sleep(apart_s)
+        source = ask_source(connection, settings.slot)
+        wanted = matching(connection, settings.capture)
+    record = last_frontier(settings)
+    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
+        backfill = frontiers.backfill(settings.slot)
+        removed = tuple(_removed(frontiers, record, settings.slot, exists=source.slot is not None))
+    now = WalMark(source.now_us, source.wal_lsn)
+    found = record.frontier if record else None
+    return CaptureStatus(
+        slot_name=settings.slot,
+        source=source,
+        rate=WalRate.between(first, source),
+        frontier=record,
+        lag_s=clock.lag_s(found.lsn, found.ts_us, now) if found else None,
+        now_ms=time.time_ns() // 1_000_000,
+        limits=limits or Limits(),
+        backfill=backfill,
+        wanted=wanted,
+        removed=removed,
+    )
+
+
+def _removed(
+    frontiers: FrontierLog, record: FrontierRecord | None, slot: str, *, exists: bool
+) -> Iterator[str]:
+    lost = frontiers.lost(slot) if exists else ""
+    if lost:
+        yield f"{lost}; start `changelog capture`, it says what to do"
+    if record is not None:
+        topics = watched(record.frontier)
+        starts = frontiers.starts(topics)
+        for topic in topics:
+            error = removed(record.frontier, topic, starts)
+            if error is not None:
+                yield f"{error.args[0]}; {error.hint}"
+
+
+def last_frontier(settings: Project) -> FrontierRecord | None:
+    """Give the last frontier of the project's slot; None when there is none.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+    """
+    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
+        return frontiers.last(settings.slot)
+
+
+def drop_slot_of(settings: Project) -> None:
+    """Drop the project's slot.
+
+    Raises:
+        SlotError: it is not there, or a process reads it.
+    """
+    with closing(connect(settings.postgres)) as connection:
+        if inspect_slot(connection, settings.slot) is None:
+            raise SlotError(f'there is no slot "{settings.slot}"')
+        drop_slot(connection, settings.slot)

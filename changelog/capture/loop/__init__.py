@@ -1,0 +1,4 @@
+"""The loop: attempts that follow each other, one session, its stream.
+
+Settings come in, a log goes out. The command imports it.
+"""

@@ -1,0 +1,156 @@
+"""Capture from start to stop: lives of `CaptureSession`, and waiting between them.
+
+Retry, stop or skip is chosen here and nowhere else. What was there and went away (broker,
+registry, PostgreSQL) is waited for, as long as it takes; everything else ends capture with its
+message. Before the first life has met them all, it waits for a while only: see `patience`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+
+from rich.console import Console
+
+from changelog.capture.loop.session import CaptureSession
+from changelog.capture.start.roster import NewTablesError
+from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.state.patience import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    Patience,
+    sleep,
+    wait_for_slot,
+)
+from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.capture.state.report import CaptureReport
+from changelog.capture.state.start_state import Surroundings, reach_nothing
+from changelog.config import Project
+from changelog.contract.base.errors import (
+    ChangelogError,
+    LookAgainError,
+    RecordRefusedError,
+    UnavailableError,
+)
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.secret import redacted
+from changelog.source.connect.connect import connect
+from changelog.source.connect.system import current_lsn
+from changelog.source.stream.slot import SlotBusyError
+
+log = logging.getLogger("changelog.capture")
+
+
+class CaptureRun:
+    """Runs capture until it is asked to stop, or has reached an LSN."""
+
+    def __init__(
+        self,
+        settings: Project,
+        *,
+        report: CaptureReport,
+        stop: Callable[[], bool],
+        console: Console,
+        reach: Callable[[str], None] = reach_nothing,
+        patience: Patience | None = None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            settings: the project.
+            report: counts, filled while it runs.
+            stop: asked often; True ends the run cleanly.
+            console: where progress bars go.
+            reach: told the name of each point at which a crash is tested.
+            patience: with servers that do not answer at the start; None for the settings'.
+        """
+        self._settings = settings
+        self._reach = reach
+        self._report = report
+        self._stop = stop
+        self._console = console
+        self._patience = patience or Patience(settings.capture.wait_s, stop)
+
+    def run(self, until: Lsn | None = None) -> None:
+        """Capture; returns after a clean stop or once a frontier has passed `until`.
+
+        Raises:
+            ChangelogError: what capture cannot wait out; see each family.
+        """
+        wait_s = FIRST_WAIT_S
+        begun = False
+        refused: dict[str, ChangelogError] = {}
+        newcomers = Newcomers()
+        while not self._stop():
+            around = Surroundings(self._report, self._console, self._stop, self._reach)
+            session = CaptureSession(self._settings, around, refused, newcomers)
+            try:
+                session.run(until)
+            except SlotBusyError as error:
+                self._report.errors[type(error).__name__] += 1
+                limit_s = None if begun else self._settings.capture.wait_s
+                wait_for_slot(self._settings, limit_s, self._stop)
+            except RecordRefusedError as error:
+                self._note_refused(error, refused)
+            except UnavailableError as error:
+                self._report.errors[type(error).__name__] += 1
+                if self._stop():
+                    log.warning("%s", redacted(str(error)))
+                    return
+                if not (begun or session.connected):
+                    self._patience.wait(error)
+                    continue
+                wait_s = FIRST_WAIT_S if session.connected else min(2 * wait_s, LONGEST_WAIT_S)
+                log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
+                self._report.restarts += 1
+                sleep(wait_s, self._stop)
+            except ChangelogError as error:
+                if not _begins_again(error, newcomers):
+                    raise
+                self._report.errors[type(error).__name__] += 1
+            else:
+                return
+            finally:
+                begun = begun or session.connected
+
+    def _note_refused(self, error: RecordRefusedError, refused: dict[str, ChangelogError]) -> None:
+        """Keep the error for the next life, or raise it.
+
+        Which table's record it was, the producer alone knows; and that is of no use any more.
+        """
+        stops = answer(error, self._settings.capture) is Answer.STOP
+        if stops or error.topic in refused or not error.topic:
+            raise with_way_out(error) from error
+        refused[error.topic] = error
+        self._report.errors[type(error).__name__] += 1
+
+
+def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
+    """Tell whether a new life may do better at once."""
+    if isinstance(error, NewTablesError):
+        log.info("%s; beginning again", error.args[0])
+        return True
+    if isinstance(error, LookAgainError):
+        newcomers.aside.clear()  # what has changed may be what stood against them
+        log.warning("%s; beginning again", error.args[0])
+        return True
+    if newcomers.blame(error):
+        log.warning("%s; beginning again without the new tables", error)
+        return True
+    return False
+
+
+def until_lsn(settings: Project, text: str | None) -> Lsn | None:
+    """Read `--until`: an LSN, or `now` for the end of the WAL at this moment.
+
+    Raises:
+        ConfigurationError: the text is neither.
+        SourceError: the server cannot be asked.
+    """
+    if text is None:
+        return None
+    if text != "now":
+        return Lsn.parse(text)
+    with closing(connect(settings.postgres)) as connection:
+        return current_lsn(connection)

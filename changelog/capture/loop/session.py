@@ -1,0 +1,566 @@
+"""One life of capture: from connecting to stopping, or to the first failure.
+
+Nothing is carried from one life to the next but what stands on the log and in the slot, so a
+restart after a failure and a restart after kill -9 are the same thing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from psycopg2.extras import LogicalReplicationConnection
+
+from changelog.capture.copy.backfill import Backfill
+from changelog.capture.copy.table_task import TableTask, table_tasks
+from changelog.capture.copy.workers import worker_id
+from changelog.capture.frontier.frontier_writer import Cutter
+from changelog.capture.frontier.growth import GrowthWatch
+from changelog.capture.frontier.settle import Progress
+from changelog.capture.frontier.sole_writer import Alone
+from changelog.capture.loop.streaming import StreamLoop
+from changelog.capture.start.catalogue_watch import Watch
+from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
+from changelog.capture.start.environment import Ground, survey
+from changelog.capture.start.lost_beginnings import Loss, losses, noted, restarted
+from changelog.capture.start.outlook import (
+    SlotStanding,
+    check_log_unmoved,
+    check_slot_unmoved,
+    refuse_first,
+    skipped_tables,
+    uncarried,
+)
+from changelog.capture.start.roster import Roster
+from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.state.policy import Answer
+from changelog.capture.state.start_state import Seed, Surroundings, reach_nothing
+from changelog.capture.write.bulk import BulkWriter
+from changelog.capture.write.ddl import DdlWriter
+from changelog.capture.write.messages import MessageLog, MessageWriter
+from changelog.capture.write.writer import RecordWriter
+from changelog.config import Project
+from changelog.contract.base.errors import (
+    ChangelogError,
+    UnavailableLogError,
+    UnavailableSourceError,
+)
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import ddl_topic, messages_topic
+from changelog.contract.rows.relation import TableName
+from changelog.sink.producer import LogProducer
+from changelog.sink.resume import Written, last_positions
+from changelog.source.connect.connect import Connection
+from changelog.source.snapshot.toast import fetch_columns
+from changelog.source.stream.assemble import Assembler
+from changelog.source.stream.message import OWN_PREFIX, emit
+from changelog.source.stream.slot import (
+    ExportedSnapshot,
+    SlotStatus,
+    check_idle,
+    check_slot,
+    create_slot,
+    drop_slot,
+    inspect_slot,
+)
+from changelog.source.stream.stream import ReplicationStream
+
+log = logging.getLogger("changelog.capture")
+
+STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a life begins.
+
+    Attributes:
+        seed: from where it streams.
+        tasks: the tables that have to be copied.
+        start_lsn: where the slot began, as far as that is known.
+        connection: which has to read the slot, since it is temporary; or None.
+        stopping: tables that end capture unless the WAL asks for a copy of them.
+        failing: tables that cannot go on as they are on the log.
+    """
+
+    seed: Seed
+    tasks: list[TableTask]
+    start_lsn: Lsn
+    connection: LogicalReplicationConnection | None = None
+    stopping: Mapping[TableName, ChangelogError] = field(default_factory=dict)
+    failing: Mapping[TableName, ChangelogError] = field(default_factory=dict)
+
+
+class CaptureSession:
+    """Runs capture once.
+
+    Attributes:
+        connected: whether source, broker and registry have all answered in this life.
+    """
+
+    def __init__(
+        self,
+        settings: Project,
+        around: Surroundings,
+        refused: dict[str, ChangelogError],
+        newcomers: Newcomers | None = None,
+    ) -> None:
+        """Prepare a life.
+
+        Args:
+            settings: the project.
+            around: report, console, stop, crash points.
+            refused: topics that took no record of an earlier life; emptied when that is noted.
+            newcomers: what earlier lives know of tables that appeared.
+        """
+        self._newcomers = newcomers or Newcomers()
+        self._begun_at = time.monotonic()
+        self.connected = False
+        self._refused = refused
+        self._settings = settings
+        self._capture = settings.capture
+        self._around = around
+        self._written = Written({}, 0)
+
+    def run(self, until: Lsn | None) -> None:
+        """Begin as the log and the slot demand, then stream.
+
+        Raises:
+            UnavailableError: a server went away; a new life may succeed.
+            ChangelogError: anything else.
+        """
+        with ExitStack() as stack:
+            # First: a setting that librdkafka does not know is told before anything is made.
+            producer = LogProducer(
+                self._settings.kafka,
+                self._capture.producer,
+                transactional_id=self._settings.transactional_id,
+            )
+            stack.callback(producer.close)
+            self._around.report.began(lambda: producer.queued)
+            stack.callback(self._around.report.ended)
+            ground = stack.enter_context(survey(self._settings, self._newcomers))
+            self.connected = True
+            self._take_over(ground, producer)
+            found = refuse_first(ground)
+            ground.make()
+            beginning = self._begin(ground, found, stack)
+            self._around.reach("log read")
+            self._stream(
+                ground, producer, beginning, partial(check_log_unmoved, ground, found), until
+            )
+
+    def _take_over(self, ground: Ground, producer: LogProducer) -> None:
+        """Let no capture that was thought dead write any more, and take back what it left open.
+
+        Without transactions of our own too: behind one that is open nobody reads any more, and an
+        earlier life may have used them.
+
+        Raises:
+            SlotBusyError: another capture is alive: it is not to be thrown out.
+            UnavailableLogError: a transaction of somebody else is open.
+        """
+        held = ground.held_back()
+        if not producer.is_transactional and not held:
+            return
+        status = inspect_slot(ground.connection, self._capture.slot)
+        if status is not None:
+            check_idle(status)
+        if producer.is_transactional:
+            producer.take_over()
+            ground.frontiers.through = producer
+        if held:
+            log.warning("taking back what a capture that died has left open: %s", ", ".join(held))
+            self._abort_others()
+            ground.await_stable()
+
+    def _abort_others(self) -> None:
+        """Abort what earlier lives and their workers may have left open."""
+        kafka, name = self._settings.kafka, self._settings.name_of_transactions
+        workers = range(self._capture.snapshot_workers)
+        others = [] if self._settings.transactional_id else [name]
+        for each in [*others, *(worker_id(name, number) for number in workers)]:
+            with closing(LogProducer(kafka, transactional_id=each)) as producer:
+                producer.take_over()
+
+    def _begin(self, ground: Ground, found: SlotStanding, stack: ExitStack) -> Beginning:
+        """Decide how to begin, and make what is missing; what that opens, the stack closes."""
+        capture = self._capture
+        record, backfill, status = found.record, found.backfill, found.slot
+        topics = ground.topics.values()
+        written = last_positions(
+            self._settings.kafka,
+            ground.frontiers,
+            found.frontier,
+            [*topics, *ground.logs],
+            backfill=backfill,
+        )
+        self._written = written
+        begin = found.beginning(ground, written.last_epoch)
+        match begin:
+            case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
+                what = "no table is copied" if capture.skip_snapshot else "copying every table"
+                level = logging.INFO if record is None else logging.WARNING
+                log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
+                made = self._make_slot(ground, found, epoch, stack, drop=drop)
+                if not capture.temporary_slot:
+                    made.close()
+                start = made.consistent_point
+                first = self._first(ground, Seed(epoch=epoch, lsn=start), None)
+                return replace(
+                    first, connection=made.connection if capture.temporary_slot else None
+                )
+            case Adopt(epoch=epoch, lsn=start):
+                assert status is not None  # noqa: S101 - decide adopts a slot that is there
+                check_slot(status)
+                ground.publish(None, as_it_is=True)
+                log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
+                ground.frontiers.write_backfill(self._intent(ground, epoch, start))
+                return self._first(ground, Seed(epoch=epoch, lsn=start), None)
+            case Continue(record=first):
+                return self._continued(ground, first, status, written)
+            case Resume():
+                if record is not None:
+                    self._around.report.frontier_found(record)
+                return self._resumed(ground, begin, found.going(begin), status, written)
+
+    def _continued(
+        self,
+        ground: Ground,
+        first: BackfillRecord,
+        status: SlotStatus | None,
+        written: Written,
+    ) -> Beginning:
+        """Go on with the first copy of the tables."""
+        assert status is not None  # noqa: S101 - decide continues only with a slot
+        check_slot(status)
+        first = restarted(ground, first)
+        refiltered = ground.publish(None, first).refiltered
+        start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
+        log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
+        seed = Seed(
+            epoch=first.epoch,
+            lsn=start,
+            written=written.positions,
+            hold_until=written.passed_at(first.epoch),
+        )
+        return self._first(ground, seed, first, refiltered)
+
+    def _first(
+        self,
+        ground: Ground,
+        seed: Seed,
+        backfill: BackfillRecord | None,
+        refiltered: Collection[TableName] = (),
+    ) -> Beginning:
+        """Begin before the first frontier: with every table to be copied, or none."""
+        if self._capture.skip_snapshot:
+            seed.skip(ground.topics.values(), self._written.ends)
+            return Beginning(seed, [], seed.lsn)
+        tasks = table_tasks(ground, set(ground.topics), None, backfill, refiltered)
+        return Beginning(seed, tasks, seed.lsn)
+
+    def _resumed(
+        self,
+        ground: Ground,
+        begin: Resume,
+        going: BackfillRecord | None,
+        status: SlotStatus | None,
+        written: Written,
+    ) -> Beginning:
+        """Go on at the last frontier."""
+        assert status is not None  # noqa: S101 - decide resumes only with a slot
+        check_slot(status)
+        frontier = begin.frontier
+        left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
+        for table in sorted(left):
+            log.warning('table "%s" is not captured any more: frontiers leave it out', table)
+        going = restarted(ground, going) if going is not None else None
+        found = losses(ground, frontier, going)
+        going = self._mended(ground, frontier, going, ground.check_topics(frontier), found)
+        refiltered = ground.publish(frontier, going).refiltered
+        log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
+        seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        seed.hold_until = written.passed_at(frontier.epoch)
+        skipped = skipped_tables(ground, begin, going)
+        seed.skip([ground.topics[table] for table in skipped.new], written.ends)
+        seed.uncopied |= {ground.topics[table] for table in skipped.kept}
+        for table in sorted(skipped.new):
+            log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
+        rescoped = ground.rescoped(frontier, skipped.kept)
+        anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
+        seed.resend_grown(ground.partitions)
+        tasks = table_tasks(ground, anew, frontier, going, refiltered)
+        stopping = {loss.table: loss.told() for loss in found if loss.answer is Answer.STOP}
+        for error in stopping.values():
+            log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
+        start = going.start_lsn if going is not None else Lsn(0)
+        copied = {task.relation.name for task in tasks}
+        failing = {t: e for t, e in uncarried(ground, begin).items() if t not in copied}
+        return Beginning(seed, tasks, start, stopping=stopping, failing=failing)
+
+    def _mended(
+        self,
+        ground: Ground,
+        frontier: Frontier,
+        going: BackfillRecord | None,
+        anew: set[TableName],
+        found: Sequence[Loss],
+    ) -> BackfillRecord | None:
+        """Write down which tables have lost changes, before that can no longer be seen."""
+        if self._capture.on_incompatible == "resnapshot":
+            anew = anew | ground.unpublished(frontier, going)
+        if not anew and not found:
+            return going
+        if anew:
+            names = ", ".join(map(str, sorted(anew)))
+            log.warning("changes are lost, and so these tables are copied anew: %s", names)
+        record = going or BackfillRecord(
+            slot=frontier.slot,
+            epoch=frontier.epoch,
+            system_id=frontier.system_id,
+            timeline=frontier.timeline,
+        )
+        lost = {
+            ground.topics[table]: TableBackfill(
+                table=table,
+                reason="changes of it are lost",
+                set_aside=True,
+                topic_id=ground.topic_ids[ground.topics[table]],
+            )
+            for table in anew
+        }
+        lost = {**noted(found, frontier, going), **lost}
+        record = replace(record, tables={**record.tables, **lost})
+        ground.frontiers.write_backfill(record)
+        self._around.reach("loss noted")
+        return record
+
+    def _intent(self, ground: Ground, epoch: int, start: Lsn) -> BackfillRecord:
+        return BackfillRecord(
+            slot=self._capture.slot,
+            epoch=epoch,
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            start_lsn=start,
+        )
+
+    def _make_slot(
+        self, ground: Ground, found: SlotStanding, epoch: int, stack: ExitStack, *, drop: bool
+    ) -> ExportedSnapshot:
+        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
+        slot, reach = self._capture.slot, self._around.reach
+        check_slot_unmoved(ground, found)
+        ground.publish(None)
+        ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
+        reach("slot intended")
+        if drop:
+            check_slot_unmoved(ground, found)  # another may have made a new one meanwhile
+            drop_slot(ground.connection, slot)
+        temporary = self._capture.temporary_slot
+        made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
+        reach("slot made")
+        ground.frontiers.write_backfill(self._intent(ground, epoch, made.consistent_point))
+        return made
+
+    def _cutter(
+        self, ground: Ground, producer: LogProducer, seed: Seed, check: Callable[[], None]
+    ) -> Cutter:
+        base = Frontier(
+            slot=self._capture.slot,
+            epoch=seed.epoch,
+            lsn=seed.lsn,
+            ts_us=seed.ts_us,
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            cluster_id=ground.cluster_id,
+            tables={topic: table for table, topic in ground.topics.items()},
+            topic_ids=ground.topic_ids,
+            scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
+            alive_from=seed.alive_from,
+            whole=seed.whole,
+            grown=seed.grown,
+        )
+        # Where records stand by transactions, no other capture can write any.
+        alone = None if producer.is_transactional else Alone(self._written.ends)
+        return Cutter(
+            alone=alone,
+            base=base,
+            uncopied=seed.uncopied,
+            log=ground.frontiers,
+            producer=producer,
+            check=check,
+            partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
+            growth=GrowthWatch(
+                seed.grown,
+                seed.partitions,
+                known=ground.partitions,
+                begun=ground.current_lsn(),
+                ms=seed.ts_us // 1000 if seed.has_frontier else None,
+            ),
+        )
+
+    def _check_of(self, ground: Ground) -> Callable[[], None]:
+        """Give what is checked before each frontier: that the stream is whole, and still ours."""
+        slot = self._capture.slot
+
+        def reader() -> int | None:
+            status = inspect_slot(ground.connection, slot)
+            return status.active_pid if status is not None else None
+
+        ours = reader()
+
+        def check() -> None:
+            ground.check_publication()
+            if reader() != ours:
+                raise UnavailableSourceError(
+                    f'this capture no longer reads the slot "{slot}": it was cut off'
+                )
+
+        return check
+
+    def _stream(
+        self,
+        ground: Ground,
+        producer: LogProducer,
+        beginning: Beginning,
+        check_unmoved: Callable[[], None],
+        until: Lsn | None,
+    ) -> None:
+        seed = beginning.seed
+        progress = Progress(seed.lsn)
+        progress.hold_until(seed.hold_until)
+        settings, reach = self._settings, self._around.reach
+        with ExitStack() as stack:
+            stream = stack.enter_context(
+                ReplicationStream(
+                    settings.postgres,
+                    slot=self._capture.slot,
+                    publication=self._capture.publication,
+                    start_lsn=seed.lsn,
+                    status_interval=self._capture.status_interval_ms / 1000,
+                    connection=beginning.connection,
+                )
+            )
+            check_unmoved()
+            waiting = _Waiting(stream.send_status, self._around.stop)
+            producer.on_wait = ground.frontiers.on_wait = waiting
+            ground.frontiers.connect()
+            writer = RecordWriter(
+                log=producer,
+                tables=ground.tables,
+                epoch=seed.epoch,
+                since=seed.since,
+                partitions=ground.partitions,
+                written=seed.written,
+                fetch=partial(fetch_columns, ground.connection),
+                dead_keys=partial(ground.dead_keys, producer, on_wait=waiting),
+                hold_until=progress.hold_until,
+            )
+            assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
+            check = self._check_of(ground)
+            cutter = self._cutter(ground, producer, seed, check)
+            watch = Watch(ground, seed.epoch, progress, new=seed.skipped)
+            backfill = stack.enter_context(
+                Backfill(
+                    ground=ground,
+                    seed=seed,
+                    tasks=beginning.tasks,
+                    start_lsn=beginning.start_lsn,
+                    producer=producer,
+                    writer=writer,
+                    progress=progress,
+                    cutter=cutter,
+                    around=self._around,
+                    keep_alive=waiting,
+                    deaf_until=assembler.deaf_until,
+                    watch=watch,
+                    stopping=beginning.stopping,
+                )
+            )
+            for topic, count in self._written.foreign.items():
+                backfill.overwritten(topic, count, seed.lsn)
+            for table, error in beginning.failing.items():
+                backfill.failed(table, error, seed.lsn)
+            messages = partial(
+                MessageLog,
+                log=producer,
+                epoch=seed.epoch,
+                partitions=ground.partitions,
+                written=seed.written,
+            )
+            ddl = ddl_topic(self._capture.topic_prefix)
+            loop = StreamLoop(
+                stream=stream,
+                assembler=assembler,
+                writer=writer,
+                bulk=BulkWriter(
+                    assembler=assembler,
+                    writer=writer,
+                    tables=ground.tables,
+                    producer=producer,
+                    epoch=seed.epoch,
+                    reach=None if reach is reach_nothing else reach,
+                ),
+                messages=MessageWriter(
+                    messages(topic=messages_topic(self._capture.topic_prefix)),
+                    self._capture.messages,
+                ),
+                ddl=DdlWriter(messages(topic=ddl), ground.names) if ddl in ground.logs else None,
+                producer=producer,
+                progress=progress,
+                cutter=cutter,
+                report=self._around.report,
+                interval_s=self._capture.frontier_interval_ms / 1000,
+                nudge=lambda: _nudge(ground.connection),
+                reach=reach,
+                backfill=backfill,
+                names=ground.names,
+                watch=watch,
+                roster=Roster(
+                    ground,
+                    backfill,
+                    self._newcomers,
+                    start_s=time.monotonic() - self._begun_at,
+                ),
+            )
+            while self._refused:
+                topic, error = self._refused.popitem()
+                if topic not in ground.topics.values():
+                    raise error  # no table's
+                backfill.failed(ground.table_of(topic), error, seed.lsn)
+            self._newcomers.began()
+            log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
+            loop.run(until, self._around.stop)
+
+
+class _Waiting:
+    """Called while the broker is slow: keeps the replication connection, and ends a stop.
+
+    A stop that was asked for waits for the broker a while, so that it ends with a frontier; a
+    broker that stays away does not keep it for ever. What was not acknowledged comes again.
+    """
+
+    def __init__(self, send_status: Callable[[], None], stop: Callable[[], bool]) -> None:
+        self._send_status = send_status
+        self._stop = stop
+        self._give_up_at: float | None = None
+
+    def __call__(self) -> None:
+        self._send_status()
+        if self._give_up_at is None:
+            if self._stop():
+                self._give_up_at = time.monotonic() + STOP_S
+        elif time.monotonic() > self._give_up_at:
+            raise UnavailableLogError(f"stopped, though the broker has not answered for {STOP_S} s")
+
+
+def _nudge(connection: Connection) -> None:
+    """Write a message into the WAL, so that an idle server has something to send."""
+    emit(connection, OWN_PREFIX, b"", transactional=True)

@@ -1,0 +1,283 @@
+"""The stream: payloads in, records and frontiers out, acknowledgement back.
+
+One thread, one order: read, decode, write, and at most once an interval, between two transactions,
+flush, ask for the end offsets, write the frontier, acknowledge. Kill points for tests are named
+by `reach`; in use it does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from changelog.capture.copy.backfill import Backfill
+from changelog.capture.frontier.frontier_writer import Cutter
+from changelog.capture.frontier.settle import Progress
+from changelog.capture.start.catalogue_watch import Watch
+from changelog.capture.start.roster import Roster
+from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.capture.state.report import CaptureReport, op_of
+from changelog.capture.write.bulk import BulkWriter, NotInBulkError
+from changelog.capture.write.ddl import DdlWriter
+from changelog.capture.write.messages import MessageWriter
+from changelog.capture.write.writer import RecordWriter
+from changelog.contract.base.errors import RecordRefusedError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.change import Truncate
+from changelog.contract.rows.relation import TableName
+from changelog.native.buffers import Texts
+from changelog.sink.producer import LogProducer
+from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.stream.message import OWN_PREFIX
+from changelog.source.stream.pgoutput import Message, decode, relations_of
+from changelog.source.stream.stream import ReplicationStream
+from changelog.source.tables.ddl import DDL_PREFIX
+
+POLL_S = 0.2
+OPEN_S = 10.0
+"""How long a transaction of the producer stays open when no frontier can be written."""
+
+HELD_SHARE = 1 / 200
+"""Of the time, in which frontiers may hold the stream: half of what a 99th percentile sees."""
+
+MOST_INTERVALS = 3
+
+NUDGE_S = 2.0
+"""Silence after which a stream that has an end to reach asks the server for a sign of life."""
+
+
+class StreamLoop:
+    """Runs the stream until it is asked to stop, or a frontier has passed an LSN."""
+
+    def __init__(
+        self,
+        *,
+        stream: ReplicationStream,
+        assembler: Assembler,
+        writer: RecordWriter,
+        bulk: BulkWriter,
+        messages: MessageWriter,
+        ddl: DdlWriter | None,
+        producer: LogProducer,
+        progress: Progress,
+        cutter: Cutter,
+        report: CaptureReport,
+        interval_s: float,
+        nudge: Callable[[], None],
+        reach: Callable[[str], None],
+        backfill: Backfill,
+        names: Mapping[int, TableName],
+        watch: Watch,
+        roster: Roster,
+    ) -> None:
+        """Join the parts of one life.
+
+        Args:
+            stream: the replication connection.
+            assembler: messages to events.
+            writer: changes to records, one by one.
+            bulk: changes to records, many at once.
+            messages: the application's messages to records.
+            ddl: schema changes to records, if they are wanted.
+            producer: where the records go.
+            progress: decides about frontiers and acknowledgement.
+            cutter: writes a frontier.
+            report: counts.
+            interval_s: least time between two frontiers.
+            nudge: makes the server write a message into its WAL.
+            reach: told the name of each point at which a crash is tested.
+            backfill: copies tables between segments of the stream.
+            names: the captured tables by object id.
+            watch: looks for changes of tables that the stream does not tell.
+            roster: looks for tables that come and go.
+        """
+        self._roster = roster
+        self._watch = watch
+        self._names = names
+        self._backfill = backfill
+        self._stream = stream
+        self._assembler = assembler
+        self._writer = writer
+        self._bulk = bulk
+        self._messages = messages
+        self._ddl = ddl
+        self._producer = producer
+        self._progress = progress
+        self._cutter = cutter
+        self._report = report
+        self._interval_s = interval_s
+        self._nudge = nudge
+        self._reach = reach
+        self._began = Began(Lsn(0), 0, 0)
+        self._next_cut = time.monotonic()
+        self._last_heard = time.monotonic()
+
+    def run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
+        """Stream until `stop`, or until a frontier has passed `until`.
+
+        Ends with a frontier at the last whole transaction where one is possible: not in the
+        middle of a large transaction, whose rest the next start brings.
+        """
+        if until is not None and self._progress.settle() < until:
+            self._nudge()  # an idle server would keep the last bytes to itself for seconds
+        while not stop():
+            payloads = self._stream.poll(POLL_S)
+            behind = payloads.behind_commit()
+            self._write(payloads, 0, behind)
+            if behind < len(payloads):
+                self._advance(idle=False)  # a frontier has no place inside the rest
+                self._write(payloads, behind, len(payloads))
+            self._producer.poll()
+            self._advance(idle=not payloads)
+            if self._producer.open_s > OPEN_S:
+                self._producer.commit()  # no frontier, but readers and the cleaner are not held up
+            if self._progress.between_transactions:
+                self._roster.step()
+                self._backfill.step()
+            if until is not None:
+                if self._progress.settle() >= until and not self._backfill.pending:
+                    return
+                self._nudge_when_silent(heard=bool(payloads))
+        self._cut()
+
+    def _write(self, payloads: Texts, first: int, end: int) -> None:
+        while first < end:
+            behind, is_plain = payloads.alike(first)
+            behind = min(behind, end)
+            if not (is_plain and self._write_bulk(payloads, first, behind)):
+                self._write_each(payloads[first:behind])
+            first = behind
+
+    def _write_each(self, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            message = decode(payload)
+            self._resolve(message)
+            for event in self._assembler.add(message):
+                self._take(event)
+
+    def _resolve(self, message: Message) -> None:
+        """See that the relations of a change can be captured, or are set aside."""
+        for oid in relations_of(message):
+            is_known = self._assembler.is_resolved(oid)
+            if not is_known and not self._assembler.is_deaf(oid, self._began.commit_lsn):
+                try:
+                    self._assembler.relation(oid)
+                except TABLE_ERRORS as error:
+                    self._backfill.failed(self._names[oid], error, self._began.commit_lsn)
+
+    def _write_bulk(self, payloads: Texts, first: int, end: int) -> bool:
+        """Write a run at once; False when it has to be taken message by message."""
+        try:
+            taken = self._bulk.take(payloads, first, end)
+        except NotInBulkError:
+            return False
+        last = taken.last
+        self._began = Began(last.commit_lsn, last.ts_us, last.xid)
+        if taken.end_lsn is not None:
+            self._progress.committed(taken.end_lsn)
+        if taken.is_open:
+            self._progress.began()
+        self._backfill.ran(taken.xids)
+        self._report.records += taken.records
+        self._report.rows.update(taken.changes)
+        self._report.bytes.update(taken.sizes)
+        self._report.transactions += taken.commits
+        for _ in range(taken.commits):
+            self._reach("transaction produced")
+        return True
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Changed(change=change, sequence=sequence):
+                began = self._began
+                size = self._producer.bytes
+                try:
+                    written = self._writer.write(
+                        change, began.commit_lsn, sequence, began.ts_us, began.xid
+                    )
+                except RecordRefusedError:
+                    raise  # of an earlier record, and maybe another table
+                except TABLE_ERRORS as error:
+                    self._backfill.failed(change.relation.name, error, began.commit_lsn)
+                    return
+                if isinstance(change, Truncate):
+                    self._watch.truncated(change.relation.name, began.xid)
+                what = (change.relation.name, op_of(change))
+                self._report.records += written
+                self._report.rows[what] += written > 0
+                self._report.bytes[what] += self._producer.bytes - size
+                self._reach("record produced")
+            case Began():
+                self._began = event
+                self._progress.began()
+                self._backfill.began(event.xid)
+            case Committed(end_lsn=end_lsn):
+                self._progress.committed(end_lsn)
+                self._report.transactions += 1
+                self._reach("transaction produced")
+                self._advance(idle=False)
+            case Emitted():
+                self._emitted(event)
+
+    def _emitted(self, message: Emitted) -> None:
+        if message.prefix == OWN_PREFIX:
+            self._backfill.heard(message, self._began.commit_lsn)
+            return
+        if message.prefix == DDL_PREFIX:
+            written = self._ddl.write(message, self._began) if self._ddl is not None else 0
+        else:
+            written = self._messages.write(message, self._began)
+        self._report.messages += written
+        if written:
+            self._reach("message produced")
+        if not message.transactional:
+            # It stands in the WAL by itself: all that commits before it was sent before it.
+            self._progress.idle_until(message.lsn)
+
+    def _advance(self, *, idle: bool) -> None:
+        """Write a frontier when the interval is over and there is news to tell."""
+        if idle:
+            self._progress.idle_until(self._stream.server_wal_end)
+        now = time.monotonic()
+        if now >= self._next_cut and self._cutter.worthwhile(self._progress):
+            self._cut()
+            ended = time.monotonic()
+            pause_s = pause_after(ended - now, self._interval_s)
+            if self._producer.is_transactional:
+                pause_s = self._interval_s  # without a frontier, nobody sees the changes
+            self._next_cut = ended + pause_s
+
+    def _cut(self) -> None:
+        lsn = self._progress.frontier_due()
+        if lsn is None or not self._cutter.worthwhile(self._progress):
+            return
+        self._roster.look()
+        if not self._watch.look(self._cutter.absent, self._backfill.failed):
+            return
+        if self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us) is None:
+            return
+        self._reach("frontier written")
+        self._progress.frontier_written(lsn)
+        self._stream.acknowledge(self._progress.settle())
+        self._backfill.frontier_written()
+        self._roster.frontier_written()
+        self._report.frontier_written(lsn, self._began.ts_us)
+        self._reach("acknowledged")
+
+    def _nudge_when_silent(self, *, heard: bool) -> None:
+        now = time.monotonic()
+        if heard:
+            self._last_heard = now
+        elif now - self._last_heard > NUDGE_S:
+            self._last_heard = now
+            self._nudge()
+
+
+def pause_after(spent_s: float, interval_s: float) -> float:
+    """Give how long no frontier is written after one that held the stream for `spent_s`.
+
+    The interval, and longer where frontiers would hold the stream for more than their share of the
+    time: each change that comes meanwhile waits. No more than `MOST_INTERVALS`, though, since a
+    rebuild sees nothing that is newer than the last frontier.
+    """
+    return min(max(interval_s, spent_s / HELD_SHARE), MOST_INTERVALS * interval_s)

@@ -1,0 +1,77 @@
+"""What sort of records a topic holds cannot change while it lives; checked before all else.
+
+A reader of the topic would meet records that it cannot read. And where the sort decides about the
+topic's settings, altering these would lose what it holds: the cleaner drops records without a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from changelog.contract.base.errors import TopicSettingsError
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import Scope
+from changelog.contract.rows.relation import TableName
+from changelog.sink.topics import TopicDescription
+
+
+def check_forms(
+    frontier: Frontier,
+    topics: Mapping[TableName, str],
+    scopes: Mapping[TableName, Scope],
+    there: Mapping[str, TopicDescription],
+) -> None:
+    """Check that the topics of a frontier hold records of the sort that is asked for now.
+
+    Args:
+        frontier: the last one.
+        topics: of each captured table.
+        scopes: of each captured table, as asked for now.
+        there: the topics that exist; one that was made anew since the frontier is free.
+
+    Raises:
+        TopicSettingsError: one holds others, or has other partitions where they must stay; names
+            each.
+    """
+    found = []
+    for table, topic in sorted(topics.items()):
+        is_same = topic in there and there[topic].topic_id == frontier.topic_ids.get(topic)
+        if not is_same or frontier.tables.get(topic) != table:
+            continue
+        before, now = frontier.scope_of(topic).sort, scopes[table].sort
+        if before != now:
+            found.append(f'topic "{topic}" holds {before}, table "{table}" would give {now}')
+        elif not scopes[table].keyed:
+            known = {topic: len(frontier.ends.get(topic, ()))}
+            found += grown(known, {topic: there[topic].partitions})
+    _refuse(found)
+
+
+def check_not_grown(known: Mapping[str, int], ends: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that topics have as many partitions as they had.
+
+    Where records have no key, their partition follows from their position and this number: after
+    a crash, capture looks there for what it has written already.
+
+    Raises:
+        TopicSettingsError: one has more; names each.
+    """
+    _refuse(grown(known, {topic: len(ends[topic]) for topic in known if topic in ends}))
+
+
+def grown(known: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+    """Say which topics have another number of partitions than is known."""
+    return [
+        f'topic "{topic}" of a table without a key has {count} partitions and had {known[topic]}'
+        for topic, count in sorted(now.items())
+        if count != known[topic]
+    ]
+
+
+def _refuse(found: list[str]) -> None:
+    if found:
+        raise TopicSettingsError(
+            "; ".join(found),
+            hint="choose another --slot and --topic-prefix, or drop the slot with `changelog "
+            "slot drop` and delete these topics and their subjects: the next start makes them anew",
+        )

@@ -1,0 +1,206 @@
+"""What the settings ask to leave out or to mask, table by table; checked at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from changelog.capture.rows.shape import Hashing, Masking, Redacting, Shape
+from changelog.config import CaptureSettings
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.pattern import covers, is_wild
+from changelog.contract.forms.event import NOWHERE, Origin
+from changelog.contract.log.form import Envelope
+from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.source.connect.connect import Connection
+from changelog.source.tables.catalogue import Catalogue, Unkeyed
+from changelog.source.tables.filter import ColumnPattern, TablePattern
+from changelog.source.tables.publication import sends_stored
+
+LEAST_KEY_BYTES = 16
+_FINGERPRINT = 16
+
+
+class Rules:
+    """Knows the scope of each table, and the shape of its rows.
+
+    Attributes:
+        form: of all records.
+    """
+
+    def __init__(self, capture: CaptureSettings, database: str = "") -> None:
+        """Read the settings; `database` is the source's name.
+
+        Raises:
+            ConfigurationError: one cannot be used.
+        """
+        self._operations = _operations(capture.operations)
+        self._allow_unkeyed = capture.allow_unkeyed
+        self.form = capture.form
+        self._origin = NOWHERE
+        if self.form.envelope is Envelope.NESTED:
+            name = capture.topic_prefix or capture.slot
+            self._origin = Origin(version("changelog-store"), name, database)
+        self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
+        self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
+        self._rows = [(TablePattern.parse(text), where) for text, where in capture.where.items()]
+        for pattern, how in self._masked:
+            if how not in MASKS:
+                raise ConfigurationError(
+                    f'the mask of "{pattern.text}" is neither of {", ".join(MASKS)}'
+                )
+        self._hashing = Hashing(capture.mask_key.encode())
+        hashed = any(how == HASH for _, how in self._masked)
+        if hashed and len(self._hashing.key) < LEAST_KEY_BYTES:
+            raise ConfigurationError(
+                f"a mask by hash needs a key of at least {LEAST_KEY_BYTES} bytes",
+                hint="export CHANGELOG_MASK_KEY=…, and keep it: another key gives other hashes",
+            )
+
+    @property
+    def unkeyed(self) -> Unkeyed:
+        """Give what is to be done with tables without a primary key."""
+        return unkeyed_of(self._allow_unkeyed, self._operations)
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Give the operations that are captured."""
+        return self._operations
+
+    def scope(self, relation: Relation) -> Scope:
+        """Give what of a table its topic is to hold."""
+        masked = tuple(
+            (pattern.column, how)
+            for pattern, how in self._masked
+            if pattern.table.matches(relation.name)
+        )
+        return Scope(
+            operations=self._operations,
+            dropped=tuple(p.column for p in self._dropped if p.table.matches(relation.name)),
+            masked=masked,
+            mask_key=self._fingerprint() if any(how == HASH for _, how in masked) else "",
+            rows=self.where(relation.name),
+            keyed=bool(relation.key),
+            form=self.form,
+        )
+
+    def where(self, table: TableName) -> str:
+        """Give the condition that a table's rows have to meet, or an empty text."""
+        found = [where.strip() for pattern, where in self._rows if pattern.matches(table)]
+        return found[0] if len(found) == 1 else " AND ".join(f"({each})" for each in found)
+
+    def shape(self, relation: Relation) -> Shape:
+        """Give how the rows of a relation version are written."""
+        scope = self.scope(relation)
+        places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
+        masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
+        return Shape(relation, tuple(places), tuple(masks), form=self.form, origin=self._origin)
+
+    def _mask(self, how: str | None) -> Masking | None:
+        if how is None:
+            return None
+        return self._hashing if how == HASH else Redacting()
+
+    def _fingerprint(self) -> str:
+        """Tell one key from another without telling the key."""
+        return self._hashing(b"changelog mask key").decode()[:_FINGERPRINT]
+
+    def problems(self, relations: Iterable[Relation]) -> list[str]:
+        """Say what the rules ask for that cannot be; each names table and column."""
+        relations = list(relations)
+        found = []
+        for relation in relations:
+            scope = self.scope(relation)
+            for name in relation.key:
+                if scope.drops(name):
+                    found.append(f'"{relation.name}.{name}" is in the primary key, so it must stay')
+                elif scope.mask_of(name) not in {None, HASH}:
+                    found.append(
+                        f'"{relation.name}.{name}" is in the primary key: only a hash keeps keys '
+                        "apart"
+                    )
+        found += [
+            f'no captured table has a column "{pattern.text}"'
+            for pattern in (*self._dropped, *(each for each, _ in self._masked))
+            if not _names_a_column(pattern, relations)
+        ]
+        found += [
+            f'no captured table is called "{rows.text}", which has a row filter'
+            for rows, _ in self._rows
+            if not any(rows.matches(relation.name) for relation in relations)
+        ]
+        return found
+
+    def check(self, relations: Iterable[Relation]) -> None:
+        """Check that the rules fit the tables.
+
+        Raises:
+            ConfigurationError: they do not; names all that is wrong.
+        """
+        found = self.problems(relations)
+        if found:
+            raise ConfigurationError(
+                "; ".join(found), hint="look at --columns, --mask and --where; names have case"
+            )
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether every table is captured whole."""
+        return self._operations == OPERATIONS and not (self._dropped or self._masked or self._rows)
+
+
+def unkeyed_of(allowed: bool, operations: Iterable[str]) -> Unkeyed:
+    """Return what is to be done with tables without a primary key, by the settings."""
+    if not allowed:
+        return Unkeyed.REFUSED
+    return Unkeyed.CHANGED if {"update", "delete"} & {*operations} else Unkeyed.ADDED
+
+
+def catalogue_of(
+    connection: Connection, capture: CaptureSettings, *, assume_full: bool = False
+) -> Catalogue:
+    """Return the catalogue as the settings, and the publication, let one see it.
+
+    Raises:
+        SourceError: the publication cannot be read.
+        ConfigurationError: a pattern of columns cannot be used.
+    """
+    dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
+    return Catalogue(
+        connection,
+        unkeyed_of(capture.allow_unkeyed, capture.operations),
+        assume_full=assume_full,
+        sends_stored=sends_stored(
+            connection, capture.publication, is_ours=capture.create_publication
+        ),
+        drops=lambda table, column: any(each.matches(table, column) for each in dropped),
+    )
+
+
+def _operations(given: Iterable[str]) -> tuple[str, ...]:
+    given = set(given)
+    unknown = sorted(given - set(OPERATIONS))
+    if unknown or not given:
+        raise ConfigurationError(
+            f"--operations cannot be {', '.join(unknown) or 'empty'}",
+            hint=f"some of {', '.join(OPERATIONS)}",
+        )
+    return tuple(each for each in OPERATIONS if each in given)
+
+
+def _names_a_column(pattern: ColumnPattern, relations: list[Relation]) -> bool:
+    """Tell whether a pattern covers something; one with wildcards may wait for it."""
+    if is_wild(pattern.column) or pattern.table.name is None:
+        return True
+    return any(
+        covers(pattern.column, column)
+        for relation in relations
+        if pattern.table.matches(relation.name)
+        for column in (*(each.name for each in relation.columns), *relation.generated)
+    )
+
+
+def narrowed(scopes: dict[TableName, Scope]) -> dict[TableName, Scope]:
+    """Keep the scopes that are not whole."""
+    return {table: scope for table, scope in scopes.items() if scope != WHOLE}

@@ -1,0 +1,381 @@
+"""Topic and codec of each captured table; a new version of a table registers its schema."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from changelog.capture.rows.shape import (
+    Rows,
+    Shape,
+    ShapeOf,
+    batch_codec,
+    event_encoder,
+    logged_schema,
+    row_codec,
+    whole,
+)
+from changelog.contract.base.errors import SchemaConflictError
+from changelog.contract.base.position import Position
+from changelog.contract.forms.event import EventEncoder
+from changelog.contract.forms.event_record import read_value_schema
+from changelog.contract.log.form import PLAIN, Output
+from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.evolution import Version, alive, marked, type_fits, version_at
+from changelog.contract.rows.missing import avro_default
+from changelog.contract.rows.relation import Field, Relation, TableName
+from changelog.contract.rows.schema import LoggedSchema, key_schema
+from changelog.contract.rows.types import ColumnType, Kind
+from changelog.native.rows import BatchCodec
+from changelog.source.tables.catalogue import Unknown
+from changelog.source.tables.filter import left_out
+
+log = logging.getLogger("changelog.capture")
+
+OlderValues = Callable[[Relation, Sequence[str]], Mapping[str, Field | Unknown]]
+"""Gives what rows of a table that are older than some new columns have in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Codecs:
+    relation: Relation  # as the rows come
+    rows: Rows
+    batches: BatchCodec | None
+    events: EventEncoder | None
+
+
+class Schemas(Protocol):
+    """Where the schemas of the topics are kept: the registry, or the schema topic."""
+
+    def register_key(self, topic: str, schema: str) -> int:
+        """Give the id of a topic's key schema, which stays for the topic's life."""
+
+    def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
+        """Give the id of a topic's value schema, registering it when it is new."""
+
+    def check_key(self, topic: str, schema: str) -> None:
+        """Check that a topic's keys have this schema, or none yet; registers nothing."""
+
+    def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
+        """Check that a topic's value schema would be taken; registers nothing."""
+
+    def values(self, topic: str) -> Sequence[Version]:
+        """Give the versions of a topic's value schema, the oldest first."""
+
+
+class CapturedTables:
+    """Knows the topic of each table, and the codec of each relation that was seen."""
+
+    def __init__(
+        self,
+        registry: Schemas,
+        topics: Mapping[TableName, str],
+        older_values: OlderValues,
+        shape: ShapeOf = whole,
+    ) -> None:
+        """Know the topics; nothing is registered yet.
+
+        Args:
+            registry: of the schemas.
+            topics: of each table.
+            older_values: what older rows have in some new columns.
+            shape: how the rows of a relation are written.
+        """
+        self.shape = shape
+        self._registry = registry
+        self._older_values = older_values
+        self.topics = dict(topics)
+        self._codecs: dict[int, _Codecs] = {}
+        self._said: set[tuple[TableName, str]] = set()
+
+    def topic(self, relation: Relation) -> str:
+        """Give the topic of a relation."""
+        return self.topics[relation.name]
+
+    def check_registry(self) -> None:
+        """Ask for each topic's schema: a registry that is away is better known before the start.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        for topic in self.topics.values():
+            self._registry.values(topic)
+
+    def begin_anew(self, relation: Relation, since: Position) -> None:
+        """Register the schemas of a table whose rows are all written anew from a position on.
+
+        No older version counts from then on.
+
+        Raises:
+            SchemaConflictError: the topic's key has another schema, or the registry refuses.
+            UnavailableLogError: the registry does not answer.
+        """
+        topic, text = self.topic(relation), logged_schema(self.shape(relation))
+        versions = self._registry.values(topic)
+        now = alive(versions)
+        if len(now) != 1 or not now[0].is_like(text):
+            text = marked(text, since, fresh=True) if versions else text
+            self._registry.register_value(topic, text, fresh=True)
+        self._key_id(relation)
+
+    def copied(self, relation: Relation, at: Position) -> tuple[Shape, SchemaIds]:
+        """Give how the rows of a table are copied: columns that are not written are not read.
+
+        Args:
+            relation: the table's version, as its rows come.
+            at: position of the rows.
+
+        Raises:
+            SchemaConflictError: the topic's key has another schema, the registry refuses, or
+                rows that are on the log already would read wrong under the new version.
+            UnavailableLogError: the registry does not answer.
+        """
+        version, ids = self._registered(relation, at)
+        return self.shape(version).only_needed(), ids
+
+    def check(self, relation: Relation, *, fresh: bool) -> None:
+        """Check that the schemas of a relation would be taken; registers nothing.
+
+        Args:
+            relation: the table's version, as its rows come.
+            fresh: whether all of its rows are written anew, so that no older version counts.
+
+        Raises:
+            SchemaConflictError: as for `begin_anew` and `copied`.
+            UnavailableLogError: the registry does not answer.
+        """
+        topic, shape = self.topic(relation), self.shape(relation)
+        if shape.logged.key:
+            self._registry.check_key(topic, key_schema(shape.logged))
+        versions = alive(self._registry.values(topic))
+        if not versions:
+            return
+        if not fresh:
+            relation, is_known = self._next(relation, versions, versions[-1])
+        else:
+            is_known = len(versions) == 1 and versions[0].is_like(logged_schema(shape))
+        if not is_known:
+            text = logged_schema(self.shape(relation))
+            self._registry.check_value(topic, text, fresh=fresh)
+
+    def uncarried(self, relation: Relation) -> SchemaConflictError | None:
+        """Return what to say of generated columns that come now and that rows on the log lack.
+
+        A row that brings them may be long in coming, and for so long nobody would say it.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        if not relation.computed:
+            return None
+        versions = alive(self._registry.values(self.topic(relation)))
+        if not versions:
+            return None
+        known = {column.column for column in read_value_schema(versions[-1].text).columns}
+        written = {column.name for column in self.shape(relation).logged.columns}
+        names = sorted((written & {*relation.computed}) - known)
+        if not names:
+            return None
+        what = f"generated columns {names} were left out up to now, and older rows have them too"
+        return self._conflict(relation, what, left_out(relation.name, names))
+
+    def _registered(self, relation: Relation, at: Position) -> tuple[Relation, SchemaIds]:
+        """Give a version of a table, with defaults, and the ids of its schemas."""
+        topic = self.topic(relation)
+        versions = alive(self._registry.values(topic))
+        self._say_unmapped(self.shape(relation).logged)
+        # The key first: when it is another one, there is no way out by way of the value.
+        key = self._key_id(relation)
+        if not versions:
+            text = logged_schema(self.shape(relation))
+            return relation, SchemaIds(key=key, value=self._registry.register_value(topic, text))
+        version = version_at(versions, at)
+        relation, is_known = self._next(relation, versions, version)
+        if is_known:
+            return relation, SchemaIds(key=key, value=version.id)
+        text = marked(logged_schema(self.shape(relation)), at, fresh=False)
+        try:
+            value = self._registry.register_value(topic, text)
+        except SchemaConflictError as error:
+            raise self._conflict(relation, str(error.args[0]), hint=error.hint) from error
+        return relation, SchemaIds(key=key, value=value)
+
+    def _next(
+        self, relation: Relation, versions: Sequence[Version], version: Version
+    ) -> tuple[Relation, bool]:
+        """Give a version of a table, with defaults, and whether the one before it is the same."""
+        logged = read_value_schema(version.text)
+        relation = relation.with_defaults({c.column: c.default for c in logged.columns})
+        if version.is_like(logged_schema(self.shape(relation))):
+            return relation, True
+        older = [read_value_schema(each.text) for each in versions if each is not version]
+        return self._with_defaults(relation, logged, older), False
+
+    def _key_id(self, relation: Relation) -> int:
+        logged = self.shape(relation).logged
+        if not logged.key:
+            return 0
+        return self._registry.register_key(self.topic(relation), key_schema(logged))
+
+    def _conflict(self, relation: Relation, what: str, hint: str = "") -> SchemaConflictError:
+        subject = f"{self.topic(relation)}-value"
+        return SchemaConflictError(
+            f'table "{relation.name}", subject "{subject}": {what}', hint=hint
+        )
+
+    def codec(self, relation: Relation, at: Position) -> Rows:
+        """Give the codec of a relation version.
+
+        Args:
+            relation: the version.
+            at: position of its row; the first call registers the schemas from there on.
+
+        Raises:
+            SchemaConflictError: as for `copied`.
+            UnavailableLogError: the registry does not answer.
+        """
+        return self._codecs_of(relation, at).rows
+
+    def batch_codec(self, relation: Relation, at: Position) -> BatchCodec | None:
+        """Give the codec of many rows of a relation version, if there is one; else as `codec`."""
+        return self._codecs_of(relation, at).batches
+
+    def events(self, relation: Relation, at: Position) -> EventEncoder | None:
+        """Give what encodes changes, None where values are rows; else as `codec`."""
+        return self._codecs_of(relation, at).events
+
+    def _codecs_of(self, relation: Relation, at: Position) -> _Codecs:
+        # By identity: a row's relation is the one object that the stream last described.
+        found = self._codecs.get(id(relation))
+        if found is None or found.relation is not relation:
+            version, ids = self._registered(relation, at)
+            shape = self.shape(version)
+            found = _Codecs(
+                relation,
+                row_codec(shape, ids),
+                batch_codec(shape, ids),
+                event_encoder(shape, ids),
+            )
+            self._codecs[id(relation)] = found
+        return found
+
+    def forget(self, table: TableName) -> None:
+        """Forget the codecs of a table that is written anew."""
+        self._codecs = {
+            key: found for key, found in self._codecs.items() if found.relation.name != table
+        }
+
+    def _with_defaults(
+        self, relation: Relation, logged: LoggedSchema, older: Sequence[LoggedSchema]
+    ) -> Relation:
+        """Give a version of a table with what older records stand for in its new columns.
+
+        A column that was added with a constant has that as its default from then on. Other changes
+        that give old rows values which the stream leaves out are refused. PostgreSQL tells the
+        stream neither of those nor of the constant.
+
+        Args:
+            relation: the version.
+            logged: the one before it.
+            older: others of which rows may be alive.
+        """
+        shape = self.shape(relation)
+        written = shape.logged
+        old = {column.column for column in logged.columns}
+        new = {column.name for column in written.columns}
+        ever = {column.column for each in older for column in each.columns}
+        added, gone = sorted(new - old), sorted(old - new)
+        values = self._older_values(relation, added) if added else {}
+        defaults = self._defaults(relation, values)
+        unknown = [name for name in added if values.get(name) is not None and not defaults[name]]
+        computed = sorted({*added} & {*logged.generated, *relation.computed})
+        back = sorted({*added} & ever)
+        hint = ""
+        if added and gone:
+            what = f"columns {added} came and {gone} went: one may be the other, renamed"
+        elif computed:
+            what = f"columns {computed} are or were generated, and older rows have their values too"
+            hint = left_out(relation.name, computed)
+        elif back:
+            what = f"columns {back} were dropped and are back, and older records have their values"
+        elif unknown:
+            what = f"columns {unknown} were added with a default, which older rows have too"
+        elif other := _retyped([logged, *older], shape):
+            what = f"columns {other} have another type, and older rows the form of the old one"
+        else:
+            return relation.with_defaults(defaults)
+        raise self._conflict(relation, f"{what}; the log has no word of it", hint)
+
+    def _defaults(
+        self, relation: Relation, values: Mapping[str, Field | Unknown]
+    ) -> dict[str, str | None]:
+        """Give the defaults of new columns, None where a value has no such form.
+
+        Only a plain row in Avro has readers that fill in what it lacks.
+        """
+        shape = self.shape(relation)
+        if shape.form != PLAIN:
+            return dict.fromkeys(values)
+        plain = {
+            relation.columns[place].name: relation.columns[place].type
+            for place, mask in zip(shape.places, shape.masks, strict=True)
+            if mask is None
+        }
+        return {
+            name: avro_default(plain[name], value)
+            if name in plain and isinstance(value, bytes)
+            else None
+            for name, value in values.items()
+        }
+
+    def _say_unmapped(self, relation: Relation) -> None:
+        for column in relation.columns:
+            where = (relation.name, column.name)
+            if not column.type.mapped and where not in self._said:
+                self._said.add(where)
+                log.warning(
+                    'table "%s", column "%s": type %s is carried as PostgreSQL\'s text',
+                    relation.name,
+                    column.name,
+                    column.type.name,
+                )
+
+
+def _retyped(versions: Sequence[LoggedSchema], shape: Shape) -> list[str]:
+    """Give the columns whose older values do not read as the new type; JSON has no types."""
+    now = {column.name: column.type for column in shape.logged.columns}
+    fits = _reads_alike if shape.form.output is Output.JSON else type_fits
+    return sorted(
+        {
+            column.column
+            for each in versions
+            for column in each.columns
+            if column.column in now
+            and (
+                not fits(column.type, now[column.column])
+                or (column.type.name, now[column.column].name) in _SHOWN_OTHERWISE
+            )
+        }
+    )
+
+
+_SHOWN_OTHERWISE = {
+    ("cidr", "inet"),
+    ("integer", "oid"),
+    ("regoper", "regoperator"),
+    ("regoperator", "regoper"),
+    ("regproc", "regprocedure"),
+    ("regprocedure", "regproc"),
+}
+"""Types between which PostgreSQL takes stored values as they are, and writes some otherwise."""
+
+_TEXTS = ("text", "character varying")
+_INTEGERS = {Kind.INT, Kind.LONG}
+
+
+def _reads_alike(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether every value of the old type is written the same way under the new one."""
+    texts = old.name.startswith(_TEXTS) and new.name.startswith(_TEXTS)
+    return old.name == new.name or texts or {old.kind, new.kind} <= _INTEGERS

@@ -1,0 +1,195 @@
+"""Watches the captured tables for changes of which the stream has no word.
+
+Before each frontier the catalogue is looked at. A table that was changed in silence since the last
+look is no longer what a frontier would say, so it is copied anew, set aside, or stops capture. What
+was seen is written down beside the frontiers before the frontier that relies on it.
+
+The catalogue is ahead of the stream, by all of a backlog. Most marks tell by themselves; the new
+file of a partition may come from a TRUNCATE of the whole table that the stream is still to bring,
+so no frontier is written until the stream has brought it or is where the catalogue was. Columns
+that came or went get their version of the table on the log there, also if no row has come since.
+Rows are right without: frontiers wait for that a while, but not for the end of a backlog. What was
+seen is written down while it waits, so that where the stream has to be does not move with each life
+of a capture that is killed again and again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from changelog.capture.frontier.settle import Progress
+from changelog.capture.start.environment import Ground
+from changelog.capture.start.sightings import judge
+from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.contract.base.errors import ChangelogError, SchemaConflictError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.standing import Sighting, Standing, Standings
+from changelog.contract.rows.relation import TableName
+from changelog.source.tables.catalogue import check_capturable
+from changelog.source.tables.standing import look_at
+
+log = logging.getLogger("changelog.capture")
+
+Failed = Callable[[TableName, ChangelogError, Lsn], None]
+"""Told of a table that has changed in silence, the error that says how, and where."""
+
+
+COLUMNS_S = 10.0
+"""How long frontiers wait for columns that came or went: rows are right without them."""
+
+
+class Watch:
+    """Looks at the tables of one life."""
+
+    def __init__(
+        self, ground: Ground, epoch: int, progress: Progress, *, new: Collection[str]
+    ) -> None:
+        """Go on with what an earlier life has seen, but for topics that are new."""
+        self._ground = ground
+        self._epoch = epoch
+        self._progress = progress
+        found = ground.frontiers.standings(ground.settings.slot)
+        if found is None or found.epoch != epoch:
+            found = Standings(epoch, {})
+        topics = {*ground.topics.values()} - {*new}
+        self._known = {topic: each for topic, each in found.tables.items() if topic in topics}
+        self._sighted = {
+            topic: [*found.sighted.get(topic, ())] for topic in self._known.keys() & topics
+        }
+        self._published = found.publication
+        self._is_written = True
+        self._truncated: dict[str, set[int]] = {}
+        self._patient_until = 0.0
+
+    def begin(self, table: TableName) -> None:
+        """Take a table as it stands now: it is copied from now on."""
+        oid = self._ground.relations[table].oid
+        found = look_at(self._ground.connection, [oid]).get(oid)
+        if found is not None:
+            self._know(self._ground.topics[table], found)
+
+    def forget(self, table: TableName) -> None:
+        """Forget a table that is gone: what gets its name is another one."""
+        topic = self._ground.topics[table]
+        self._sighted.pop(topic, None)
+        if self._known.pop(topic, None) is not None:
+            self._is_written = False
+
+    def truncated(self, table: TableName, xid: int) -> None:
+        """Note that the stream has brought a TRUNCATE."""
+        self._truncated.setdefault(self._ground.topics[table], set()).add(xid)
+
+    def look(self, absent: set[str], failed: Failed) -> bool:
+        """Look at the tables; False when no frontier may be written yet.
+
+        Args:
+            absent: topics that no frontier speaks of.
+            failed: told of each table that has changed in silence; may raise.
+        """
+        ground = self._ground
+        spoken = {
+            topic: ground.relations[table].oid
+            for table, topic in ground.topics.items()
+            if topic not in absent
+        }
+        seen = look_at(ground.connection, spoken.values())
+        self._say_unknown_types(seen)
+        reached, is_due, is_sighted = self._progress.reached, True, False
+        for topic, oid in spoken.items():
+            now = seen.get(oid)
+            if now is None:
+                continue  # dropped this very moment: that is looked at elsewhere
+            if topic not in self._known:
+                self._know(topic, now)
+            else:
+                is_sighted |= self._sight(topic, now)
+                is_due &= self._judge(topic, reached, absent, failed)
+        is_old = not self._is_written or ground.publication != self._published
+        if is_old and (is_due or is_sighted):
+            found = Standings(self._epoch, self._known, self._waiting, ground.publication)
+            ground.frontiers.write_standings(ground.settings.slot, found)
+            self._is_written, self._published = True, found.publication
+        return is_due
+
+    @property
+    def _waiting(self) -> dict[str, list[Sighting]]:
+        return {topic: each for topic, each in self._sighted.items() if each}
+
+    def _latest(self, topic: str) -> Standing:
+        sighted = self._sighted.get(topic)
+        return sighted[-1].standing if sighted else self._known[topic]
+
+    def _sight(self, topic: str, now: Standing) -> bool:
+        """Note how a table stands; returns whether that is another way than before."""
+        if now == self._latest(topic):
+            return False
+        if not self._waiting:
+            self._patient_until = time.monotonic() + COLUMNS_S
+        sighting = Sighting(now, self._ground.current_lsn())
+        self._sighted.setdefault(topic, []).append(sighting)
+        self._is_written = False
+        return True
+
+    def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
+        """Name the tables whose types no earlier version of capture has looked at."""
+        known = {each.oid: each for each in map(self._latest, self._known)}
+        tables = [
+            str(now.name)
+            for oid, now in seen.items()
+            if now.types and oid in known and known[oid].types is None
+        ]
+        if tables:
+            log.warning(
+                "types that users made are watched from now on; whether their labels or attributes "
+                "were altered since these tables were copied, `changelog verify` can tell: %s",
+                ", ".join(sorted(tables)),
+            )
+
+    def _judge(self, topic: str, reached: Lsn, absent: set[str], failed: Failed) -> bool:
+        """Take in what was sighted of a table; False when no frontier may be written yet."""
+        sighted = self._sighted.get(topic)
+        if not sighted:
+            return True
+        known, table = self._known[topic], self._ground.table_of(topic)
+        found = judge(known, sighted, self._truncated.get(topic, ()), reached)
+        if found.what:
+            error = SchemaConflictError(
+                f'table "{table}", subject "{topic}-value": {found.what}; the log has no word of it'
+            )
+            failed(table, error, reached)
+            if topic not in absent:
+                self._know(topic, sighted[-1].standing)
+            return True
+        if found.passed:
+            now = sighted[found.passed - 1].standing
+            # What was altered again meanwhile has its columns with the last of it.
+            is_last = found.passed == len(sighted)
+            if is_last and now.has_other_columns(known) and not self._register(table, now, failed):
+                return False
+            if topic not in absent:
+                self._know(topic, now, sighted[found.passed :])
+        is_patient = time.monotonic() < self._patient_until
+        return not (found.unexplained or (found.columns and is_patient))
+
+    def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
+        """Let the log have the columns that a table has now, though no row has come since."""
+        found = self._ground.catalogue.table(now.oid)
+        if found is None or look_at(self._ground.connection, [now.oid]).get(now.oid) != now:
+            return False  # it is being altered this very moment
+        reached = self._progress.reached
+        try:
+            check_capturable([found])
+            self._ground.tables.copied(found.relation, Position(self._epoch, reached, 0))
+        except TABLE_ERRORS as error:
+            failed(table, error, reached)
+        return True
+
+    def _know(self, topic: str, standing: Standing, sighted: Sequence[Sighting] = ()) -> None:
+        self._known[topic] = standing
+        self._sighted[topic] = [*sighted]
+        if not sighted:
+            self._truncated.pop(topic, None)
+        self._is_written = False

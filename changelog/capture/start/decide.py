@@ -1,0 +1,228 @@
+"""How capture begins: resume, begin a fresh log, go on with one that was cut off, or refuse (pure).
+
+The slot's position, the last frontier on the log, the progress of backfills beside it, and the
+identity of the server must tell one story. Where they do not, going on would leave a hole that no
+reader can see, so it is refused.
+
+Before a slot is made, a record of progress says that it is going to be. So after a crash at any
+moment there is either no slot, or one that the log explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import ConfigurationError, SlotError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """What the decision needs to know of an existing slot.
+
+    Attributes:
+        confirmed_flush_lsn: up to where PostgreSQL was told that it may forget.
+        lost: why it can be used no more (`wal_status` is `lost`); empty while it can.
+    """
+
+    confirmed_flush_lsn: Lsn
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the settings ask for about the beginning.
+
+    Attributes:
+        skip_snapshot: copy no table that the log does not have.
+        start_lsn: where the stream is to begin, of a slot that others have made; or None.
+        temporary: the slot lives as long as its connection, so that each life is a fresh log.
+        wal_end: how far the server is now.
+    """
+
+    skip_snapshot: bool = False
+    start_lsn: Lsn | None = None
+    temporary: bool = False
+    wal_end: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+
+
+NOTHING_ASKED = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Make a slot and copy every table under a new epoch."""
+
+    epoch: int
+    reason: str
+    drop_slot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Begin a fresh log at a place of a slot that others have made."""
+
+    epoch: int
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with the first copy of every table, which was cut off: no frontier stands yet."""
+
+    record: BackfillRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Stream on from the last frontier; copy only tables that the log does not have."""
+
+    frontier: Frontier
+    added: tuple[TableName, ...]
+
+
+def decide(
+    *,
+    slot_name: str,
+    frontier: Frontier | None,
+    backfill: BackfillRecord | None,
+    slot: SlotFacts | None,
+    system_id: str,
+    timeline: int,
+    last_epoch: int,
+    tables: Collection[TableName],
+    wish: Wish = NOTHING_ASKED,
+) -> Fresh | Adopt | Continue | Resume:
+    """Decide how to begin.
+
+    Args:
+        slot_name: the replication slot.
+        frontier: the last one on the log, or None.
+        backfill: the progress of backfills on the log, or None.
+        slot: the slot on the server, or None.
+        system_id: the server's identifier.
+        timeline: its timeline.
+        last_epoch: the highest epoch on the topics, 0 when they are empty.
+        tables: what is to be captured.
+        wish: what the settings ask for.
+
+    Raises:
+        SlotError: these do not tell one story.
+        ConfigurationError: what is asked for is not to be had.
+    """
+    first = backfill
+    if frontier is not None and (backfill is None or backfill.epoch <= frontier.epoch):
+        first = None
+    latest = first or frontier
+    epoch = max(last_epoch, latest.epoch if latest is not None else 0) + 1
+    if latest is not None and latest.system_id != system_id:
+        raise SlotError(
+            f'the log of slot "{slot_name}" comes from PostgreSQL system {latest.system_id}, '
+            f"this server is {system_id}",
+            hint="choose another --slot and --topic-prefix for another server",
+        )
+    if wish.temporary and slot is not None:
+        raise ConfigurationError(
+            f'slot "{slot_name}" exists and is not temporary',
+            hint="choose another --slot and --topic-prefix for an experiment",
+        )
+    if latest is None:
+        return _first(slot_name, slot, epoch, wish)
+    if slot is None:
+        reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
+        return _fresh(epoch, reason, wish)
+    if slot.lost:
+        return _fresh(epoch, f'slot "{slot_name}" is lost: {slot.lost}', wish, drop_slot=True)
+    if latest.timeline != timeline:
+        reason = f"timeline {timeline} follows {latest.timeline} (failover)"
+        return _fresh(epoch, reason, wish, drop_slot=True)
+    if first is not None:
+        if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
+            raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")
+        _check_continued(slot_name, first, wish)
+        return Continue(first)
+    assert frontier is not None  # noqa: S101 - one of the two is there
+    if slot.confirmed_flush_lsn > frontier.lsn:
+        raise _moved(slot_name, slot, f"past the last frontier of the log at {frontier.lsn}")
+    _check_resumed(slot_name, frontier, backfill, wish)
+    known = set(frontier.tables.values())
+    return Resume(frontier, tuple(sorted(set(tables) - known)))
+
+
+def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
+    """Begin the log's first life."""
+    if slot is None:
+        return _fresh(epoch, "first start", wish)
+    stands = slot.confirmed_flush_lsn
+    if wish.start_lsn is None:
+        raise SlotError(
+            f'slot "{slot_name}" exists, but the log has no frontier of it',
+            hint="it may belong to another program: choose another --slot, or drop it with "
+            "`changelog slot drop` if it is yours; to stream from where it stands, say "
+            f"--start-lsn {stands}",
+        )
+    if wish.start_lsn < stands:
+        raise ConfigurationError(
+            f'--start-lsn {wish.start_lsn} lies before {stands}, where slot "{slot_name}" stands',
+            hint=f"what lies between has been given up: begin at {stands} or later",
+        )
+    if wish.start_lsn > wish.wal_end:
+        raise ConfigurationError(
+            f"--start-lsn {wish.start_lsn} lies behind the end of the WAL at {wish.wal_end}",
+            hint="is it of another server?",
+        )
+    return Adopt(epoch, wish.start_lsn)
+
+
+def _fresh(epoch: int, reason: str, wish: Wish, *, drop_slot: bool = False) -> Fresh:
+    if wish.start_lsn is not None:
+        raise ConfigurationError(
+            f"--start-lsn {wish.start_lsn} is not to be had: {reason}, and a new slot begins "
+            "where the WAL ends",
+            hint="leave --start-lsn out; or make the publication and then the slot yourself, "
+            "before what is to be streamed: pg_create_logical_replication_slot(…, 'pgoutput')",
+        )
+    return Fresh(epoch, reason, drop_slot=drop_slot)
+
+
+def _check_continued(slot_name: str, first: BackfillRecord, wish: Wish) -> None:
+    if wish.start_lsn not in {None, first.start_lsn}:
+        raise _began_elsewhere(slot_name, first.start_lsn, wish)
+    if wish.skip_snapshot and any(table.since is not None for table in first.tables.values()):
+        raise ConfigurationError(
+            f'the first snapshot of slot "{slot_name}" has begun',
+            hint="let it go on without --skip-snapshot; or drop the slot with `changelog slot "
+            "drop`: the next start is a fresh log",
+        )
+
+
+def _check_resumed(
+    slot_name: str, frontier: Frontier, backfill: BackfillRecord | None, wish: Wish
+) -> None:
+    """Check that the log began where it is asked for: the same command may be run again."""
+    began = Lsn(0)
+    if backfill is not None and backfill.epoch == frontier.epoch:
+        began = backfill.start_lsn
+    if wish.start_lsn is not None and wish.start_lsn != began:
+        raise _began_elsewhere(slot_name, began, wish)
+
+
+def _began_elsewhere(slot_name: str, began: Lsn, wish: Wish) -> ConfigurationError:
+    there = f"began at {began}" if began else "has begun"
+    return ConfigurationError(
+        f'the log of slot "{slot_name}" {there}, not at --start-lsn {wish.start_lsn}',
+        hint="leave --start-lsn out to go on; for a fresh log choose another --slot and "
+        "--topic-prefix",
+    )
+
+
+def _moved(slot_name: str, slot: SlotFacts, what: str) -> SlotError:
+    return SlotError(
+        f'slot "{slot_name}" stands at {slot.confirmed_flush_lsn}, {what}: changes between the '
+        "two are lost",
+        hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
+    )

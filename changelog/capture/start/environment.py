@@ -1,0 +1,620 @@
+"""What one life of capture stands on: connections, tables, topics; all checked before use.
+
+Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
+make the topics, and `publish` the publication, so that a refusal leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from changelog.capture.rows.forms import check_forms
+from changelog.capture.rows.rules import Rules, catalogue_of, narrowed
+from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.state.newcomers import Newcomers
+from changelog.capture.write.ddl import KEPT_FOR_EVER
+from changelog.config import Project
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LogError,
+    LookAgainError,
+    SlotError,
+    SourceError,
+    UnavailableLogError,
+    UnavailableSourceError,
+)
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill, copies_of
+from changelog.contract.log.form import Output
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import OPERATIONS, WHOLE, Scope
+from changelog.contract.log.standing import PublicationVersion
+from changelog.contract.log.topic import (
+    ddl_topic,
+    frontier_topic,
+    messages_topic,
+    schema_topic,
+    topic_names,
+)
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.sink.client import nothing
+from changelog.sink.dead_keys import dead_keys
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.schema_topic import SchemaTopic
+from changelog.sink.topics import (
+    FRONTIER_SETTINGS,
+    TopicDescription,
+    TopicPlan,
+    describe,
+    make_topics,
+    plan_topics,
+)
+from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.system import SystemIdentity, check_ready, current_lsn, identify
+from changelog.source.tables.catalogue import Catalogue, Table, check_capturable, select_tables
+from changelog.source.tables.ddl import has_ddl, install_ddl
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.publication import (
+    PublicationChange,
+    Wanted,
+    make_publication,
+    published_tables,
+    use_publication,
+)
+from changelog.source.tables.published import publication_version, sends_still
+
+log = logging.getLogger("changelog.capture")
+
+_STABLE_S, _NAP_S = 10.0, 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Ground:
+    """One life's connections and what was found there.
+
+    Attributes:
+        settings: the project.
+        connection: to the source, in autocommit mode.
+        system: the source's identity.
+        relations: each captured table.
+        tables: topics and codecs.
+        frontiers: the frontier topic.
+        cluster_id: the Kafka cluster's identifier.
+        descriptions: each table's topic as the broker has it.
+        logs: the topics that hold no table, such as the messages', as the broker has them.
+        catalogue: the source's catalogue.
+        rules: what of the tables is captured.
+        scopes: what is captured of each table that is not captured whole.
+        filters: the condition of each table's rows, as the server writes it; known once the
+            publication is.
+        refused: tables that are wanted and cannot be captured as they are, with the reason.
+    """
+
+    settings: Project
+    connection: Connection = field(repr=False)
+    system: SystemIdentity
+    relations: dict[TableName, Relation]
+    tables: CapturedTables
+    frontiers: FrontierLog
+    cluster_id: str
+    descriptions: dict[str, TopicDescription]
+    logs: dict[str, TopicDescription]
+    catalogue: Catalogue
+    rules: Rules
+    scopes: dict[TableName, Scope]
+    filters: dict[TableName, str] = field(default_factory=dict)
+    refused: dict[TableName, str] = field(default_factory=dict)
+    _plans: tuple[TopicPlan, ...] = ()
+    _publication: PublicationVersion | None = None
+
+    @property
+    def topics(self) -> dict[TableName, str]:
+        """Give the topic of each captured table."""
+        return self.tables.topics
+
+    @property
+    def names(self) -> dict[int, TableName]:
+        """Give each captured table by its object id."""
+        return {relation.oid: name for name, relation in self.relations.items()}
+
+    def table_of(self, topic: str) -> TableName:
+        """Give the table of a topic; raises KeyError for one that holds none."""
+        return {topic: table for table, topic in self.topics.items()}[topic]
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Give Kafka's id of each topic that is written."""
+        found = {**self.descriptions, **self.logs}
+        return {topic: each.topic_id for topic, each in found.items()}
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Give the number of partitions of each topic that is written."""
+        found = {**self.descriptions, **self.logs}
+        return {topic: each.partitions for topic, each in found.items()}
+
+    def refused_records(self) -> dict[str, TableBackfill]:
+        """Give what is written down of the refused tables, by the topics that they would have."""
+        found = {}
+        for table, why in self.refused.items():
+            with suppress(ConfigurationError):  # it would share the topic of a captured one
+                topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
+                found[topic] = TableBackfill(table=table, reason=why, set_aside=True, fault=why)
+        return found
+
+    def scope_of(self, table: TableName) -> Scope:
+        """Give what is captured of a table."""
+        return self.scopes.get(table, WHOLE)
+
+    def current_lsn(self) -> Lsn:
+        """Give the end of the source's WAL."""
+        return current_lsn(self.connection)
+
+    @property
+    def unkeyed(self) -> set[str]:
+        """Give the topics of tables without a primary key."""
+        return {self.topics[name] for name, each in self.relations.items() if not each.key}
+
+    def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
+        """Give the tables of which the log holds another part than is asked for now.
+
+        Those that are `skipped` have never been copied, and are not to be.
+
+        Their rows have to be written anew: what was left out before is not on the log, and what
+        is left out now would stay on it.
+        """
+        found = {
+            table
+            for topic, table in frontier.tables.items()
+            if self.topics.get(table) == topic and frontier.scope_of(topic) != self.scope_of(table)
+        } - {*skipped}
+        for table in sorted(found):
+            if not frontier.is_copied(self.topics[table]):
+                log.info('table "%s" was not copied before: copying it', table)
+                continue
+            log.warning(
+                'table "%s" is captured in another way than before: taking a fresh snapshot of it; '
+                "its older records stay on the topic until they are cleaned",
+                table,
+            )
+        return found
+
+    def make(self) -> None:
+        """Make the topics that are missing, alter those that differ, watch the schema if asked.
+
+        Raises:
+            LogError: see `make_topics`.
+        """
+        tables, logs = (make_topics(self.settings.kafka, plan) for plan in self._plans)
+        self.descriptions = {name: tables[name] for name in self.topics.values()}
+        self.logs = logs
+        if self.settings.capture.ddl:
+            _watch_schema(self.connection)
+
+    def unpublished(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None
+    ) -> set[TableName]:
+        """Give the tables that are to be streamed on and that the publication does not have.
+
+        One that was dropped and made anew is among them, since it is another table; and one that
+        the publication has again.
+        """
+        streamed = self._streamed(frontier, backfill)
+        if not streamed:
+            return set()
+        sent = published_tables(self.connection, self.settings.capture.publication)
+        return streamed - (sent - self._unsent_meanwhile(streamed))
+
+    def _unsent_meanwhile(self, streamed: Collection[TableName]) -> set[TableName]:
+        """Return the tables that the publication did not send for a while, and sends again."""
+        known = self.frontiers.standings(self.settings.slot)
+        before = known.publication if known is not None else None
+        now = publication_version(self.connection, self.settings.capture.publication)
+        if before is None or now is None:
+            return set()
+        oids = now.taken_out_since(before)
+        return {each for each in streamed if oids is None or self.relations[each].oid in oids}
+
+    def _streamed(
+        self, frontier: Frontier | None, backfill: BackfillRecord | None
+    ) -> set[TableName]:
+        """Return the tables whose changes the log has up to where the stream goes on."""
+        copied = copies_of(backfill)
+        aside = {table.table for table in copied if table.set_aside and table.since is None}
+        begun = {table.table for table in copied if table.since is not None}
+        spoken = set(frontier.tables.values()) if frontier is not None else set()
+        return ((spoken | begun) & set(self.relations)) - aside
+
+    def _refuse_lost(self, tables: Collection[TableName], what: str) -> None:
+        if tables:
+            raise SlotError(
+                f'the publication "{self.settings.capture.publication}" {what}, whose changes '
+                "since then are lost: " + ", ".join(str(table) for table in sorted(tables)),
+                hint="start with `--on-incompatible resnapshot`: it copies these tables anew",
+            )
+
+    def _check_there(self, tables: Collection[TableName]) -> None:
+        """Check that tables are still those that were listed at the start.
+
+        Raises:
+            LookAgainError: one was dropped, renamed or moved since.
+        """
+        now = self.catalogue.names() if tables else {}
+        gone = sorted(each for each in tables if now.get(self.relations[each].oid) != each)
+        if gone:
+            raise LookAgainError("tables vanished: " + ", ".join(map(str, gone)))
+
+    def publish(
+        self,
+        frontier: Frontier | None,
+        backfill: BackfillRecord | None = None,
+        *,
+        rehearse: bool = False,
+        as_it_is: bool = False,
+    ) -> PublicationChange:
+        """Make the publication have exactly the captured tables, or check that it has them.
+
+        Returns:
+            What was changed, such as tables whose rows were filtered in another way up to now.
+
+        Args:
+            frontier: from which the stream goes on, or None before the first.
+            backfill: the backfills that go on, or None.
+            rehearse: change nothing, and say what would be.
+            as_it_is: only check it: PostgreSQL decodes WAL of before by what it was then.
+
+        Raises:
+            SlotError: a table of the frontier was taken out: what it changed since is lost.
+            LookAgainError: a table that is streamed on vanished since it was listed.
+            SourceError: the publication cannot be made or used.
+        """
+        name = self.settings.capture.publication
+        begun = [table for table in copies_of(backfill) if table.since is not None]
+        streamed = bool(begun) or (frontier is not None and bool(frontier.tables))
+        gone = self.unpublished(frontier, backfill)
+        self._check_there(gone)
+        # A row filter that others have set makes another entry too, and the table is copied anew.
+        again = gone & published_tables(self.connection, name)
+        mended = rehearse and self.settings.capture.on_incompatible == "resnapshot"
+        if not mended:
+            self._refuse_lost(gone - again, "was dropped or lost tables")
+        scopes = [] if frontier is None else list(frontier.scopes.values())
+        scopes += [table.scope for table in begun]
+        # Operations are the same for all tables, since they are the publication's.
+        before = next((scope.operations for scope in scopes), OPERATIONS)
+        wanted = Wanted(
+            tables={table: self.rules.where(table) for table in self.relations},
+            operations=self.rules.operations,
+            before=before if streamed else None,
+            filtered_before=any(scope.rows for scope in scopes),
+        )
+        if self.settings.capture.create_publication and not as_it_is:
+            change = make_publication(self.connection, name, wanted, rehearse=rehearse)
+        else:
+            change = use_publication(self.connection, name, wanted)
+        if not mended:
+            self._refuse_lost(again - change.refiltered, "was without tables for a while")
+        self._check_there(change.vanished & self._streamed(frontier, backfill))
+        for table in sorted(change.vanished):
+            log.info('table "%s" vanished: it is not captured', table, extra={"table": str(table)})
+        if not rehearse:
+            self.filters = dict(change.filters)
+            self._publication = publication_version(self.connection, name)
+        return change
+
+    @property
+    def publication(self) -> PublicationVersion | None:
+        """Return the publication as `publish` or the last check has seen it."""
+        return self._publication
+
+    def check_publication(self) -> None:
+        """Check that nobody has taken anything away from the publication since `publish`.
+
+        Called before each frontier: PostgreSQL leaves out the changes of a table that was taken
+        out of the publication, without a word in the stream.
+
+        Raises:
+            LookAgainError: it was altered or dropped, and that is to be mended.
+            SourceError: the same, and it is not.
+        """
+        name = self.settings.capture.publication
+        now = publication_version(self.connection, name)
+        if now == self._publication:
+            return
+        if not sends_still(self.connection, self._publication, now):
+            mended = self.settings.capture.on_incompatible == "resnapshot"
+            kind = LookAgainError if mended else SourceError
+            raise kind(
+                f'the publication "{name}" was altered while capture runs',
+                hint="start capture again: it says what is missing",
+            )
+        self._publication = now
+
+    def check_topics(self, frontier: Frontier) -> set[TableName]:
+        """Check that the topics are those of the frontier.
+
+        Returns:
+            The tables whose topic was made anew, where that is to be mended.
+
+        Raises:
+            LogError: the cluster is another one, or a topic was deleted, or made anew.
+        """
+        if frontier.cluster_id != self.cluster_id:
+            raise LogError(
+                f"the frontier was written on Kafka cluster {frontier.cluster_id}, "
+                f"this one is {self.cluster_id}",
+                hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
+            )
+        captured, anew = set(self.topics.values()), set()
+        for topic, known in frontier.topic_ids.items():
+            found = self.topic_ids.get(topic)
+            if found == known or (found is None and topic not in captured):
+                continue
+            if topic in self.logs:
+                log.warning('topic "%s" was made anew: what it held is lost', topic)
+            elif self.settings.capture.on_incompatible == "resnapshot":
+                anew.add(frontier.tables[topic])
+            else:
+                what = "was deleted" if found is None else "was made anew"
+                raise LogError(
+                    f'topic "{topic}" {what}: what it held is lost',
+                    hint="start with `--on-incompatible resnapshot`: it copies the table anew",
+                )
+        return anew
+
+    def held_back(self) -> dict[str, int]:
+        """Return the topics of ours in which a transaction is open, and from which offset on."""
+        own = frontier_topic(self.settings.capture.topic_prefix)
+        return self.frontiers.held_back([own, *self.topics.values(), *self.logs])
+
+    def await_stable(self) -> None:
+        """Wait until no transaction is open in our topics; aborted ones are over in a moment.
+
+        Raises:
+            UnavailableLogError: one stays open.
+        """
+        deadline = time.monotonic() + _STABLE_S
+        while held := self.held_back():
+            if time.monotonic() > deadline:
+                topic, offset = next(iter(held.items()))
+                raise UnavailableLogError(
+                    f'topic "{topic}": a transaction that is not of this capture is open since '
+                    f"offset {offset}: nothing behind it can be read",
+                    hint="it ends with its producer or after the producer's timeout; one that "
+                    "hangs is ended by `kafka-transactions.sh abort`",
+                )
+            time.sleep(_NAP_S)
+
+    def dead_keys(
+        self,
+        producer: LogProducer,
+        topic: str,
+        since: Position,
+        *,
+        on_wait: Callable[[], None] = nothing,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Give partition and key of the rows that live only before `since`."""
+        if topic in self.unkeyed:
+            return iter(())
+        producer.commit()  # what is written counts too
+        ends = self.frontiers.ends([topic])[topic]
+        return iter(dead_keys(self.settings.kafka, topic, since, ends, on_wait=on_wait))
+
+
+@contextmanager
+def survey(settings: Project, newcomers: Newcomers) -> Iterator[Ground]:
+    """Connect and check; what is missing is made by `Ground.make`.
+
+    Args:
+        settings: the project.
+        newcomers: what earlier lives know of tables that appeared.
+
+    Raises:
+        ChangelogError: what stands against capture; see each family.
+    """
+    capture = settings.capture
+    with (
+        closing(connect(settings.postgres)) as connection,
+        FrontierLog(settings.kafka, frontier_topic(capture.topic_prefix)) as frontiers,
+        closing(schemas_of(settings, frontiers)) as schemas,
+    ):
+        check_ready(connection)
+        system = identify(settings.postgres)
+        cluster = frontiers.cluster_id()
+        rules = Rules(capture, str(connection.info.dbname))
+        catalogue = catalogue_of(connection, capture)
+        last = frontiers.last(capture.slot)
+        spoken = last.frontier.tables.values() if last is not None else ()
+        selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
+        for name, why in refused.items():
+            log.error('the table "%s" is set aside: it %s', name, why, extra={"table": str(name)})
+        _say_uncaptured(catalogue, settings, selected)
+        relations = {table.name: table.relation for table in selected}
+        rules.check(relations.values())
+        names = topic_names(relations, capture.topic_prefix)
+        yield stand(
+            settings=settings,
+            connection=connection,
+            system=system,
+            relations=relations,
+            tables=CapturedTables(schemas, names, catalogue.older_values, rules.shape),
+            frontiers=frontiers,
+            cluster_id=cluster,
+            catalogue=catalogue,
+            rules=rules,
+            refused=refused,
+            last=last.frontier if last is not None else None,
+        )
+
+
+def stand(
+    *,
+    settings: Project,
+    connection: Connection,
+    system: SystemIdentity,
+    relations: dict[TableName, Relation],
+    tables: CapturedTables,
+    frontiers: FrontierLog,
+    cluster_id: str,
+    catalogue: Catalogue,
+    rules: Rules,
+    refused: dict[TableName, str],
+    last: Frontier | None,
+) -> Ground:
+    """Check topics and registry, and give the ground; what is missing is not made yet.
+
+    Raises:
+        TopicSettingsError: topics hold other records than are asked for, or differ in settings.
+        LogError: the brokers would not make what is missing.
+        UnavailableLogError: broker or registry do not answer.
+    """
+    scopes = {table: rules.scope(relation) for table, relation in relations.items()}
+    if last is not None:
+        there = describe(settings.kafka, tables.topics.values())
+        check_forms(last, tables.topics, scopes, there)
+    plans = topic_plans(settings, relations, tables.topics)
+    tables.check_registry()
+    found = plans[0].there
+    return Ground(
+        settings=settings,
+        connection=connection,
+        system=system,
+        relations=relations,
+        tables=tables,
+        frontiers=frontiers,
+        cluster_id=cluster_id,
+        descriptions={name: found[name] for name in tables.topics.values() if name in found},
+        logs=dict(plans[1].there),
+        catalogue=catalogue,
+        rules=rules,
+        scopes=narrowed(scopes),
+        refused=refused,
+        _plans=plans,
+    )
+
+
+def topic_plans(
+    settings: Project, relations: Mapping[TableName, Relation], names: Mapping[TableName, str]
+) -> tuple[TopicPlan, TopicPlan]:
+    """Look at the topics of tables, frontiers and schemas, and at those that are logs.
+
+    Raises:
+        TopicSettingsError: some have other settings than they must.
+        LogError: the brokers would not make what is missing.
+    """
+    capture, topics = settings.capture, names.values()
+    own = [frontier_topic(capture.topic_prefix)]
+    if capture.form.output is Output.JSON:
+        own.append(schema_topic(capture.topic_prefix))
+    logs: dict[str, dict[str, str]] = {}
+    if capture.messages:
+        logs[messages_topic(capture.topic_prefix)] = {}
+    if capture.ddl:
+        logs[ddl_topic(capture.topic_prefix)] = KEPT_FOR_EVER
+    tables = plan_topics(
+        settings.kafka,
+        {**dict.fromkeys(topics, capture.partitions), **dict.fromkeys(own, 1)},
+        replication=capture.replication_factor,
+        settings=capture.topics,
+        fix=capture.fix_topics,
+        extra={
+            **dict.fromkeys(topics, capture.topic_properties),
+            **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
+        },
+        unkeyed={names[name] for name, each in relations.items() if not each.key},
+    )
+    # One partition: what comes later in the WAL comes later on the topic.
+    return tables, plan_topics(
+        settings.kafka,
+        dict.fromkeys(logs, 1),
+        replication=capture.replication_factor,
+        settings=replace(capture.topics, compacted=False),
+        fix=capture.fix_topics,
+        unkeyed=logs,
+        extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
+    )
+
+
+def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
+    """Give where the schemas are kept: documents have no schema id, so they need no registry."""
+    if settings.capture.form.output is Output.AVRO:
+        return Registry(settings.registry)
+    topic = schema_topic(settings.capture.topic_prefix)
+    return SchemaTopic(settings.kafka, topic, frontiers)
+
+
+def _watch_schema(connection: Connection) -> None:
+    """Make the event triggers when they are missing, or say that they are."""
+    if has_ddl(connection):
+        return
+    try:
+        install_ddl(connection)
+    except UnavailableSourceError:
+        raise
+    except SourceError as error:
+        log.warning(
+            "%s: schema changes are not captured until a superuser runs `changelog ddl install`",
+            error,
+        )
+    else:
+        log.info("made the event triggers of schema changes; `changelog ddl remove` removes them")
+
+
+def wanted_tables(
+    catalogue: Catalogue,
+    settings: Project,
+    newcomers: Newcomers | None = None,
+    spoken: Collection[TableName] = (),
+) -> tuple[tuple[Table, ...], dict[TableName, str]]:
+    """Give the tables to capture, and why others cannot be, where these are set aside.
+
+    Args:
+        catalogue: of the source.
+        settings: the project.
+        newcomers: what earlier lives know of tables that appeared.
+        spoken: the tables that the log has.
+
+    Raises:
+        UncapturableTableError: one is missing or cannot be captured; names all of them.
+        ConfigurationError: there is none.
+    """
+    capture = settings.capture
+    selected = select_tables(catalogue.tables(), TableFilter(capture.tables, capture.exclude))
+    newcomers = newcomers or Newcomers()
+    obstacles = {each.name: each.obstacle for each in selected if each.obstacle}
+    refused = newcomers.refused(obstacles, spoken)
+    if capture.on_error == "log":
+        refused |= obstacles
+    there = {each.name for each in selected}
+    refused = {table: why for table, why in refused.items() if table in there}
+    selected = tuple(each for each in selected if each.name not in refused)
+    newcomers.listed(each.name for each in selected)
+    check_capturable(selected)
+    if not selected:
+        raise ConfigurationError(
+            f"no table matches {', '.join(capture.tables)}",
+            hint="look at --tables and --exclude; a pattern is schema.table, * for any text",
+        )
+    return selected, refused
+
+
+def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
+    wanted = TableFilter(settings.capture.tables, settings.capture.exclude)
+    for what in catalogue.uncaptured(wanted):
+        log.info("not captured: %s", what)
+    for what in catalogue.unnoticed(selected):
+        log.warning("%s", what)
+    for table in selected:
+        if not table.relation.key:
+            log.warning(
+                'table "%s" has no primary key: its topic is not compacted and gives no state of '
+                "the table",
+                table.name,
+            )

@@ -1,0 +1,129 @@
+"""Notices tables whose topics have lost their beginning, and decides what becomes of them.
+
+Starts are compared with what the frontier says is dead
+(`Frontier.alive_from`): at each start of capture, by `--check` and `status`, and before each
+frontier, where a life that finds one ends and the next one decides.
+
+A fresh copy mends it: all before it is dead then. `changelog resnapshot` asks for one, and its
+request may be waiting in the WAL already. So a table that stops capture stops it only when the
+WAL of the moment of the start has been streamed and nobody has asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from changelog.capture.frontier.beginnings import Starts, removed, watched
+from changelog.capture.start.environment import Ground
+from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.contract.base.errors import RecordsRemovedError
+from changelog.contract.log.backfill import BackfillRecord, TableBackfill
+from changelog.contract.log.frontier import Frontier, missing
+from changelog.contract.rows.relation import TableName
+
+log = logging.getLogger("changelog.capture")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A table whose topic has lost its beginning.
+
+    Attributes:
+        table: which one.
+        topic: its topic.
+        error: says so.
+        answer: what becomes of it.
+    """
+
+    table: TableName
+    topic: str
+    error: RecordsRemovedError
+    answer: Answer
+
+    def told(self) -> RecordsRemovedError:
+        """Return the error with all ways out."""
+        with_way_out(self.error)
+        return self.error
+
+
+def losses(ground: Ground, frontier: Frontier, going: BackfillRecord | None) -> list[Loss]:
+    """Return the tables of a frontier whose topics have lost their beginning since.
+
+    Args:
+        ground: tables and topics as they are now.
+        frontier: from which the stream goes on.
+        going: the backfills that go on, or None: a table that is copied anew needs no other answer.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+    """
+    ids, captured = ground.topic_ids, ground.topics
+    there = [
+        topic
+        for topic in watched(frontier)
+        if captured.get(frontier.tables[topic]) == topic
+        and ids.get(topic) == frontier.topic_ids.get(topic)
+    ]
+    starts = ground.frontiers.starts(there)
+    return list(_judged(ground, frontier, going, starts))
+
+
+def _judged(
+    ground: Ground, frontier: Frontier, going: BackfillRecord | None, starts: Starts
+) -> Iterator[Loss]:
+    copies = going.tables if going is not None else {}
+    for topic in starts:
+        error = removed(frontier, topic, starts)
+        if error is not None:
+            is_copied = topic in copies and not copies[topic].fault
+            chosen = Answer.COPY if is_copied else answer(error, ground.settings.capture)
+            yield Loss(frontier.tables[topic], topic, error, chosen)
+
+
+def noted(
+    found: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
+) -> dict[str, TableBackfill]:
+    """Return what is to be written down of tables whose topics have lost their beginning.
+
+    No frontier speaks of them until they are whole again. Those that wait to be asked for are
+    asked for by what lies behind the frontier.
+    """
+    copies = going.tables if going is not None else {}
+    return {
+        loss.topic: replace(copies[loss.topic], set_aside=True)
+        if loss.topic in copies and not copies[loss.topic].fault
+        else TableBackfill(
+            table=loss.table,
+            reason=str(loss.error.args[0]),
+            set_aside=True,
+            topic_id=frontier.topic_ids[loss.topic],
+            fault="" if loss.answer is Answer.COPY else str(loss.error.args[0]),
+            high=frontier.lsn,
+        )
+        for loss in found
+    }
+
+
+def restarted(ground: Ground, going: BackfillRecord) -> BackfillRecord:
+    """Return backfills without the rows that were removed from topics since they were copied."""
+    ids = ground.topic_ids
+    begun = {
+        topic: each
+        for topic, each in going.tables.items()
+        if each.since is not None and each.scope.keyed and ids.get(topic) == each.topic_id
+    }
+    starts = ground.frontiers.starts(list(begun))
+    anew = {}
+    for topic, each in begun.items():
+        found = list(missing(starts[topic], each.alive_from))
+        if found:
+            log.warning(
+                'topic "%s": %s: copying the table "%s" once more',
+                topic,
+                "; ".join(found),
+                each.table,
+            )
+            anew[topic] = replace(each, since=None, done=(), rows=0, ends=(), alive_from=())
+    return replace(going, tables={**going.tables, **anew}) if anew else going

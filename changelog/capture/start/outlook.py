@@ -1,0 +1,292 @@
+"""How capture would begin, seen before anything is made: so that a refusal leaves nothing behind.
+
+`changelog capture` looks here first and then makes what is missing; `changelog capture --check`
+only looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
+from changelog.capture.start.environment import Ground
+from changelog.capture.start.lost_beginnings import Loss, losses
+from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.contract.base.errors import LogError, LookAgainError, SchemaConflictError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.backfill import BackfillRecord, copies_of
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect.readiness import check_readable, check_room
+from changelog.source.connect.retention import why_lost
+from changelog.source.stream.slot import SlotStatus, check_idle, check_slot, inspect_slot
+from changelog.source.tables.publication import PublicationChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStanding:
+    """What log and server say of a slot.
+
+    Attributes:
+        record: the last frontier, or None.
+        backfill: how far backfills are, or None.
+        slot: the slot on the server, or None.
+    """
+
+    record: FrontierRecord | None
+    backfill: BackfillRecord | None
+    slot: SlotStatus | None
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """Give the last frontier without its place."""
+        return self.record.frontier if self.record is not None else None
+
+    def beginning(self, ground: Ground, last_epoch: int) -> Fresh | Adopt | Continue | Resume:
+        """Decide how to begin; `last_epoch` is the highest on the topics.
+
+        Raises:
+            SlotError: log and server do not tell one story.
+            SlotBusyError: another capture reads the slot, or still our own last connection.
+            ConfigurationError: what is asked for is not to be had.
+        """
+        capture = ground.settings.capture
+        if self.slot is not None:
+            check_idle(self.slot)
+        return decide(
+            slot_name=ground.settings.slot,
+            frontier=self.frontier,
+            backfill=self.backfill,
+            slot=_facts(self.slot),
+            system_id=ground.system.system_id,
+            timeline=ground.system.timeline,
+            last_epoch=last_epoch,
+            tables=ground.topics,
+            wish=Wish(
+                skip_snapshot=capture.skip_snapshot,
+                start_lsn=capture.start_lsn,
+                temporary=capture.temporary_slot,
+                wal_end=ground.current_lsn(),
+            ),
+        )
+
+    def going(self, begin: Fresh | Adopt | Continue | Resume) -> BackfillRecord | None:
+        """Give the backfills that go on."""
+        match begin:
+            case Continue(record=first):
+                return first
+            case Resume(frontier=frontier):
+                same = self.backfill is not None and self.backfill.epoch == frontier.epoch
+                return self.backfill if same else None
+            case Fresh() | Adopt():
+                return None
+
+
+def standing(ground: Ground) -> SlotStanding:
+    """Ask the server, and then the log.
+
+    Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
+    and a frontier before it acknowledges one: so what is read of the log later explains the slot
+    of now, and one that stands past it has been moved by somebody else.
+
+    Raises:
+        LogError: what the log said of the slot was removed.
+    """
+    name = ground.settings.slot
+    slot = inspect_slot(ground.connection, name)
+    lost = ground.frontiers.lost(name) if slot is not None else ""
+    if lost:
+        raise LogError(
+            lost, hint="drop the slot with `changelog slot drop`; the next start copies every table"
+        )
+    return SlotStanding(
+        record=ground.frontiers.last(name), backfill=ground.frontiers.backfill(name), slot=slot
+    )
+
+
+def check_slot_unmoved(ground: Ground, found: SlotStanding) -> None:
+    """Check, before a slot is made or dropped, that it is still what was decided on.
+
+    Raises:
+        LookAgainError: another capture has made, moved, dropped or taken it since.
+    """
+    now, then = inspect_slot(ground.connection, ground.settings.slot), found.slot
+    if now is not None and then is not None:
+        same = not now.active and now.confirmed_flush_lsn == then.confirmed_flush_lsn
+    else:
+        same = now is then
+    if not same:
+        raise _moved_on(ground)
+
+
+def check_log_unmoved(ground: Ground, found: SlotStanding) -> None:
+    """Check, now that this capture alone reads the slot, that it goes on where the log ends.
+
+    It may have stood still between its look and this (SIGSTOP, a host that was paused).
+
+    Raises:
+        LookAgainError: another capture has written a frontier since.
+    """
+    now = ground.frontiers.last(ground.settings.slot)
+    if now is not None and (found.record is None or now.offset != found.record.offset):
+        raise _moved_on(ground)
+
+
+def _moved_on(ground: Ground) -> LookAgainError:
+    return LookAgainError(
+        f'another capture has moved the slot "{ground.settings.slot}" on since it was looked at'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The tables that `--skip-snapshot` leaves without a copy.
+
+    Attributes:
+        new: those that the log does not have yet.
+        kept: those that the log has without a copy already.
+    """
+
+    new: frozenset[TableName] = frozenset()
+    kept: frozenset[TableName] = frozenset()
+
+
+def skipped_tables(ground: Ground, begin: Resume, going: BackfillRecord | None) -> Skipped:
+    """Give what is not copied; a copy that has begun goes on."""
+    if not ground.settings.capture.skip_snapshot:
+        return Skipped()
+    frontier = begin.frontier
+    copied = {each.table for each in copies_of(going)}
+    kept = {
+        table
+        for topic, table in frontier.tables.items()
+        if ground.topics.get(table) == topic and not frontier.is_copied(topic)
+    }
+    return Skipped(frozenset(begin.added) - copied, frozenset(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How capture would begin.
+
+    Attributes:
+        begin: the decision; the number of a new epoch is not known yet.
+        copied: the tables that would be copied from their start.
+        going: those whose copying would go on.
+        skipped: those that the log has without a copy, and that get none.
+        losses: those whose topics have lost their beginning.
+    """
+
+    begin: Fresh | Adopt | Continue | Resume
+    copied: frozenset[TableName]
+    going: frozenset[TableName]
+    skipped: frozenset[TableName] = frozenset()
+    losses: tuple[Loss, ...] = ()
+
+
+def foresee(ground: Ground, found: SlotStanding) -> Outlook:
+    """Say how capture would begin.
+
+    Raises:
+        SlotError: log and server do not tell one story, or the slot cannot be used, or made.
+        LogError: a topic of the frontier is another one now.
+    """
+    begin = found.beginning(ground, last_epoch=0)
+    tables = frozenset(ground.topics)
+    first = tables if not ground.settings.capture.skip_snapshot else frozenset[TableName]()
+    match begin:
+        case Fresh(drop_slot=drop):
+            check_room(ground.connection, needs_slot=not drop)
+            return Outlook(begin=begin, copied=first, going=frozenset())
+        case Adopt():
+            _check_slot(ground, found)
+            return Outlook(begin=begin, copied=first, going=frozenset())
+        case Continue():
+            _check_slot(ground, found)
+            return Outlook(begin=begin, copied=frozenset(), going=first)
+        case Resume(frontier=frontier, added=added):
+            _check_slot(ground, found)
+            lost = ground.check_topics(frontier)
+            backfill = found.going(begin)
+            going = frozenset(each.table for each in copies_of(backfill)) & tables
+            if ground.settings.capture.on_incompatible == "resnapshot":
+                lost |= ground.unpublished(frontier, backfill)
+            found_lost = losses(ground, frontier, backfill)
+            lost |= {loss.table for loss in found_lost if loss.answer is Answer.COPY} - going
+            skipped = skipped_tables(ground, begin, backfill)
+            return Outlook(
+                begin=begin,
+                copied=(frozenset(added) - skipped.new - going) | lost,
+                going=going - lost,
+                skipped=skipped.kept,
+                losses=tuple(found_lost),
+            )
+
+
+def uncarried(ground: Ground, begin: Resume) -> dict[TableName, SchemaConflictError]:
+    """Return the tables whose rows on the log lack generated columns that come from now on."""
+    found = {
+        table: ground.tables.uncarried(ground.relations[table])
+        for topic, table in begin.frontier.tables.items()
+        if ground.topics.get(table) == topic
+    }
+    return {table: error for table, error in found.items() if error is not None}
+
+
+def _check_slot(ground: Ground, found: SlotStanding) -> None:
+    assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
+    check_slot(found.slot)
+    check_room(ground.connection, needs_slot=False)
+
+
+def rehearse_publication(
+    ground: Ground, found: SlotStanding, outlook: Outlook
+) -> PublicationChange:
+    """Have the server say whether the publication could be made or used; changes nothing.
+
+    Raises:
+        SourceError: it could not.
+        SlotError: a table was taken out of it.
+    """
+    begin = outlook.begin
+    frontier = begin.frontier if isinstance(begin, Resume) else None
+    as_it_is = isinstance(begin, Adopt)
+    return ground.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
+
+
+def refuse_first(ground: Ground) -> SlotStanding:
+    """Raise what would stop capture later, when topics and slot would have been made.
+
+    Returns:
+        What log and server say of the slot.
+
+    Raises:
+        ChangelogError: what stands against capture; see each family.
+    """
+    found = standing(ground)
+    outlook = foresee(ground, found)
+    rehearse_publication(ground, found, outlook)
+    if isinstance(outlook.begin, Resume):
+        for table, error in uncarried(ground, outlook.begin).items():
+            copied_anew = table in outlook.copied | outlook.going
+            if not copied_anew and answer(error, ground.settings.capture) is Answer.STOP:
+                raise with_way_out(error)
+    if ground.settings.capture.on_error == "log":
+        return found  # a table that cannot go on is set aside then
+    copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]
+    check_readable(ground.connection, copied)
+    for table in sorted(outlook.copied):
+        try:
+            ground.tables.check(ground.relations[table], fresh=True)
+        except SchemaConflictError as error:
+            raise with_way_out(error, copying=True) from None
+    return found
+
+
+def _facts(status: SlotStatus | None) -> SlotFacts | None:
+    if status is None:
+        return None
+    return SlotFacts(
+        confirmed_flush_lsn=status.confirmed_flush_lsn or Lsn(0),
+        lost=why_lost(status.invalidation) if status.wal_status == "lost" else "",
+    )

@@ -1,0 +1,214 @@
+"""Which tables there are: those that appear while capture runs are taken, those that go are let go.
+
+The catalogue is looked at before each frontier, and twice a second at rest. A table that is wanted
+and was not there at the start of this life (created, renamed or moved into a pattern, no partition
+any more) is taken by a new life, which has it as any start has. What stands against it is told, as
+long as it does, and does not touch the others. A captured table that was dropped, renamed, moved or
+made a partition is left out by frontiers from then on; under its new name it is a new table.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from changelog.capture.start.environment import Ground
+from changelog.capture.state.newcomers import Newcomers
+from changelog.contract.base.errors import LookAgainError
+from changelog.contract.rows.inheritance import WAY_OUT, alone
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect.readiness import not_owned, unreadable
+from changelog.source.tables.catalogue import Table
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.publication import published_tables
+
+log = logging.getLogger("changelog.capture")
+
+LOOK_S = 0.5
+"""Time between two looks at rest."""
+
+SETTLE_S = 0.5
+"""How long a table has to be there: many live no longer."""
+
+REST = 4.0
+"""A life goes on at least for so many times what its start took."""
+
+
+class NewTablesError(LookAgainError):
+    """Tables appeared that are wanted and can be captured: a new life takes them."""
+
+
+class Tables(Protocol):
+    """What is done about tables that come and go."""
+
+    def leave(self, table: TableName, why: str) -> None:
+        """Let frontiers leave a table out."""
+
+    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+        """Let frontiers say which tables others inherit from."""
+
+    def refuse(self, refused: dict[TableName, str]) -> None:
+        """Say which tables are wanted and cannot be captured, and why."""
+
+
+class Roster:
+    """Looks which tables there are, in one life."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        tables: Tables,
+        newcomers: Newcomers,
+        *,
+        start_s: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Know what the life has begun with.
+
+        Args:
+            ground: the captured tables.
+            tables: what is told of others.
+            newcomers: what the process remembers of tables that appeared.
+            start_s: how long the start of this life took.
+            now: a clock.
+        """
+        self._ground = ground
+        self._tables = tables
+        self._newcomers = newcomers
+        self._now = now
+        self._not_before = now() + REST * start_s
+        capture = ground.settings.capture
+        self._wanted = TableFilter(capture.tables, capture.exclude)
+        self._names: dict[int, TableName] = {}
+        self._children: dict[TableName, tuple[TableName, ...]] = {}
+        self._seen: dict[tuple[int, TableName], float] = {}
+        self._gone: set[TableName] = set()
+        self._unsaid: set[TableName] = set()
+        self._has_frontier = False
+        self._next_step = 0.0
+
+    def step(self) -> None:
+        """Look, unless the last time was a moment ago.
+
+        Raises:
+            NewTablesError: tables have to be taken, and can be.
+        """
+        if self._now() >= self._next_step:
+            self.look()
+            if self._seen:
+                self._take()
+            self._next_step = self._now() + LOOK_S
+
+    def frontier_written(self) -> None:
+        """Note that a frontier stands on the log that leaves out what is gone."""
+        self._has_frontier = True
+        self._unsaid.clear()
+
+    def look(self) -> None:
+        """Look which tables there are, and let go those that are gone."""
+        names = self._ground.catalogue.names()
+        if names != self._names:
+            self._names = names
+            self._let_go()
+            self._note_new()
+        self._look_at_children()
+
+    def _look_at_children(self) -> None:
+        children = {
+            table: each
+            for table, each in self._ground.catalogue.children().items()
+            if table in self._ground.relations
+        }
+        if children != self._children:
+            for table in sorted(t for t in children if children[t] != self._children.get(t)):
+                log.warning("%s | hint: %s", alone(table, children[table]), WAY_OUT)
+            self._children = children
+            self._tables.inherit(children)
+
+    def _let_go(self) -> None:
+        for table, relation in self._ground.relations.items():
+            now = self._names.get(relation.oid)
+            if now != table and table not in self._gone:
+                self._gone.add(table)
+                self._unsaid.add(table)
+                self._newcomers.proven.discard(table)
+                self._tables.leave(table, why_gone(now))
+        there = set(self._names.values())
+        for table in self._newcomers.aside.keys() - there:
+            del self._newcomers.aside[table]
+        self._say({t: why for t, why in self._ground.refused.items() if t in there})
+
+    def _note_new(self) -> None:
+        """Note since when the tables are there that are wanted and not captured."""
+        captured = {
+            (relation.oid, table)
+            for table, relation in self._ground.relations.items()
+            if table not in self._gone
+        }
+        self._seen = {
+            each: self._seen.get(each, self._now())
+            for each in self._names.items()
+            if each not in captured and self._wanted.wants(each[1])
+        }
+
+    def _take(self) -> None:
+        """Say what stands against the new tables, or end this life for those that have nothing."""
+        late = self._now() - SETTLE_S
+        settled = [oid for (oid, _), since in self._seen.items() if since <= late]
+        if not settled:
+            return
+        found = [
+            each
+            for each in self._ground.catalogue.tables(settled)
+            if (each.relation.oid, each.name) in self._seen
+        ]
+        names, aside = {each.name for each in found}, self._newcomers.aside
+        self._newcomers.note(names, self._reasons(found))
+        others = {t: why for t, why in self._ground.refused.items() if t not in names}
+        self._say(others | {table: aside[table] for table in names if table in aside})
+        fresh = names - aside.keys()
+        ready = self._has_frontier and self._now() >= self._not_before
+        if fresh and ready and not fresh & self._unsaid:
+            raise NewTablesError("new tables: " + ", ".join(map(str, sorted(fresh))))
+
+    def _reasons(self, tables: Sequence[Table]) -> dict[TableName, str]:
+        """Return why tables cannot be captured now, of those that cannot."""
+        ground, capture = self._ground, self._ground.settings.capture
+        found = {each.name: each.obstacle for each in tables if each.obstacle}
+        others = [each for each in tables if not each.obstacle]
+        if capture.temporary_slot:
+            why = "appeared while capture runs, and the slot is temporary: the next start takes it"
+            return found | {each.name: why for each in others}
+        if capture.create_publication:
+            for table in not_owned(ground.connection, [each.name for each in others]):
+                found[table] = "belongs to another role: its owner alone may publish it"
+        else:
+            sent = published_tables(ground.connection, capture.publication)
+            why = f'is not sent by the publication "{capture.publication}"'
+            found |= {each.name: why for each in others if each.name not in sent}
+        if not capture.skip_snapshot:
+            for each in others:
+                for refusal in unreadable(ground.connection, [each.relation])[:1]:
+                    found.setdefault(each.name, f"cannot be read: {refusal.said}")
+        return found
+
+    def _say(self, refused: dict[TableName, str]) -> None:
+        known = self._ground.refused
+        if refused == known:
+            return
+        for table, why in sorted(refused.items()):
+            if known.get(table) != why:
+                what = {"table": str(table)}
+                log.error(
+                    'the table "%s" matches and is not captured: it %s', table, why, extra=what
+                )
+        self._tables.refuse(refused)
+
+
+def why_gone(now: TableName | None) -> str:
+    """Say what became of a table whose object id has another name now, or none."""
+    if now is None:
+        return "was dropped, or is a partition now"
+    return f'is called "{now}" now'

@@ -1,0 +1,54 @@
+"""Which changes of a table, seen in the catalogue, hold a frontier back (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.standing import Sighting, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What may be said of a table where the stream is.
+
+    Attributes:
+        passed: how many of the sightings, from the first on, need nothing more of the stream.
+        what: has changed in silence; empty when nothing has.
+        unexplained: whether a truncation that the stream is still to bring may explain a change:
+            no frontier may be written.
+        columns: whether columns came or went of which the stream has no word yet: a frontier would
+            be right, but for them.
+    """
+
+    passed: int
+    what: str = ""
+    unexplained: bool = False
+    columns: bool = False
+
+
+def judge(
+    known: Standing, sighted: Sequence[Sighting], truncated: Collection[int], reached: Lsn
+) -> Judgement:
+    """Compare how a table stood with what was seen of it since.
+
+    Args:
+        known: the table as the last frontiers speak of it.
+        sighted: what was seen of it since, in its order.
+        truncated: transactions of which the stream said that they truncated the table.
+        reached: where the stream is.
+    """
+    before, passed, waits, awaits_columns = known, 0, False, False
+    for each in sighted:
+        now, is_reached = each.standing, reached >= each.before
+        unexplained = not is_reached and now.is_unexplained(before, truncated)
+        what = "" if unexplained else now.change_since(before, truncated)
+        if what:
+            return Judgement(passed, what)
+        columns = not is_reached and now.has_other_columns(before)
+        if not (waits or awaits_columns or unexplained or columns):
+            passed += 1
+        waits, awaits_columns = waits or unexplained, awaits_columns or columns
+        before = now
+    return Judgement(passed, unexplained=waits, columns=awaits_columns)

@@ -1,0 +1,63 @@
+"""What the error of one table means for it and for the others: chosen here, and nowhere else."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from changelog.config import CaptureSettings
+from changelog.contract.base.errors import (
+    ChangelogError,
+    EncodeError,
+    KeyConflictError,
+    RecordRefusedError,
+    RecordsRemovedError,
+    SchemaConflictError,
+    UncapturableTableError,
+)
+
+TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, RecordRefusedError)
+"""Errors that are one table's alone: the log of the others stays exact without it."""
+
+_CHANGED = (SchemaConflictError, UncapturableTableError, RecordsRemovedError)
+_ANEW = "start with `--on-incompatible resnapshot`: the table is copied anew, the others go on"
+_WITHOUT = "or with `--on-error log`: the others go on without it"
+
+
+class Answer(Enum):
+    """What is done about a table."""
+
+    STOP = "stop"
+    COPY = "copy"
+    """No frontier speaks of it until it is copied anew."""
+    ASIDE = "aside"
+    """No frontier speaks of it until somebody asks for a copy."""
+
+
+def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = False) -> Answer:
+    """Say what is done about the table of an error.
+
+    Args:
+        error: of `TABLE_ERRORS`.
+        capture: the settings.
+        copying: whether the table is being copied anew already, so that this is no way out.
+    """
+    if _is_mended_by_a_copy(error, copying=copying) and capture.on_incompatible == "resnapshot":
+        return Answer.COPY
+    if capture.on_error == "log":
+        return Answer.ASIDE
+    return Answer.STOP
+
+
+def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:
+    """Give the error with what can be done when it stops capture."""
+    ways = [error.hint] if error.hint else []
+    if _is_mended_by_a_copy(error, copying=copying):
+        ways.append(_ANEW)
+    ways.append(_WITHOUT if ways else _WITHOUT.removeprefix("or ").replace("with", "start with"))
+    error.hint = "; ".join(ways)
+    return error
+
+
+def _is_mended_by_a_copy(error: ChangelogError, *, copying: bool) -> bool:
+    changed = isinstance(error, _CHANGED) and not isinstance(error, KeyConflictError)
+    return changed and not copying

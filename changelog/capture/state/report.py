@@ -1,0 +1,168 @@
+"""What a capture run has done, counted while it works.
+
+One thread writes, and others may read at any moment: metrics are made of this when somebody asks,
+so that they cost nothing while nobody does. Counts only grow; a restart within the run keeps them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.rows.relation import TableName
+
+TableOp = tuple[TableName, Op]
+"""A table, and what happened to its rows."""
+
+
+_OP_OF: dict[type[Change], Op] = {
+    Insert: Op.CREATE,
+    Update: Op.UPDATE,
+    Delete: Op.DELETE,
+    Truncate: Op.TRUNCATE,
+}
+
+
+def op_of(change: Change) -> Op:
+    """Give what a change does; an update that moves the row is an update."""
+    return _OP_OF[type(change)]
+
+
+def _nothing_queued() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class SnapshotProgress:
+    """How far the snapshot is that is being taken now.
+
+    Attributes:
+        estimate: rows that it will have, by PostgreSQL's statistics.
+        rows: rows copied so far.
+    """
+
+    estimate: int
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class CaptureReport:
+    """Counts of one run of capture.
+
+    Attributes:
+        rows: rows captured, per table and operation: `READ` by snapshots, the others by the
+            stream; sent again ones are not counted twice.
+        bytes: size of the keys and values written for them, before compression.
+        records: records written by the stream, tombstones included.
+        messages: records of logical messages.
+        transactions: transactions streamed.
+        frontiers: frontiers written.
+        restarts: times that capture began again after a server was away.
+        errors: errors that capture has waited out, by kind.
+        lsn: the last frontier, of this run or found at its start.
+        frontier_s: when that was written, seconds since 1970; 0 when there is none.
+        frontier_ts_us: its commit time by the source's clock, microseconds since 1970.
+        snapshot: the snapshot that is being taken, or None.
+        aside: tables of which no frontier speaks although they are captured, with the reason.
+        queued: gives how many records the broker has not acknowledged yet.
+    """
+
+    rows: Counter[TableOp] = field(default_factory=Counter)
+    bytes: Counter[TableOp] = field(default_factory=Counter)
+    records: int = 0
+    messages: int = 0
+    transactions: int = 0
+    frontiers: int = 0
+    restarts: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    frontier_s: float = 0.0
+    frontier_ts_us: int = 0
+    snapshot: SnapshotProgress | None = None
+    aside: dict[TableName, str] = field(default_factory=dict)
+    queued: Callable[[], int] = _nothing_queued
+
+    def began(self, queued: Callable[[], int]) -> None:
+        """Note the start of a life, and how to ask its producer."""
+        self.queued = queued
+
+    def ended(self) -> None:
+        """Note the end of a life: nothing is queued, no snapshot goes on."""
+        self.queued, self.snapshot = _nothing_queued, None
+
+    def frontier_found(self, record: FrontierRecord) -> None:
+        """Note the frontier that capture resumes at."""
+        found = record.frontier
+        self.lsn, self.frontier_ts_us = found.lsn, found.ts_us
+        self.frontier_s = record.appended_ms / 1000
+
+    def frontier_written(self, lsn: Lsn, ts_us: int) -> None:
+        """Note a frontier that the broker has acknowledged just now.
+
+        Before its first transaction a life knows no commit time; the one found is then younger.
+        """
+        self.frontiers += 1
+        self.lsn, self.frontier_s = lsn, time.time()
+        self.frontier_ts_us = max(self.frontier_ts_us, ts_us)
+
+    def snapshot_copied(self, table: TableName, rows: int, size: int) -> None:
+        """Note rows of the snapshot that are on the log, and the bytes of their records.
+
+        Args:
+            table: whose rows.
+            rows: how many.
+            size: 0 when the bytes were not counted; then nothing is said of them.
+        """
+        self.rows[table, Op.READ] += rows
+        if size:
+            self.bytes[table, Op.READ] += size
+        if self.snapshot is not None:
+            self.snapshot.rows += rows
+
+    @property
+    def snapshot_rows(self) -> dict[TableName, int]:
+        """Give the rows that snapshots have copied, by table."""
+        return _by_table(self.rows, snapshot=True)
+
+    @property
+    def changes(self) -> dict[TableName, int]:
+        """Give the row changes streamed, by table."""
+        return _by_table(self.rows, snapshot=False)
+
+    def to_json(self) -> dict[str, object]:
+        """Give the counts as one JSON object."""
+        return {
+            "rows_captured": self.rows.total(),
+            "snapshot_rows": {str(t): n for t, n in sorted(self.snapshot_rows.items())},
+            "changes": {str(t): n for t, n in sorted(self.changes.items())},
+            "records": self.records,
+            "messages": self.messages,
+            "transactions": self.transactions,
+            "frontiers": self.frontiers,
+            "restarts": self.restarts,
+            "errors": dict(sorted(self.errors.items())),
+            "aside": {str(table): why for table, why in sorted(self.aside.items())},
+            "lsn": str(self.lsn),
+        }
+
+    def summary(self) -> str:
+        """Give one line for people."""
+        return (
+            f"captured {sum(self.snapshot_rows.values()):,} snapshot rows and "
+            f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; "
+            f"the log is complete to {self.lsn}"
+        )
+
+
+def _by_table(rows: Counter[TableOp], *, snapshot: bool) -> dict[TableName, int]:
+    found: Counter[TableName] = Counter()
+    for (table, op), count in dict(rows).items():
+        if (op is Op.READ) == snapshot:
+            found[table] += count
+    return dict(found)

@@ -1,0 +1,109 @@
+"""Where a life of capture begins, and what surrounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from rich.console import Console
+
+from changelog.capture.state.report import CaptureReport
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier, Growth
+
+
+@dataclass(slots=True, kw_only=True)
+class Seed:
+    """From where a life streams.
+
+    Attributes:
+        epoch: of the positions written.
+        lsn: where the stream begins; what lies before is on the log.
+        ts_us: commit time that belongs to `lsn`, microseconds since 1970.
+        has_frontier: whether the log has a frontier of this epoch.
+        since: per topic the first position that is alive.
+        alive_from: per topic where its records may be alive, see `Frontier`.
+        whole: per topic the position of the last rows that were copied to it.
+        grown: topics that got more partitions, as the last frontier says.
+        partitions: per topic how many the last frontier knew.
+        written: per topic and partition the last position behind the last frontier.
+        uncopied: topics that hold only what has changed since they began.
+        skipped: those of them that begin in this life.
+        hold_until: no frontier before the stream has passed this: the records that were found
+            behind the last one have been sent again, so that none is newer than the next.
+    """
+
+    epoch: int
+    lsn: Lsn
+    ts_us: int = 0
+    has_frontier: bool = False
+    since: dict[str, Position] = field(default_factory=dict)
+    alive_from: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    whole: dict[str, Lsn] = field(default_factory=dict)
+    grown: dict[str, Growth] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    written: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
+    uncopied: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+
+    def skip(self, topics: Collection[str], ends: Mapping[str, tuple[int, ...]]) -> None:
+        """Begin topics with what the stream brings; all that they hold up to `ends` is dead."""
+        self.skipped |= {*topics}
+        self.uncopied |= {*topics}
+        self.since |= dict.fromkeys(topics, Position(self.epoch, self.lsn, 0))
+        self.alive_from |= {topic: ends[topic] for topic in topics}
+
+    def resend_grown(self, partitions: Mapping[str, int]) -> None:
+        """Skip nothing of topics that got more partitions than the last frontier knew.
+
+        In which of them a key's last records lie, if they were written at all, is not known; what
+        is sent twice does no harm.
+        """
+        grown = {t for t, count in self.partitions.items() if partitions.get(t, count) != count}
+        grown |= self.grown.keys()
+        self.written = {t: each for t, each in self.written.items() if t not in grown}
+
+    @classmethod
+    def resumed(
+        cls,
+        frontier: Frontier,
+        topics: set[str],
+        written: Mapping[str, Mapping[int, Position]],
+    ) -> Self:
+        """Begin at a frontier; what it says of topics that are left out is left behind."""
+        return cls(
+            epoch=frontier.epoch,
+            lsn=frontier.lsn,
+            ts_us=frontier.ts_us,
+            has_frontier=True,
+            since={topic: at for topic, at in frontier.since.items() if topic in topics},
+            alive_from={t: each for t, each in frontier.alive_from.items() if t in topics},
+            whole={topic: at for topic, at in frontier.whole.items() if topic in topics},
+            grown={topic: each for topic, each in frontier.grown.items() if topic in topics},
+            partitions={topic: len(each) for topic, each in frontier.ends.items()},
+            written=written,
+        )
+
+
+def reach_nothing(_point: str) -> None:
+    """Stand in for a crash point outside of tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a life needs besides its servers.
+
+    Attributes:
+        report: counts.
+        console: where the progress bar goes.
+        stop: asked between chunks.
+        reach: told the name of each point at which a crash is tested.
+    """
+
+    report: CaptureReport
+    console: Console
+    stop: Callable[[], bool]
+    reach: Callable[[str], None]

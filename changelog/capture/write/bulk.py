@@ -1,0 +1,233 @@
+"""Messages of the stream, many at once: the records that `RecordWriter` would write, faster.
+
+A run of row messages with whole transactions among them is encoded table by table; order between
+topics means nothing. What is out of the ordinary (a key change, a TOAST value that was left out)
+is encoded row by row and put in its place. After a crash, what is on the log already is encoded
+and left out. Where more is out of the ordinary, the caller goes row by row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.state.report import TableOp
+from changelog.capture.write.writer import RecordWriter
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import Relation
+from changelog.native.buffers import Record, Records, Texts
+from changelog.native.runs import Run, Seen, Transaction
+from changelog.sink.producer import LogProducer
+from changelog.source.stream.assemble import SEQUENCE_STEP, Assembler
+from changelog.source.stream.pgoutput import (
+    Begin,
+    DeleteMessage,
+    InsertMessage,
+    UpdateMessage,
+    decode,
+)
+
+_OPS = (Op.CREATE, Op.UPDATE, Op.DELETE)
+_OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
+
+
+class NotInBulkError(Exception):
+    """These messages have to be taken one by one; nothing of them was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a run of messages was.
+
+    Attributes:
+        records: how many were written.
+        changes: how many rows were changed, of each table and operation.
+        sizes: bytes of the keys and values written for them.
+        commits: transactions that ended.
+        end_lsn: of the last that ended, or None.
+        last: the last transaction that began, in this run or before it.
+        is_open: whether that one has not ended yet.
+        xids: numbers of the transactions that began.
+    """
+
+    records: int
+    changes: Counter[TableOp]
+    sizes: Counter[TableOp]
+    commits: int
+    end_lsn: Lsn | None
+    last: Begin
+    is_open: bool
+    xids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The records of one topic: from one of them up to an end, and how many are left out."""
+
+    topic: str
+    first: int
+    end: int
+    left_out: int
+
+
+class BulkWriter:
+    """Writes the records of runs of messages."""
+
+    def __init__(
+        self,
+        *,
+        assembler: Assembler,
+        writer: RecordWriter,
+        tables: CapturedTables,
+        producer: LogProducer,
+        epoch: int,
+        reach: Callable[[str], None] | None,
+    ) -> None:
+        """Join the parts.
+
+        Args:
+            assembler: knows relations and the open transaction; kept up to date here.
+            writer: knows what is on the log, and encodes what is out of the ordinary.
+            tables: topics and codecs.
+            producer: takes the records.
+            epoch: of every position.
+            reach: told of each record in tests, else None.
+        """
+        self._assembler = assembler
+        self._writer = writer
+        self._tables = tables
+        self._producer = producer
+        self._epoch = epoch
+        self._reach = reach
+        self._run = Run()
+        self._records = Records(epoch)
+
+    def take(self, messages: Texts, first: int, end: int) -> Taken:
+        """Write the records of a run of plain messages.
+
+        Args:
+            messages: of the stream.
+            first: number of the run's first.
+            end: number behind its last.
+
+        Raises:
+            NotInBulkError: take them one by one; that also says what is wrong, if something is.
+            LogError: the broker refused an earlier record.
+        """
+        run, assembler = self._run, self._assembler
+        before = assembler.open_transaction
+        changes: Counter[TableOp] = Counter()
+        sizes: Counter[TableOp] = Counter()
+        self._records.clear()
+        if not run.scan(
+            messages,
+            first,
+            end,
+            before=None if before is None else _transaction(before),
+            sequence=assembler.sequence,
+            step=SEQUENCE_STEP,
+        ):
+            raise NotInBulkError
+        try:
+            found = self._encoded(messages, changes, sizes)
+        except (ChangelogError, ValueError, ArithmeticError) as error:
+            raise NotInBulkError from error
+        last, xids = run.last, run.xids
+        recent = self._writer.recent
+        if recent.noting:
+            touching = xids if before is None else [before.xid, *xids]
+            for each in found:
+                recent.touch_all(touching, each.topic, self._records.keys(each.first, each.end))
+        for each in found:
+            self._write(each)
+        begin = Begin(Lsn(last.commit_lsn), last.ts_us, last.xid)
+        assembler.continue_at(begin if run.is_open else None, run.raw.next_sequence)
+        return Taken(
+            records=len(self._records) - sum(each.left_out for each in found),
+            changes=changes,
+            sizes=sizes,
+            commits=run.raw.commits,
+            end_lsn=Lsn(run.raw.end_lsn) if run.raw.commits else None,
+            last=begin,
+            is_open=run.is_open,
+            xids=xids,
+        )
+
+    def _write(self, found: _Found) -> None:
+        reach, producer = self._reach, self._producer
+        if reach is None:
+            producer.produce_records(found.topic, self._records, found.first, found.end)
+            return
+        for place in range(found.first, found.end):
+            producer.produce_records(found.topic, self._records, place, place + 1)
+            reach("record produced")
+
+    def _encoded(
+        self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
+    ) -> list[_Found]:
+        found: list[_Found] = []
+        rows = self._run.raw.rows
+        for seen in self._run.relations():
+            if self._assembler.is_deaf(seen.oid, Lsn(rows[seen.last].lsn)):
+                continue
+            relation = self._assembler.relation(seen.oid)
+            if relation is None:
+                continue
+            topic = self._tables.topic(relation)
+            if not relation.key or any(topic == other.topic for other in found):
+                raise NotInBulkError
+            at = Position(self._epoch, Lsn(rows[seen.first].lsn), rows[seen.first].sequence)
+            if not self._writer.all_alive(topic, at):
+                raise NotInBulkError
+            start = len(self._records)
+            self._add_table(messages, relation, seen, at)
+            written = self._writer.written(topic, at)
+            left_out = 0
+            if written is not None:
+                left_out = self._records.leave_out_written(start, written)
+            found.append(_Found(topic, start, len(self._records), left_out))
+            totals = self._records.raw
+            for place, op in enumerate(_OPS):
+                if totals.rows[place]:
+                    changes[relation.name, op] += totals.rows[place]
+                    sizes[relation.name, op] += totals.sizes[place]
+                totals.rows[place] = totals.sizes[place] = 0
+        return found
+
+    def _add_table(self, messages: Texts, relation: Relation, seen: Seen, first: Position) -> None:
+        """Encode the rows of one table."""
+        codec = self._tables.batch_codec(relation, first)
+        if codec is None:
+            raise NotInBulkError
+        rows = self._run.raw.rows
+        place = seen.first
+        while place >= 0:
+            unusual = codec.add_rows(messages, self._run, place, self._records)
+            if unusual is None:
+                return
+            self._add_unusual(messages, unusual)
+            place = rows[unusual].next
+
+    def _add_unusual(self, messages: Texts, place: int) -> None:
+        """Encode a row that is out of the ordinary."""
+        row = self._run.raw.rows[place]
+        payload = messages[row.message]
+        message = decode(payload)
+        assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)  # noqa: S101
+        change = self._assembler.change(message)
+        assert change is not None  # noqa: S101 - the table is wanted
+        position = Position(self._epoch, Lsn(row.lsn), row.sequence)
+        totals, number = self._records.raw, _OPS.index(_OP_OF[payload[:1]])
+        totals.rows[number] += 1
+        for key, value, op, step in self._writer.encoded(change, position, row.xid):
+            totals.sizes[number] += len(key) + len(value or b"")
+            self._records.add(Record(key, value, row.lsn, row.sequence + step, row.ts_us, op.value))
+
+
+def _transaction(begin: Begin) -> Transaction:
+    return Transaction(begin.commit_lsn, begin.ts_us, begin.xid)

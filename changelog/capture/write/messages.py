@@ -1,0 +1,122 @@
+"""Messages of `pg_logical_emit_message` to a topic of their own: an outbox without a table.
+
+One record for each message: its prefix is the key and its content is the value, byte for byte.
+The topic is a log, not a table: records of one prefix do not replace each other, so it is not
+compacted, and the brokers' retention applies. It is made with one partition, on which records
+stand in the order of commits. Other programs that have given it more partitions still find the
+records of one prefix on one partition, in their order.
+
+A message outside of a transaction is sent at its own place in the WAL, and counts as done even
+when the transaction around it is rolled back. Its position is the last byte of its own WAL record:
+no commit record begins there, so that it sorts among the transactions as it was written.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from changelog.capture.write.writer import Log
+from changelog.contract.base.headers import TRANSACTIONAL, Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.pattern import expression
+from changelog.contract.base.position import Position
+from changelog.contract.log.partition import partition_of
+from changelog.source.stream.assemble import Began, Emitted
+from changelog.source.stream.message import is_own
+
+log = logging.getLogger("changelog.capture")
+
+
+class MessageLog:
+    """A topic of messages, in one epoch."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        topic: str,
+        epoch: int,
+        partitions: Mapping[str, int],
+        written: Mapping[str, Mapping[int, Position]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Start after what is on the log.
+
+        Args:
+            log: takes the records.
+            topic: of the messages.
+            epoch: of every position written.
+            partitions: of each topic.
+            written: per topic and partition the last position behind the last frontier.
+            clock: seconds since 1970.
+        """
+        self._log = log
+        self._topic = topic
+        self._epoch = epoch
+        self._partitions = partitions.get(topic, 1)
+        self._written = written.get(topic, {})
+        self._clock = clock
+
+    def write(self, key: bytes, value: bytes, message: Emitted, began: Began) -> int:
+        """Write the record of a message; gives 1, or 0 when it stands on the log already.
+
+        The header `ts` is the commit time. A message outside of a transaction has no time in the
+        WAL; there it is when the message was read.
+
+        Args:
+            key: of the record.
+            value: of the record.
+            message: as it comes from the stream.
+            began: the transaction that is open, or was last.
+
+        Raises:
+            LogError: the broker refused an earlier record.
+        """
+        partition = partition_of(key, self._partitions)
+        position = self._position(message, began)
+        last = self._written.get(partition)
+        if last is not None and position <= last:
+            return 0
+        ts_us = began.ts_us if message.transactional else int(self._clock() * 1_000_000)
+        headers = encode_headers(position, Op.MESSAGE, ts_us)
+        headers.append((TRANSACTIONAL, b"t" if message.transactional else b"f"))
+        self._log.produce(self._topic, key, value, headers, partition)
+        return 1
+
+    def _position(self, message: Emitted, began: Began) -> Position:
+        if message.transactional:
+            return Position(self._epoch, began.commit_lsn, message.sequence)
+        return Position(self._epoch, Lsn(message.lsn - 1), 0)
+
+
+class MessageWriter:
+    """Writes the messages of the application; those of this program itself are never written."""
+
+    def __init__(self, messages: MessageLog, prefixes: Iterable[str]) -> None:
+        """Prepare to write.
+
+        Args:
+            messages: takes the records.
+            prefixes: patterns of the prefixes that are wanted; none is wanted without a pattern.
+        """
+        self._messages = messages
+        self._patterns = [re.compile(expression(text), re.DOTALL) for text in prefixes]
+        self._said = False
+
+    def write(self, message: Emitted, began: Began) -> int:
+        """Write a message if it is wanted; else as `MessageLog.write`."""
+        if is_own(message.prefix) or not self._wants(message.prefix):
+            return 0
+        key = message.prefix.encode("utf-8")
+        return self._messages.write(key, message.content, message, began)
+
+    def _wants(self, prefix: str) -> bool:
+        if any(pattern.fullmatch(prefix) for pattern in self._patterns):
+            return True
+        if not self._said:
+            self._said = True
+            log.info('not captured: messages, such as of the prefix "%s" (--messages)', prefix)
+        return False

@@ -1,0 +1,49 @@
+"""How to reach the log's servers: values made at the edge and passed down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from changelog.contract.base.secret import redacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaConnection:
+    """Brokers and how to speak to them.
+
+    Attributes:
+        brokers: `host:port` pairs, separated by commas.
+        options: further client settings by librdkafka's names (`security.protocol`,
+            `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`, …).
+    """
+
+    brokers: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client_config(self, **more: str | float | bool) -> dict[str, str | int | float | bool]:
+        """Give the settings of a confluent-kafka client; `more` uses `_` for `.`."""
+        extra = {name.replace("_", "."): value for name, value in more.items()}
+        return {"bootstrap.servers": self.brokers, **self.options, **extra}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConnection:
+    """A schema registry with Confluent's interface.
+
+    Attributes:
+        url: its base, without a slash at the end.
+        options: further settings by confluent-kafka's names (`basic.auth.user.info`,
+            `ssl.ca.location`, …).
+    """
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client_config(self) -> dict[str, str]:
+        """Give the settings of confluent-kafka's `SchemaRegistryClient`."""
+        return {"url": self.url, **self.options}
+
+    def __str__(self) -> str:
+        """Give the address without its password."""
+        return redacted(self.url)

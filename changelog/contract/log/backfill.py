@@ -1,0 +1,215 @@
+"""How far backfills are: a record beside the frontiers, under a key of its own.
+
+A backfill writes the rows of a table that the log does not have, or has from a life that is over.
+It goes on for as long as it takes while the stream goes on too, so what is done stands on the
+log: a capture that was killed goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.scope import WHOLE, Scope
+from changelog.contract.rows.relation import TableName
+
+_MARK = "#backfill"  # no character of a slot's name
+
+
+def backfill_key(slot: str) -> bytes:
+    """Give the key under which a slot's progress stands on the frontier topic."""
+    return f"{slot}{_MARK}".encode()
+
+
+def is_frontier_key(key: bytes) -> bool:
+    """Tell whether a record of the frontier topic is a frontier."""
+    return b"#" not in key
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What holds rows: a table, or one leaf of a partitioned one.
+
+    Attributes:
+        name: of it.
+        filenode: the file that holds its rows; another one after a rewrite or a truncation.
+        pages: how many there were when the chunks were cut.
+    """
+
+    name: TableName
+    filenode: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBackfill:
+    """How far the backfill of one table is.
+
+    Attributes:
+        table: the table.
+        reason: why it is copied.
+        since: the first position that will be alive; None before its first fence.
+        stale: whether its topic held records before that, some of which may be dead.
+        scope: what of the table is copied.
+        columns: changes with every change of the table's columns.
+        stores: what holds its rows.
+        blocks: pages of a chunk.
+        done: the chunks that are on the log: ranges of their numbers, half-open.
+        rows: how many rows these had.
+        high: position of the last copied rows; no state before it can be read from the topic.
+        topic_id: Kafka's id of the topic.
+        alive_from: per partition where the topic ended when `since` was taken: what is alive lies
+            behind.
+        ends: per partition the end offset at `BackfillRecord.lsn`; empty when not known.
+        set_aside: whether the log could not go on with the table as it was: no frontier from then
+            on speaks of it until it is whole again, though older ones do.
+        fault: what is wrong with a table that is not copied until somebody asks for it; empty
+            for one that is being copied.
+    """
+
+    table: TableName
+    reason: str
+    since: Position | None = None
+    stale: bool = True
+    scope: Scope = WHOLE
+    columns: str = ""
+    stores: tuple[Store, ...] = ()
+    blocks: int = 0
+    done: tuple[tuple[int, int], ...] = ()
+    rows: int = 0
+    high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    topic_id: str = ""
+    alive_from: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    set_aside: bool = False
+    fault: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as the record stores it."""
+        return {
+            "table": list(self.table),
+            "reason": self.reason,
+            "since": None if self.since is None else str(self.since),
+            "stale": self.stale,
+            "scope": self.scope.to_json(),
+            "columns": self.columns,
+            "stores": [[*each.name, each.filenode, each.pages] for each in self.stores],
+            "blocks": self.blocks,
+            "done": [list(each) for each in self.done],
+            "rows": self.rows,
+            "high": str(self.high),
+            "topic_id": self.topic_id,
+            "alive_from": list(self.alive_from),
+            "ends": list(self.ends),
+            "set_aside": self.set_aside,
+            "fault": self.fault,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what `to_json` gave."""
+        return cls(
+            table=TableName(*raw["table"]),
+            reason=raw["reason"],
+            since=None if raw["since"] is None else Position.parse(raw["since"]),
+            stale=raw["stale"],
+            scope=Scope.from_json(raw["scope"]),
+            columns=raw["columns"],
+            stores=tuple(Store(TableName(*each[:2]), *each[2:]) for each in raw["stores"]),
+            blocks=raw["blocks"],
+            done=tuple((start, end) for start, end in raw["done"]),
+            rows=raw["rows"],
+            high=Lsn.parse(raw["high"]),
+            topic_id=raw["topic_id"],
+            alive_from=tuple(raw.get("alive_from", ())),
+            ends=tuple(raw["ends"]),
+            set_aside=raw.get("set_aside", False),
+            fault=raw.get("fault", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillRecord:
+    """The backfills of a slot that are not whole yet.
+
+    Attributes:
+        slot: name of the replication slot.
+        epoch: of the positions.
+        system_id: identifier of the PostgreSQL cluster.
+        timeline: its timeline.
+        start_lsn: where the slot began; 0 while it is being made.
+        lsn: all streamed records before it lie before the tables' `ends`.
+        tables: per topic how far its table is.
+    """
+
+    slot: str
+    epoch: int
+    system_id: str
+    timeline: int
+    start_lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    lsn: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    tables: Mapping[str, TableBackfill] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Give the value of the record on the frontier topic."""
+        return json.dumps(
+            {
+                "slot": self.slot,
+                "epoch": self.epoch,
+                "system_id": self.system_id,
+                "timeline": self.timeline,
+                "start_lsn": str(self.start_lsn),
+                "lsn": str(self.lsn),
+                "tables": {topic: each.to_json() for topic, each in self.tables.items()},
+            },
+            separators=(",", ":"),
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the value of a record on the frontier topic.
+
+        Raises:
+            CorruptRecordError: the text is not the progress of backfills.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                slot=raw["slot"],
+                epoch=raw["epoch"],
+                system_id=raw["system_id"],
+                timeline=raw["timeline"],
+                start_lsn=Lsn.parse(raw["start_lsn"]),
+                lsn=Lsn.parse(raw["lsn"]),
+                tables={
+                    topic: TableBackfill.from_json(each) for topic, each in raw["tables"].items()
+                },
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
+            raise CorruptRecordError(f"a record is no progress of backfills: {error!r}") from error
+
+
+def copies_of(record: BackfillRecord | None) -> Collection[TableBackfill]:
+    """Give the tables that a record speaks of; none without a record."""
+    return record.tables.values() if record is not None else ()
+
+
+def ranges_of(numbers: set[int]) -> tuple[tuple[int, int], ...]:
+    """Give numbers as ascending half-open ranges.
+
+    >>> ranges_of({4, 0, 1})
+    ((0, 2), (4, 5))
+    """
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)

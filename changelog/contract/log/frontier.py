@@ -1,0 +1,216 @@
+"""A frontier: one LSN, and where each topic stood when all up to it was written.
+
+Half-open on both sides: every record of a transaction whose commit LSN is before `lsn` lies
+before `ends`, and no record of a later one does (records sent again after a crash apart).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Self
+
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.scope import WHOLE, Scope
+from changelog.contract.rows.relation import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """When a topic that held records got more partitions.
+
+    Attributes:
+        ms: before it did, milliseconds since 1970.
+        lsn: what lies before may be in other partitions than what follows. Never before the
+            first frontier that has seen it.
+    """
+
+    ms: int
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """An exact cut across the topics of one slot.
+
+    Attributes:
+        slot: name of the replication slot; the key of the record on the frontier topic.
+        epoch: the slot's life; grows when the slot is lost or made anew.
+        lsn: end of the last transaction on the log.
+        ts_us: commit time of that transaction, or of the keepalive that moved `lsn`,
+            microseconds since 1970.
+        system_id: identifier of the PostgreSQL cluster (`IDENTIFY_SYSTEM`).
+        timeline: its timeline.
+        cluster_id: identifier of the Kafka cluster.
+        tables: the table of each topic.
+        topic_ids: Kafka's id of each topic, also of those that hold no table: the messages.
+            A topic made anew has another.
+        ends: per topic in `topic_ids` the end offset of each partition: the first one not read.
+        leader_epochs: per topic in `ends` the epoch of each partition's leader when they were
+            asked for: it tells later whether records before them were truncated. A topic without
+            an entry has none known.
+        grown: topics that got more partitions, and hold rows from before. A key's tombstone may
+            stand in another partition than its row, which then outlives it.
+        since: per topic the position before which its records are dead (a fresh snapshot,
+            a truncated table); a topic without an entry has none.
+        alive_from: per topic and partition the offset before which every record is dead, since all
+            there lie before `since`; a topic without an entry has none. What else is removed from
+            a topic's start is missing.
+        scopes: what of its table a topic holds; a topic without an entry holds the whole.
+        whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
+            state from before that can be had from the topic, though records are alive since
+            `since`.
+        aside: tables that are captured and of which the frontier does not speak, each with the
+            reason.
+        children: tables that others inherit from, with all that do. Their rows are those of
+            `ONLY` the table: a `SELECT *` of it at the source has the rows of the children too.
+    """
+
+    slot: str
+    epoch: int
+    lsn: Lsn
+    ts_us: int
+    system_id: str = ""
+    timeline: int = 1
+    cluster_id: str = ""
+    tables: Mapping[str, TableName] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    leader_epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    grown: Mapping[str, Growth] = field(default_factory=dict)
+    since: Mapping[str, Position] = field(default_factory=dict)
+    alive_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    scopes: Mapping[str, Scope] = field(default_factory=dict)
+    whole: Mapping[str, Lsn] = field(default_factory=dict)
+    aside: Mapping[TableName, str] = field(default_factory=dict)
+    children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
+
+    def scope_of(self, topic: str) -> Scope:
+        """Give what of its table a topic holds."""
+        return self.scopes.get(topic, WHOLE)
+
+    def is_copied(self, topic: str) -> bool:
+        """Tell whether a topic got the rows that its table had before; see `Scope.copied`."""
+        return self.scope_of(topic).copied
+
+    def missing_of(self, topic: str, starts: Sequence[int]) -> list[str]:
+        """Say what is missing of a topic whose partitions start at `starts`; see `missing`."""
+        return list(missing(starts, self.alive_from.get(topic, ())))
+
+    def topic_of(self, table: TableName) -> str | None:
+        """Give the topic of a table, or None when it is not captured."""
+        return next((topic for topic, name in self.tables.items() if name == table), None)
+
+    def why_absent(self, table: TableName) -> str:
+        """Say why the frontier does not speak of a table, as the end of a sentence."""
+        reason = self.aside.get(table)
+        return "is not captured" if reason is None else f"is set aside: {reason}"
+
+    def to_json(self) -> str:
+        """Give the value of the record on the frontier topic."""
+        return json.dumps(
+            {
+                "slot": self.slot,
+                "epoch": self.epoch,
+                "lsn": str(self.lsn),
+                "ts": self.ts_us,
+                "system_id": self.system_id,
+                "timeline": self.timeline,
+                "cluster_id": self.cluster_id,
+                "tables": {topic: list(name) for topic, name in self.tables.items()},
+                "topic_ids": dict(self.topic_ids),
+                "ends": {topic: list(ends) for topic, ends in self.ends.items()},
+                "leader_epochs": {topic: list(each) for topic, each in self.leader_epochs.items()},
+                "grown": {topic: [each.ms, str(each.lsn)] for topic, each in self.grown.items()},
+                "since": {topic: str(position) for topic, position in self.since.items()},
+                "alive_from": {topic: list(each) for topic, each in self.alive_from.items()},
+                "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
+                "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
+                "aside": [[*table, reason] for table, reason in self.aside.items()],
+                "children": [
+                    [*table, [list(child) for child in each]]
+                    for table, each in self.children.items()
+                ],
+            },
+            separators=(",", ":"),
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the value of a record on the frontier topic.
+
+        Raises:
+            CorruptRecordError: the text is not a frontier.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                slot=raw["slot"],
+                epoch=raw["epoch"],
+                lsn=Lsn.parse(raw["lsn"]),
+                ts_us=raw["ts"],
+                system_id=raw["system_id"],
+                timeline=raw["timeline"],
+                cluster_id=raw["cluster_id"],
+                tables={topic: TableName(*name) for topic, name in raw["tables"].items()},
+                topic_ids=raw["topic_ids"],
+                ends={topic: tuple(ends) for topic, ends in raw["ends"].items()},
+                leader_epochs={
+                    topic: tuple(each) for topic, each in raw.get("leader_epochs", {}).items()
+                },
+                grown={
+                    topic: Growth(int(each[0]), Lsn.parse(each[1]))
+                    for topic, each in raw.get("grown", {}).items()
+                },
+                since={topic: Position.parse(text) for topic, text in raw["since"].items()},
+                alive_from={
+                    topic: tuple(each) for topic, each in raw.get("alive_from", {}).items()
+                },
+                scopes={
+                    topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
+                },
+                whole={topic: Lsn.parse(lsn) for topic, lsn in raw.get("whole", {}).items()},
+                aside={TableName(*each[:2]): each[2] for each in raw.get("aside", [])},
+                children={
+                    TableName(*each[:2]): tuple(TableName(*child) for child in each[2])
+                    for each in raw.get("children", [])
+                },
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
+            raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error
+
+
+def missing(starts: Sequence[int], alive_from: Sequence[int]) -> Iterator[str]:
+    """Say which partitions of a compacted topic have lost records that may be alive.
+
+    The cleaner leaves a partition's start where it is. DeleteRecords moves it, and so does a
+    cleanup.policy that deletes, if only for a while.
+
+    Args:
+        starts: per partition the first offset that is still there.
+        alive_from: per partition the offset before which all is dead; 0 where it is not known.
+    """
+    for partition, (start, alive) in enumerate(zip_longest(starts, alive_from, fillvalue=0)):
+        if start > alive:
+            yield f"partition {partition} starts at offset {start}: older records were deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRecord:
+    """A frontier as it stands on its topic.
+
+    Attributes:
+        frontier: the cut.
+        offset: of the record on the frontier topic.
+        appended_ms: the broker's clock when it was appended, milliseconds since 1970: what the
+            verdict counts from, since the cleaner runs by the same clock.
+    """
+
+    frontier: Frontier
+    offset: int
+    appended_ms: int

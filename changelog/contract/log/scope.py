@@ -1,0 +1,148 @@
+"""What of a table its topic holds, where that is not the whole table.
+
+A frontier carries the scope of each narrowed topic, so that no reader takes a part for the
+table. Two kinds of narrowing differ:
+
+- Rows left out by a condition, columns left out or masked: the topic is exact about what is left,
+  and rebuilds to just that.
+- Operations left out, rows that were there before and never copied, or no key: the topic holds
+  what was published, and does not rebuild to anything that the table has ever been. Replay
+  refuses it.
+
+It also says in which form the records are, where they are not rows in Avro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from changelog.contract.base.pattern import covers
+from changelog.contract.log.form import PLAIN, Envelope, Form, Output
+
+OPERATIONS = ("insert", "update", "delete", "truncate")
+"""What a publication can send, in the order in which it is written everywhere."""
+
+HASH, REDACT = "hash", "redact"
+MASKS = (HASH, REDACT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What of a table its topic holds.
+
+    Attributes:
+        operations: that are written, of `OPERATIONS`.
+        dropped: patterns of columns that are left out.
+        masked: pattern of columns and how they are masked, `hash` or `redact`; of two patterns
+            for a column the first counts.
+        mask_key: fingerprint of the key of the hashes; with another key a topic's old and new
+            hashes could not be compared.
+        rows: the SQL condition that a row has to meet, or an empty text.
+        keyed: whether the table has a primary key.
+        copied: whether the topic got the rows that the table had before it was captured; without
+            them it holds what has changed since.
+        form: of the records.
+    """
+
+    operations: tuple[str, ...] = OPERATIONS
+    dropped: tuple[str, ...] = ()
+    masked: tuple[tuple[str, str], ...] = ()
+    mask_key: str = ""
+    rows: str = ""
+    keyed: bool = True
+    copied: bool = True
+    form: Form = PLAIN
+
+    def drops(self, column: str) -> bool:
+        """Tell whether a column is left out."""
+        return any(covers(pattern, column) for pattern in self.dropped)
+
+    def mask_of(self, column: str) -> str | None:
+        """Give how a column is masked, None when it is not."""
+        return next((how for pattern, how in self.masked if covers(pattern, column)), None)
+
+    @property
+    def sort(self) -> str:
+        """Say what sort of records the topic holds, which cannot change while it lives."""
+        return f"{self.form}, {'keyed' if self.keyed else 'without a key'}"
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Say why no state of the table follows from the topic; empty when one does."""
+        found = []
+        missing = [each for each in OPERATIONS if each not in self.operations]
+        if missing:
+            found.append(f"it was captured without {', '.join(missing)}")
+        if not self.keyed:
+            found.append("its table has no primary key")
+        if not self.copied:
+            found.append("its table was not copied (--skip-snapshot), it holds changes alone")
+        return tuple(found)
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what of the table is not on the topic as it is in the table."""
+        found = []
+        if self.dropped:
+            found.append(f"columns left out: {', '.join(self.dropped)}")
+        if self.masked:
+            found.append(
+                "columns masked: " + ", ".join(f"{name} ({how})" for name, how in self.masked)
+            )
+        if self.rows:
+            found.append(f"only rows where {self.rows}")
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what differs from the whole table, as the frontier stores it."""
+        whole = Scope()
+        found: dict[str, Any] = {}
+        if self.operations != whole.operations:
+            found["operations"] = list(self.operations)
+        if self.dropped:
+            found["dropped"] = list(self.dropped)
+        if self.masked:
+            found["masked"] = [list(each) for each in self.masked]
+        if self.mask_key:
+            found["mask_key"] = self.mask_key
+        if self.rows:
+            found["rows"] = self.rows
+        if not self.keyed:
+            found["keyed"] = False
+        if not self.copied:
+            found["copied"] = False
+        if self.form.output is not whole.form.output:
+            found["output"] = self.form.output.value
+        if self.form.envelope is not whole.form.envelope:
+            found["envelope"] = self.form.envelope.value
+        return found
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what `to_json` gave; what it does not say is whole.
+
+        Raises:
+            ValueError: it holds something that we do not know, so it may be narrower than we
+                could tell.
+        """
+        known = {"operations", "dropped", "masked", "mask_key", "rows", "keyed"}
+        known |= {"copied", "output", "envelope"}
+        if set(raw) - known:
+            raise ValueError(f"a scope with {sorted(set(raw) - known)}")
+        return cls(
+            operations=tuple(raw.get("operations", OPERATIONS)),
+            dropped=tuple(raw.get("dropped", ())),
+            masked=tuple((pattern, how) for pattern, how in raw.get("masked", ())),
+            mask_key=raw.get("mask_key", ""),
+            rows=raw.get("rows", ""),
+            keyed=raw.get("keyed", True),
+            copied=raw.get("copied", True),
+            form=Form(
+                Output(raw.get("output", PLAIN.output)),
+                Envelope(raw.get("envelope", PLAIN.envelope)),
+            ),
+        )
+
+
+WHOLE = Scope()
+"""The whole table: what a topic holds of which a frontier says nothing."""

@@ -1,0 +1,402 @@
+"""How captured tables stood in the catalogue when capture looked last (pure).
+
+Some changes of a table give its rows other values, or take rows away, without a word in the
+stream. They leave marks in the catalogue. What capture saw there stands beside the frontiers, and
+each frontier is written only after a look that found none of these marks between the two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.user_type import UserType, type_from_json, types_changed
+
+_MARK = "#tables"  # no character of a slot's name
+
+
+def standing_key(slot: str) -> bytes:
+    """Give the key under which the standing of a slot's tables is on the frontier topic."""
+    return f"{slot}{_MARK}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenColumn:
+    """A column.
+
+    Attributes:
+        number: `attnum`; a column that is dropped and made again has another.
+        xid: who wrote its entry in the catalogue last.
+        type: oid and modifier of its type.
+        missing: whether older rows have its constant in the catalogue.
+        rest: of what else its entry says; empty in what an earlier version has written.
+        cleared: whether its entry was written last in the transaction that made the table's file
+            and indexes, and behind them. What gives rows other values writes the column's entry
+            first; what rewrites rows as they are takes constants out of the entries in the end.
+        came: whether its entry and the table's own were written last by one command: the column
+            came, and nothing was rewritten since.
+    """
+
+    number: int
+    xid: int
+    type: tuple[int, int]
+    missing: bool
+    rest: str = ""
+    cleared: bool = field(default=False, compare=False)
+    came: bool = field(default=False, compare=False)
+
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        more = [self.cleared, self.came] if self.cleared or self.came else []
+        return [self.number, self.xid, *self.type, self.missing, self.rest, *more]
+
+    @classmethod
+    def from_json(cls, raw: Sequence[Any]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which stored less."""
+        number, xid, kind, modifier, *more = raw
+        return cls(number, xid, (kind, modifier), *more)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStore:
+    """What holds rows: the table, or one of its partitions.
+
+    Attributes:
+        filenode: its file; another one after a rewrite or a truncation; 0 for one without.
+        xid: who wrote its entry in the catalogue last.
+        joined: who made it a partition; 0 for a table.
+        attached: whether it was a table before it became a partition.
+        indexed: who wrote the entries of its indexes last. A new file of the table makes new files
+            of all indexes, while ADD COLUMN writes the entry of the table alone.
+    """
+
+    filenode: int
+    xid: int
+    joined: int = 0
+    attached: bool = False
+    indexed: frozenset[int] = field(default=frozenset(), compare=False)
+
+    def emptied_by(self, truncated: Collection[int]) -> set[int]:
+        """Return those of some truncations after whose transaction nothing made a new file."""
+        return {*truncated} & (self.indexed or {self.xid})
+
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        more = [sorted(self.indexed)] if self.indexed else []
+        return [self.filenode, self.xid, self.joined, self.attached, *more]
+
+    @classmethod
+    def from_json(cls, raw: Sequence[Any]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which stored less."""
+        filenode, xid, joined, attached, *indexed = raw
+        return cls(filenode, xid, joined, attached, frozenset(*indexed))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A table.
+
+    Attributes:
+        oid: its object id.
+        name: of it.
+        columns: the live ones, by name.
+        last_number: the highest `attnum` ever given.
+        stores: by object id.
+        types: the enums and composite types that its columns show, by object id; None in what an
+            earlier version of capture has written.
+    """
+
+    oid: int
+    name: TableName
+    columns: Mapping[str, SeenColumn]
+    last_number: int
+    stores: Mapping[int, SeenStore]
+    types: Mapping[int, UserType] | None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Tell whether partitions hold its rows."""
+        return self.oid not in self.stores
+
+    def change_since(self, before: Standing, truncated: Collection[int]) -> str:
+        """Say what has changed in silence since an earlier look; empty when nothing has.
+
+        Args:
+            before: the table at that look.
+            truncated: transactions of which the stream said that they truncated the table.
+        """
+        if self.oid != before.oid:
+            return "another table has its name now"
+        return (
+            self._renamed(before)
+            or self._columns_changed(before)
+            or self._shown_otherwise(before)
+            or (
+                self._partitions_changed(before, truncated)
+                if self.is_partitioned
+                else self._rewritten(before, truncated)
+            )
+        )
+
+    def has_other_columns(self, before: Standing) -> bool:
+        """Tell whether columns came or went, or have another type."""
+        mine = {name: (each.number, each.type) for name, each in self.columns.items()}
+        old = {name: (each.number, each.type) for name, each in before.columns.items()}
+        return mine != old
+
+    def is_unexplained(self, before: Standing, truncated: Collection[int]) -> bool:
+        """Tell whether a truncation that the stream is still to bring may explain a change."""
+        if self.oid != before.oid:
+            return False
+        if self.is_partitioned:
+            return bool(self._other_files(before, truncated))
+        return bool(self._rewritten(before, truncated))
+
+    def _renamed(self, before: Standing) -> str:
+        return f'the table is called "{self.name}" now' if self.name != before.name else ""
+
+    def _columns_changed(self, before: Standing) -> str:
+        old = {each.number: name for name, each in before.columns.items()}
+        new = {each.number: name for name, each in self.columns.items()}
+        again = sorted(
+            name
+            for name, each in self.columns.items()
+            if name in before.columns and before.columns[name].number != each.number
+        )
+        if again:
+            return f"columns {again} are others of the same name"
+        renamed = sorted(new[at] for at in old if at in new and old[at] != new[at])
+        if renamed:
+            return f"columns {renamed} were renamed"
+        later = range(before.last_number + 1, self.last_number + 1)
+        if any(at in new for at in later) and any(at not in new for at in later):
+            names = sorted(new[at] for at in later if at in new)
+            return f"columns {names} came, and others came and went meanwhile"
+        return ""
+
+    def _shown_otherwise(self, before: Standing) -> str:
+        if before.types is None or self.types is None:
+            return ""
+        return types_changed(before.types, self.types)
+
+    def _rewritten(self, before: Standing, truncated: Collection[int]) -> str:
+        store = self.stores[self.oid]
+        if store.filenode == before.stores.get(self.oid, _NO_STORE).filenode:
+            return ""
+        emptied = store.emptied_by(truncated)
+        # All rows came after that, and by the stream. Only the same transaction may have altered
+        # columns when there were rows again.
+        columns = {
+            name: each for name, each in self.columns.items() if not emptied or each.xid in emptied
+        }
+        # VACUUM FULL makes a new file too, but touches no column, save to take its constant out.
+        altered = sorted(
+            name
+            for name, each in columns.items()
+            if name in before.columns and _is_altered(before.columns[name], each)
+        )
+        if altered:
+            return (
+                f"columns {altered} were altered and the table was rewritten, maybe with other "
+                "values"
+            )
+        came = sorted(
+            name
+            for name, each in columns.items()
+            if each.number > before.last_number and not (each.missing or each.came)
+        )
+        if came:
+            return f"columns {came} came and the table was rewritten, maybe with values in them"
+        return ""
+
+    def _partitions_changed(self, before: Standing, truncated: Collection[int]) -> str:
+        if set(before.stores) - set(self.stores):
+            return "a partition was detached or dropped, with its rows"
+        joined = [
+            each
+            for oid, each in self.stores.items()
+            if oid not in before.stores or before.stores[oid].joined != each.joined
+        ]
+        if any(each.attached for each in joined):
+            return "a table was attached as a partition, with the rows that it had"
+        if self._other_files(before, truncated):
+            return "a partition was truncated or rewritten by itself"
+        return ""
+
+    def _other_files(self, before: Standing, truncated: Collection[int]) -> list[int]:
+        return [
+            oid
+            for oid, each in self.stores.items()
+            if oid in before.stores
+            and before.stores[oid].filenode != each.filenode
+            and not each.emptied_by(truncated)
+        ]
+
+    def to_json(self, types: dict[str, int]) -> list[Any]:
+        """Return it as the record stores it.
+
+        Args:
+            types: takes in those of the table as JSON, each once, with its place.
+        """
+        shown = None
+        if self.types is not None:
+            texts = {oid: _compact(each.to_json()) for oid, each in self.types.items()}
+            shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
+        return [
+            self.oid,
+            list(self.name),
+            {name: each.to_json() for name, each in self.columns.items()},
+            self.last_number,
+            {str(oid): each.to_json() for oid, each in self.stores.items()},
+            shown,
+        ]
+
+    @classmethod
+    def from_json(cls, raw: list[Any], types: Sequence[UserType]) -> Self:
+        """Read what `to_json` gave, or an earlier version, which knew no types."""
+        oid, name, columns, last_number, stores, shown = raw if len(raw) > _OLD else [*raw, None]
+        return cls(
+            oid,
+            TableName(*name),
+            {name: SeenColumn.from_json(each) for name, each in columns.items()},
+            last_number,
+            {int(store): SeenStore.from_json(each) for store, each in stores.items()},
+            None if shown is None else {int(each): types[place] for each, place in shown.items()},
+        )
+
+
+_OLD = 5
+_NO_STORE = SeenStore(0, 0)
+
+
+def _is_altered(before: SeenColumn, now: SeenColumn) -> bool:
+    if before.number != now.number or before.xid == now.xid:
+        return False
+    is_same = before.type == now.type and before.rest in {now.rest, ""}
+    return not (is_same and before.missing and not now.missing and now.cleared)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Another standing of a table, which the stream may not have reached yet.
+
+    Attributes:
+        standing: the table, as a look has seen it first.
+        before: what made it so was committed before this LSN.
+    """
+
+    standing: Standing
+    before: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationVersion:
+    """What changes whenever a publication does.
+
+    Attributes:
+        own: of itself: object id, and who wrote its entry last.
+        says: what its entry says: name, owner, operations, partitions.
+        entries: of each table and schema that it names, with their object ids.
+    """
+
+    own: tuple[int, int]
+    says: str
+    entries: frozenset[tuple[int, str]]
+
+    def taken_out_since(self, before: Self) -> frozenset[int] | None:
+        """Return which tables it did not send for a while since an earlier look; None for all.
+
+        A table that is taken out and put in again has another entry. A publication that was altered
+        and says what it said before has sent something else meanwhile; one that says something else
+        is compared with what is wanted.
+        """
+        if self.own[0] != before.own[0] or (self.own != before.own and self.says == before.says):
+            return None
+        others = before.entries - self.entries
+        if any(text.startswith(_SCHEMA) for _, text in others):
+            return None
+        return frozenset(oid for oid, _ in others)
+
+    def to_json(self) -> list[Any]:
+        """Return it as the record stores it."""
+        return [[*self.own], self.says, sorted(map(list, self.entries))]
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """Read what `to_json` gave."""
+        (oid, xid), says, entries = raw
+        return cls((oid, xid), says, frozenset((oid, text) for oid, text in entries))
+
+
+_SCHEMA = "schema "
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """How the tables of a slot stood, by topic.
+
+    Attributes:
+        epoch: of the slot.
+        tables: as frontiers speak of them.
+        sighted: what came after that, in its order, of tables whose changes the stream is still to
+            reach.
+        publication: which sends them; None in what an earlier version of capture has written.
+    """
+
+    epoch: int
+    tables: Mapping[str, Standing]
+    sighted: Mapping[str, Sequence[Sighting]] = field(default_factory=dict)
+    publication: PublicationVersion | None = None
+
+    def to_json(self) -> str:
+        """Return the value of the record on the frontier topic."""
+        types: dict[str, int] = {}
+        tables = {topic: each.to_json(types) for topic, each in self.tables.items()}
+        sighted = {
+            topic: [[each.standing.to_json(types), str(each.before)] for each in found]
+            for topic, found in self.sighted.items()
+        }
+        return _compact(
+            {
+                "epoch": self.epoch,
+                "tables": tables,
+                "sighted": sighted,
+                "publication": self.publication.to_json() if self.publication else None,
+                "types": [*map(json.loads, types)],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the value of a record on the frontier topic.
+
+        Raises:
+            CorruptRecordError: the text is something else.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            types = [type_from_json(each) for each in raw.get("types", [])]
+            tables = {
+                topic: Standing.from_json(each, types) for topic, each in raw["tables"].items()
+            }
+            sighted = {
+                topic: tuple(
+                    Sighting(Standing.from_json(each, types), Lsn.parse(before))
+                    for each, before in found
+                )
+                for topic, found in raw.get("sighted", {}).items()
+            }
+            published = raw.get("publication")
+            version = None if published is None else PublicationVersion.from_json(published)
+            return cls(raw["epoch"], tables, sighted, version)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise CorruptRecordError(f"a record is no standing of tables: {error!r}") from error
+
+
+def _compact(raw: object) -> str:
+    return json.dumps(raw, separators=(",", ":"))

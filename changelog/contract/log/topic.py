@@ -1,0 +1,145 @@
+"""Names and required settings of the topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.rows.relation import TableName
+
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9._-]")
+MAX_TOPIC_LENGTH = 249
+LARGEST = "max.message.bytes"
+DEFAULT_MIN_COMPACTION_LAG_MS = 6 * 3_600_000
+DEFAULT_DELETE_RETENTION_MS = 7 * 24 * 3_600_000
+
+
+def topic_name(table: TableName, prefix: str = "") -> str:
+    """Give the topic of a table: `[prefix.][schema.]table`, the schema left out when `public`.
+
+    Raises:
+        ConfigurationError: the name is too long for Kafka.
+    """
+    parts = [prefix] if prefix else []
+    parts += [] if table.schema == "public" else [table.schema]
+    name = _FORBIDDEN.sub("_", ".".join([*parts, table.table]))
+    if len(name) > MAX_TOPIC_LENGTH:
+        raise ConfigurationError(
+            f'the topic of table "{table}" would have {len(name)} characters',
+            hint=f"Kafka allows {MAX_TOPIC_LENGTH}; leave the table out or shorten the prefix",
+        )
+    return name if name not in {".", ".."} else "_" * len(name)
+
+
+def schema_topic(prefix: str = "") -> str:
+    """Give the topic of the schemas, which is there where no registry is."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
+
+
+def schema_topic_of(topic: str, table: TableName) -> str:
+    """Give the topic of the schemas beside the topic of a table."""
+    name = topic_name(table)
+    return schema_topic("" if topic == name else topic.removesuffix(f".{name}"))
+
+
+def frontier_topic(prefix: str = "") -> str:
+    """Give the topic of the frontiers."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
+
+
+def messages_topic(prefix: str = "") -> str:
+    """Give the topic of the messages of `pg_logical_emit_message`."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
+
+
+def ddl_topic(prefix: str = "") -> str:
+    """Give the topic of the schema changes."""
+    return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
+
+
+def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName, str]:
+    """Give each table its topic.
+
+    Kafka's metrics fold `.` and `_`, and its broker refuses two topics that differ in these
+    alone, so such a pair collides too.
+
+    Raises:
+        ConfigurationError: two tables would share a topic, or one that is no table's; names both.
+    """
+    names: dict[TableName, str] = {}
+    owners = {
+        frontier_topic(prefix).replace(".", "_"): "the frontier",
+        messages_topic(prefix).replace(".", "_"): "the messages",
+        ddl_topic(prefix).replace(".", "_"): "the schema changes",
+        schema_topic(prefix).replace(".", "_"): "the schemas",
+    }
+    for table in sorted(tables):
+        name = topic_name(table, prefix)
+        folded = name.replace(".", "_")
+        if folded in owners:
+            raise ConfigurationError(
+                f'table "{table}" would share the topic "{name}" with {owners[folded]}',
+                hint="exclude one of the two, or rename it",
+            )
+        owners[folded] = f'table "{table}"'
+        names[table] = name
+    return names
+
+
+def deletes_by_age(settings: Mapping[str, str]) -> bool:
+    """Tell whether a topic with such settings loses records by their age or by its size."""
+    keeps_all = settings.get("retention.ms") == "-1" and settings.get("retention.bytes") == "-1"
+    return "delete" in settings.get("cleanup.policy", "delete") and not keeps_all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What a topic must have; of a table, for the log to stay replayable for ever if it can.
+
+    Attributes:
+        min_compaction_lag_ms: how long a record is safe from the cleaner after a newer one of
+            its key; a frontier is exact for as long.
+        delete_retention_ms: how long a tombstone stays after its first cleaning.
+        max_message_bytes: the largest batch of records, compressed; 0 for the brokers' default.
+        compacted: whether the newest record of each key is kept for ever. The topic of a table
+            without a key cannot be: the brokers refuse records without a key on it. Nor is that
+            of the messages, which stand for themselves.
+    """
+
+    min_compaction_lag_ms: int = DEFAULT_MIN_COMPACTION_LAG_MS
+    delete_retention_ms: int = DEFAULT_DELETE_RETENTION_MS
+    max_message_bytes: int = 0
+    compacted: bool = True
+
+    def to_config(self) -> dict[str, str]:
+        """Give Kafka's names and values of a new topic's settings."""
+        size = {LARGEST: str(self.max_message_bytes)} if self.max_message_bytes else {}
+        same = {"message.timestamp.type": "LogAppendTime", **size}
+        if not self.compacted:
+            return {"cleanup.policy": "delete", **same}
+        return {
+            "cleanup.policy": "compact",
+            **same,
+            "min.compaction.lag.ms": str(self.min_compaction_lag_ms),
+            "delete.retention.ms": str(self.delete_retention_ms),
+        }
+
+    def differences(self, actual: Mapping[str, str]) -> list[str]:
+        """Name each setting of an existing topic that breaks the contract; empty when none.
+
+        A longer lag or retention than asked for keeps every promise, so it is no difference; nor is
+        room for larger records.
+        """
+        found = []
+        for name, wanted in self.to_config().items():
+            has = actual.get(name, "")
+            longer = name.endswith((".ms", ".bytes")) and has.isdigit() and int(has) >= int(wanted)
+            if has != wanted and not longer:
+                found.append(f"{name} is {has or 'not set'}, must be {wanted}")
+        lag = int(actual.get("min.compaction.lag.ms") or 0)
+        longest = int(actual.get("max.compaction.lag.ms") or 2**63 - 1)
+        if longest < lag:
+            found.append(f"max.compaction.lag.ms is {longest}, below min.compaction.lag.ms")
+        return found

@@ -1,0 +1,154 @@
+"""Versions of a table's value schema: which one a position has, and what reads wrong (pure).
+
+A version that follows another one bears the position of its first row (`from`). So the version of
+a row is the last one that began at or before it, also when the stream is read once more after a
+crash; a table that goes back to an older form gets a version of its own; and the newest version
+is the one that the table has now. A version under which all rows are written anew bears `fresh`:
+those before it count no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from changelog.contract.base.position import Position
+from changelog.contract.rows.harmless_schema import full_name
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, foreign_schema
+from changelog.contract.rows.types import ColumnType, Kind
+
+_FROM, _FRESH = "from", "fresh"
+_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a value schema, as it is registered.
+
+    Attributes:
+        text: the schema.
+        id: of the schema in the registry.
+        since: position of its first row; None for the first version, or one of others.
+        fresh: whether all rows were written anew under it.
+    """
+
+    text: str
+    id: int = 0
+    since: Position | None = None
+    fresh: bool = False
+
+    @classmethod
+    def of(cls, text: str, schema_id: int) -> Version:
+        """Read the marks of a registered schema.
+
+        Raises:
+            CorruptRecordError: they are not ours.
+        """
+        try:
+            raw = json.loads(text)
+            since = raw.get(_FROM)
+            place = None if since is None else Position.parse(since)
+            return cls(text, schema_id, place, bool(raw.get(_FRESH)))
+        except (ValueError, AttributeError, TypeError) as error:
+            raise foreign_schema(error) from error
+
+    def is_like(self, schema: str) -> bool:
+        """Tell whether a schema without marks is this one; a registry may lay it out anew."""
+        return _bare(self.text) == _bare(schema)
+
+
+def marked(schema: str, since: Position, *, fresh: bool) -> str:
+    """Give a schema with the marks of a version that follows another one."""
+    fields = json.loads(schema)
+    marks = {_FROM: str(since), **({_FRESH: True} if fresh else {})}
+    return json.dumps({**fields, **marks}, ensure_ascii=False)
+
+
+def alive(versions: Sequence[Version]) -> list[Version]:
+    """Give the versions that rows of the table may have, the oldest first."""
+    starts = [number for number, version in enumerate(versions) if version.fresh]
+    return list(versions[starts[-1] if starts else 0 :])
+
+
+def version_at(versions: Sequence[Version], position: Position) -> Version:
+    """Give the version of a row, of those that are alive; the first for one before them all."""
+    found = versions[0]
+    for version in versions[1:]:
+        begun = version.since is None or version.since <= position
+        if begun and (found.since is None or version.since is None or found.since <= version.since):
+            found = version
+    return found
+
+
+def obstacles(writer: LoggedSchema, reader: LoggedSchema) -> list[str]:
+    """Say which columns' old values cannot be read exactly as the reader's type.
+
+    Avro's own rules are not enough: they resolve bytes to bytes whatever the decimal scale, and
+    text to bytes. A column that only one side has is no obstacle.
+    """
+    old = {column.field: column for column in writer.columns}
+    return [
+        f'column "{new.column}" was {old[new.field].type.name}, is {new.type.name}'
+        for new in reader.columns
+        if new.field in old and not _fits(old[new.field], new)
+    ]
+
+
+def _fits(old: LoggedColumn, new: LoggedColumn) -> bool:
+    return old.column == new.column and type_fits(old.type, new.type)
+
+
+def type_fits(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether every value of a type reads exactly as one of another."""
+    if (old.kind, new.kind) in _WIDENINGS:
+        return True
+    if old.kind is not new.kind:
+        return False
+    if old.kind is Kind.DECIMAL:
+        return old.scale == new.scale and old.precision <= new.precision
+    if old.element is not None and new.element is not None:
+        return type_fits(old.element, new.element)
+    return True
+
+
+def _bare(schema: str) -> str:
+    fields = json.loads(schema)
+    for mark in (_FROM, _FRESH):
+        fields.pop(mark, None)
+    # Compared as text, since for Python `1 == True == 1.0`.
+    return json.dumps(_in_full(fields, ""), sort_keys=True)
+
+
+def _in_full(raw: Any, space: str) -> Any:  # noqa: ANN401 - JSON
+    """Give a type with the full names of all types in it, and no namespaces.
+
+    A registry may leave out a namespace that the type around it has, and shorten what refers to it
+    (https://avro.apache.org/docs/1.12.0/specification/#names).
+    """
+    made = raw
+    match raw:
+        case str():
+            made = raw if raw in _PRIMITIVE else full_name(raw, space)
+        case list():
+            made = [_in_full(each, space) for each in raw]
+        case {"type": "record" | "enum" | "fixed", "name": name}:
+            full = full_name(name, raw.get("namespace", space))
+            inside = full.rpartition(".")[0]
+            made = {key: value for key, value in raw.items() if key != "namespace"}
+            made["name"] = full
+            if "fields" in raw:
+                made["fields"] = [
+                    {**field, "type": _in_full(field["type"], inside)} for field in raw["fields"]
+                ]
+        case {"type": "array", "items": items}:
+            made = {**raw, "items": _in_full(items, space)}
+        case {"type": "map", "values": values}:
+            made = {**raw, "values": _in_full(values, space)}
+        case {"type": kind}:
+            made = {**raw, "type": _in_full(kind, space)}
+        case _:
+            raise foreign_schema(ValueError("no type"))
+    return made

@@ -1,0 +1,96 @@
+"""Schemas under which no record can do harm: without recursion, without items of no size.
+
+Where a schema contains itself, a few kilobytes nest deeper than a reader's stack; where an array's
+items take no bytes, five bytes stand for millions of them. Capture writes neither, so that such
+a schema under one of our subjects is somebody else's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from changelog.contract.base.errors import CorruptRecordError
+
+_MOST_NESTED = 32
+_SIZELESS = "null"
+
+
+def check_tame(text: str, what: str) -> None:
+    """Refuse an Avro schema under which a short record could end its reader.
+
+    Args:
+        text: the schema.
+        what: names it for the message, such as `schema 7`.
+
+    Raises:
+        CorruptRecordError: it is recursive, nests too deep, has items without a size, or is no
+            schema.
+    """
+    try:
+        _walk(json.loads(text), "", (), {}, 0)
+    except _WildError as error:
+        raise CorruptRecordError(
+            f"{what} of the registry is refused: {error}",
+            hint="capture does not write such schemas: find out who registered it",
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptRecordError(f"{what} of the registry is not an Avro schema") from error
+
+
+class _WildError(Exception):
+    """Why a schema is not tame."""
+
+
+def _walk(
+    raw: Any,  # noqa: ANN401 - JSON
+    space: str,
+    inside: tuple[str, ...],
+    known: dict[str, bool],
+    depth: int,
+) -> bool:
+    """Tell whether a value of the schema can take no bytes at all."""
+    if depth > _MOST_NESTED:
+        raise _WildError(f"it nests deeper than {_MOST_NESTED}")
+    match raw:
+        case str():
+            name = full_name(raw, space)
+            if name in inside:
+                raise _WildError(f'type "{raw}" contains itself')
+            return known.get(name, raw == _SIZELESS)
+        case list():
+            for branch in raw:
+                _walk(branch, space, inside, known, depth + 1)
+            return False  # the number of the branch takes a byte
+        case dict():
+            return _walk_complex(raw, space, inside, known, depth + 1)
+        case _:
+            raise TypeError("a schema is a name, a list or an object")
+
+
+def _walk_complex(
+    raw: dict[str, Any], space: str, inside: tuple[str, ...], known: dict[str, bool], depth: int
+) -> bool:
+    kind = raw["type"]
+    if kind in {"array", "map"}:
+        items = raw["items"] if kind == "array" else raw["values"]
+        if _walk(items, space, inside, known, depth) and kind == "array":
+            raise _WildError("an array's items have no size")
+        return False
+    if kind == "record":
+        own = raw.get("namespace", space)
+        name = full_name(raw["name"], own)
+        sizes = [
+            _walk(field["type"], own, (*inside, name), known, depth) for field in raw["fields"]
+        ]
+        known[name] = all(sizes)
+        return known[name]
+    if kind in {"enum", "fixed"}:
+        known[full_name(raw["name"], raw.get("namespace", space))] = raw.get("size") == 0
+        return raw.get("size") == 0
+    return _walk(kind, space, inside, known, depth)
+
+
+def full_name(name: str, space: str) -> str:
+    """Give a name of Avro with the namespace that it stands in."""
+    return name if "." in name or not space else f"{space}.{name}"

@@ -1,0 +1,143 @@
+"""A table's version, as the replication protocol and the catalogue describe it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from changelog.contract.rows.types import ColumnType
+
+Field = bytes | None
+"""One value in PostgreSQL's text form, UTF-8; None is SQL's null."""
+
+
+class Unchanged(Enum):
+    """Marks a TOAST value that the stream left out since the update did not touch it."""
+
+    TOAST = "unchanged"
+
+
+UNCHANGED = Unchanged.TOAST
+
+Row = Sequence[Field | Unchanged]
+"""The values of a row, in the order of `Relation.columns`."""
+
+KeyRow = tuple[bytes, ...]
+"""The values of a primary key in its own order; never null. Empty for a table without one."""
+
+
+class TableName(NamedTuple):
+    """Schema and table, unquoted, as the catalogue has them."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        """Give `schema.table` for people; not for SQL. A part with a dot or a quote is quoted."""
+        return f"{_part(self.schema)}.{_part(self.table)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableName | None:
+        """Read `table` or `schema.table`, parts perhaps quoted; None where it names no table.
+
+        A bare name is of the schema `public`.
+        """
+        found = _NAME.fullmatch(text.strip())
+        if found is None:
+            return None
+        parts = [_unquoted(part) for part in found.groups() if part is not None]
+        if not all(parts):
+            return None
+        return cls("public", parts[0]) if len(parts) == 1 else cls(parts[0], parts[1])
+
+
+_PART = r'("(?:[^"]|"")*"|[^".][^.]*)'
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})?", re.DOTALL)
+
+
+def _part(name: str) -> str:
+    is_plain = name == name.strip() and not {".", '"'} & {*name}
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
+
+
+def _unquoted(part: str) -> str:
+    part = part.strip()
+    is_quoted = len(part) > 1 and part[0] == part[-1] == '"'
+    return part[1:-1].replace('""', '"') if is_quoted else part
+
+
+class ReplicaIdentity(Enum):
+    """Which old columns an update or a delete carries (`pg_class.relreplident`)."""
+
+    DEFAULT = "d"
+    NOTHING = "n"
+    FULL = "f"
+    INDEX = "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: unquoted.
+        type: as PostgreSQL has it, and its Avro shape.
+        default: what records without the column stand for, as the JSON of an Avro default; None
+            is null. See `changelog.contract.rows.missing`.
+    """
+
+    name: str
+    type: ColumnType
+    default: str | None = None
+
+    @property
+    def has_default(self) -> bool:
+        """Tell whether records without the column stand for another value than null."""
+        return self.default is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A version of a table.
+
+    Attributes:
+        oid: the table's object id.
+        name: schema and table.
+        columns: in the order in which the stream sends them.
+        key: names of the primary key's columns, in the key's own order; from the catalogue,
+            since the stream flags every column as key under REPLICA IDENTITY FULL. Empty for a
+            table without one.
+        identity: what old columns the stream carries.
+        generated: names of the generated columns that the stream leaves out.
+        computed: names of those that it brings, which are among `columns`.
+    """
+
+    oid: int
+    name: TableName
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    generated: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
+
+    @property
+    def key_indexes(self) -> tuple[int, ...]:
+        """Give the places of the key's columns in `columns`, in the key's order."""
+        places = {column.name: index for index, column in enumerate(self.columns)}
+        return tuple(places[name] for name in self.key)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Give the key's columns, in the key's order."""
+        return tuple(self.columns[index] for index in self.key_indexes)
+
+    def with_defaults(self, defaults: Mapping[str, str | None]) -> Relation:
+        """Give the relation with the defaults of some columns; itself when nothing changes."""
+        columns = tuple(
+            replace(column, default=defaults.get(column.name, column.default))
+            for column in self.columns
+        )
+        return self if columns == self.columns else replace(self, columns=columns)

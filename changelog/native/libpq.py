@@ -1,0 +1,242 @@
+"""The replication stream below psycopg2's cursor: raw messages in, raw feedback out.
+
+Why not `ReplicationCursor.read_message`: it swallows keepalives, and on each one, once all that it
+delivered has been flushed or nothing has come yet, it raises the flush position by itself to the
+server's (`pq_read_replication_message`, psycopg2 2.9.13) and tells the server when asked to
+reply. The slot then stands past what is on the log, and a slot that someone moved by hand looks
+the same. So the connection is psycopg2's, and the few calls on it are libpq's own, the way that
+psycopg2's manual shows for `connection.pgconn_ptr`.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+import cffi
+import psycopg2
+from psycopg2 import errorcodes, errors, extensions
+
+from changelog.contract.base.errors import (
+    ProtocolError,
+    SlotError,
+    SourceError,
+    UnavailableSourceError,
+)
+from changelog.native.buffers import NO_MEMORY, Texts
+from changelog.native.library import ffi, lib
+from changelog.runtime.silence import watched
+
+READ_BYTES = 8 << 20
+"""Rows can be large: a batch of messages ends behind the one that fills this."""
+
+_COMMAND_OK, _COPY_OUT, _FATAL_ERROR = 1, 3, 7  # of ExecStatusType
+_SQLSTATE, _PRIMARY = b"CM"
+_CONNECTION_LOST: str = errorcodes.CONNECTION_FAILURE
+_SLOT_CODES = {
+    errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE,
+    errorcodes.OBJECT_IN_USE,
+}
+
+
+_FFI = cffi.FFI()
+_FFI.cdef(
+    """
+    typedef struct pg_conn PGconn;
+    typedef struct pg_result PGresult;
+    int PQgetCopyData(PGconn *conn, char **buffer, int async);
+    int PQputCopyData(PGconn *conn, const char *buffer, int size);
+    int PQflush(PGconn *conn);
+    int PQconsumeInput(PGconn *conn);
+    int PQsocket(const PGconn *conn);
+    void PQfreemem(void *memory);
+    char *PQerrorMessage(const PGconn *conn);
+    PGresult *PQexec(PGconn *conn, const char *query);
+    PGresult *PQgetResult(PGconn *conn);
+    int PQresultStatus(const PGresult *result);
+    char *PQresultErrorField(const PGresult *result, int field);
+    void PQclear(PGresult *result);
+    """
+)
+# The handle of psycopg2's own extension also finds the symbols of the very libpq that it is
+# linked with; another copy of libpq would not know the layout of its PGconn.
+_LIBPQ = _FFI.dlopen(psycopg2._psycopg.__file__)
+_FUNCTIONS = ffi.new(
+    "libpq *",
+    [
+        ffi.cast(kind, _FFI.addressof(_LIBPQ, name))
+        for name, kind in (
+            ("PQgetCopyData", "int (*)(void *, char **, int)"),
+            ("PQconsumeInput", "int (*)(void *)"),
+            ("PQfreemem", "void (*)(void *)"),
+        )
+    ],
+)
+
+
+def _text(raw: object) -> str:
+    """Give what a C string says, on one line; empty for none."""
+    return " ".join(_FFI.string(raw).decode("utf-8", "replace").split()) if raw else ""
+
+
+class CopyBoth:
+    """A connection that START_REPLICATION has turned into a stream of messages both ways."""
+
+    def __init__(self, connection: extensions.connection) -> None:
+        self._connection = connection
+        self._pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
+        self._told = ffi.new("keepalives *")
+        self._end: SourceError | None = None
+        self._poll = select.poll()
+        self._poll.register(_LIBPQ.PQsocket(self._pgconn), select.POLLIN)
+
+    @property
+    def server_wal_end(self) -> int:
+        """Give the latest position that a keepalive has told; 0 before the first."""
+        return int(self._told.wal_end)
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell, once, whether the server has asked for a reply."""
+        asked, self._told.reply = bool(self._told.reply), 0
+        return asked
+
+    def read(self, limit: int, into: Texts) -> int:
+        """Add the payloads that have arrived, without waiting, up to `limit` or `READ_BYTES`.
+
+        Returns:
+            How many messages have come, keepalives too.
+
+        Raises:
+            SourceError: the server ended the stream; SlotError, UnavailableSourceError by reason.
+            ProtocolError: a message is neither data nor keepalive.
+        """
+        if self._end is not None:
+            raise self._end
+        heard = self._told.heard
+        done = lib.read_stream(_FUNCTIONS, self._pgconn, limit, READ_BYTES, into.raw, self._told)
+        count = int(self._told.heard - heard)
+        if done == lib.READ_ODD:
+            raise ProtocolError("the replication stream sends what is neither data nor keepalive")
+        if done == lib.READ_NO_MEMORY:
+            raise MemoryError(NO_MEMORY)
+        if done == lib.READ_LOST:
+            self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
+        elif done != lib.READ_ALL:
+            self._end = self._ended(is_done=done == lib.READ_ENDED)
+        if self._end is not None and not count:
+            raise self._end  # else the messages before the end are handed over first
+        return count
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something arrives, or the timeout is over."""
+        self._poll.poll(max(0.0, timeout_s) * 1000)
+
+    def write(self, message: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+        """
+        sent = _LIBPQ.PQputCopyData(self._pgconn, message, len(message))
+        if sent <= 0 or _LIBPQ.PQflush(self._pgconn) != 0:
+            raise UnavailableSourceError(f"the replication connection: {self._said()}")
+
+    def _said(self) -> str:
+        return _text(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
+
+    def _ended(self, *, is_done: bool) -> SourceError:
+        if not is_done:
+            return UnavailableSourceError(f"the replication connection: {self._said()}")
+        result = _LIBPQ.PQgetResult(self._pgconn)
+        if not result:
+            return UnavailableSourceError("PostgreSQL ended the replication stream")
+        try:
+            if _LIBPQ.PQresultStatus(result) != _FATAL_ERROR:
+                return UnavailableSourceError("PostgreSQL ended the replication stream")
+            code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE))
+            said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
+        finally:
+            _LIBPQ.PQclear(result)
+        return stream_error(code, said or self._said())
+
+
+def stream_error(code: str, said: str) -> SourceError:
+    """Give the error for what the server said about the stream, by its SQLSTATE."""
+    what = f"PostgreSQL ended the replication stream: {said}"
+    if code in _SLOT_CODES:
+        return SlotError(what)
+    if not code or code.startswith(("57P", "08")):
+        return UnavailableSourceError(what)
+    if code == errorcodes.UNDEFINED_OBJECT:
+        return SourceError(
+            what,
+            hint="what was written while the publication was missing cannot be decoded any more: "
+            "drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
+        )
+    return SourceError(what)
+
+
+def copy_lines(
+    connection: extensions.connection, query: str, *, most_rows: int, most_bytes: int
+) -> Iterator[Texts]:
+    """Run a COPY … TO STDOUT; gives its lines without their line feeds, some at a time.
+
+    The lines are gone when the next ones are asked for. A caller that does not come to the end
+    leaves the connection in the middle of the COPY, and has to close it.
+
+    Raises:
+        psycopg2.Error: PostgreSQL refuses, with its code; or the connection is lost.
+        ProtocolError: it sends something else than lines.
+    """
+    pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
+    with watched(connection):
+        _raise_error(pgconn, _LIBPQ.PQexec(pgconn, query.encode()), _COPY_OUT)
+    lines = Texts()
+    done = lib.READ_ALL
+    while done == lib.READ_ALL:
+        lines.clear()
+        with watched(connection):
+            done = lib.read_copy(_FUNCTIONS, pgconn, most_rows, most_bytes, lines.raw)
+        if done == lib.READ_ODD:
+            raise ProtocolError("PostgreSQL sends a row of COPY that is not a line")
+        if done == lib.READ_NO_MEMORY:
+            raise MemoryError(NO_MEMORY)
+        if len(lines):
+            yield lines
+    with watched(connection):
+        while result := _LIBPQ.PQgetResult(pgconn):
+            _raise_error(pgconn, result, _COMMAND_OK)
+    if done == lib.READ_FAILED:
+        raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
+
+
+def _raise_error(pgconn: object, result: object, wanted: int) -> None:
+    """Let a result go; raises what it says when it is another one than is wanted."""
+    try:
+        if result and _LIBPQ.PQresultStatus(result) == wanted:
+            return
+        code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE)) if result else ""
+        said = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
+    finally:
+        if result:
+            _LIBPQ.PQclear(result)
+    # What has no code is said by libpq itself, that the server is gone; psycopg2 has not seen it,
+    # so it does not take the connection for closed.
+    said = said or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
+    raise _error(code or _CONNECTION_LOST, said)
+
+
+def _error(code: str, said: str) -> psycopg2.Error:
+    error = _error_of(code)(said)
+    # The only way to give psycopg2's errors a code, which is what pickle uses too.
+    error.__setstate__({"pgcode": code, "pgerror": said})  # type: ignore[no-untyped-call]
+    return error
+
+
+def _error_of(code: str) -> type[psycopg2.Error]:
+    try:
+        found: type[psycopg2.Error] = errors.lookup(code)
+    except KeyError:
+        return psycopg2.OperationalError
+    return found

@@ -1,0 +1,185 @@
+"""The edge of every command: logging, errors to one line and an exit code, signals to a flag.
+
+With `--log-format json` everything that is said on standard error is one JSON object a line, for
+programs that collect logs; what people see on a terminal (colours, bars) is then left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum
+from types import FrameType
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.imports import find_ours_first
+
+log = logging.getLogger("changelog")
+_PLAIN_WIDTH = 120  # where there is no terminal to ask
+
+console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
+"""For people; standard output is kept for results."""
+
+
+class LogFormat(Enum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class _Redacting(logging.Filter):
+    """Keeps passwords out of every line that is logged, whoever wrote it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), None
+        return True
+
+
+class _TextFormatter(logging.Formatter):
+    """Lines for people; a trace is redacted as the message is."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's own
+        return redacted(super().formatException(ei))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, and what is known besides.
+
+    A record that concerns a table or a place in the WAL carries it by `extra=`, as text. Each
+    value is redacted before it is quoted: afterwards a secret's end would be hard to see.
+    """
+
+    _EXTRA = ("table", "topic", "lsn")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line of a record."""
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        for name in self._EXTRA:
+            value = getattr(record, name, None)
+            if value is not None:
+                said[name] = redacted(str(value))
+        if record.exc_info:
+            said["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(said, ensure_ascii=False)
+
+
+def set_up_logging(*, debug: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
+    """Log to standard error: coloured on a terminal, plain lines elsewhere, or JSON lines."""
+    handler: logging.Handler
+    if log_format is LogFormat.JSON:
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter())
+    elif console.is_terminal:
+        handler = RichHandler(console=console, show_path=False, markup=False)
+        handler.setFormatter(_TextFormatter("%(message)s"))
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_TextFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(_Redacting())
+    log.handlers[:] = [handler]
+    log.setLevel(logging.DEBUG if debug else logging.INFO)
+    log.propagate = False
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run a command line to its end; leaves by `SystemExit` with the documented code.
+
+    `--debug` anywhere shows stack traces; `--json` turns an error into a JSON object on standard
+    output beside the line on standard error. `--log-format json`, of commands that have it, makes
+    JSON of all the lines on standard error.
+    """
+    find_ours_first()
+    debug = "--debug" in sys.argv
+    set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
+    try:
+        app(prog_name=name, standalone_mode=True)
+    except ChangelogError as error:
+        if debug and not logs_json():
+            raise
+        report_error(error, trace=debug)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        tell("interrupted")
+        raise SystemExit(130) from None
+
+
+def _asked_format(words: list[str]) -> LogFormat:
+    """Find `--log-format`: lines are written before and after typer has read the options."""
+    text = " ".join(words)
+    asked = "--log-format json" in text or "--log-format=json" in text
+    return LogFormat.JSON if asked else LogFormat.TEXT
+
+
+def logs_json() -> bool:
+    """Tell whether standard error is for JSON lines alone."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in log.handlers)
+
+
+def bar_console() -> Console:
+    """Give where progress bars go: nowhere when standard error is for JSON lines."""
+    return Console(stderr=True, force_terminal=False) if logs_json() else console
+
+
+def one_line(error: Exception) -> str:
+    """Give an error's text on one line and without secrets."""
+    return redacted(" ".join(str(error).split()))
+
+
+def tell(line: str) -> None:
+    """Write one line on standard error as it is, however narrow the terminal is."""
+    if logs_json():
+        log.info("%s", line)
+    else:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_error(error: ChangelogError, *, trace: bool = False) -> None:
+    """Say an error in one line on standard error."""
+    if logs_json():
+        log.error("%s", one_line(error), exc_info=error if trace else None)
+    else:
+        tell(f"error: {one_line(error)}")
+
+
+def report_error(error: ChangelogError, *, trace: bool = False) -> None:
+    """Say an error in one line on standard error, and as JSON when that was asked for."""
+    say_error(error, trace=trace)
+    if "--json" in sys.argv:
+        print_json({"error": one_line(error), "exit_code": error.exit_code})
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object on one line of standard output."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def stop_on_signals() -> Callable[[], bool]:
+    """Turn SIGTERM and SIGINT into a flag; gives the function that asks for it.
+
+    A second signal of the same kind ends the process at once, in the usual way.
+    """
+    asked: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return lambda: bool(asked)

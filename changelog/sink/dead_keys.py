@@ -1,0 +1,65 @@
+"""Keys that a fresh snapshot or a TRUNCATE leaves alive on the topic, though dead at the source.
+
+Memory is bounded: one partition at a time, and of it at most `MAX_KEYS` keys. When there are more,
+the keys are split in two halves by their hash; the second half waits for a pass of its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.position import POSITION_BYTES, Position
+from changelog.sink.client import nothing
+from changelog.sink.scan import OffsetRange, headers_of, scan
+
+MAX_KEYS = 2_000_000
+"""Keys held at once: about 200 bytes each beside the key itself."""
+
+_WAIT_EVERY = 10_000
+_ALIVE, _DEAD = b"1", b"0"
+
+
+def dead_keys(
+    kafka: KafkaConnection,
+    topic: str,
+    since: Position,
+    ends: Sequence[int],
+    *,
+    max_keys: int = MAX_KEYS,
+    on_wait: Callable[[], None] = nothing,
+) -> Iterator[tuple[int, bytes]]:
+    """Give partition and key whose last record by position is before `since` and has a value.
+
+    A partition is read whole before its first key is given, so the caller may write tombstones
+    to it meanwhile. `on_wait` is called again and again: a topic may be long.
+
+    Raises:
+        CorruptRecordError: a record has not the headers of the log; names its place.
+        UnavailableLogError: the broker does not answer.
+    """
+    mark = since.to_bytes()
+    for partition, end in enumerate(ends):
+        waiting = [(0, 1)]
+        while waiting:
+            share, shares = waiting.pop()
+            last: dict[bytes, bytes] = {}
+            records = scan(kafka, [OffsetRange(topic, partition, 0, end)])
+            for count, record in enumerate(records):
+                if not count % _WAIT_EVERY:
+                    on_wait()
+                key = record.key() or b""
+                if shares > 1 and zlib.crc32(key) % shares != share:
+                    continue
+                place = headers_of(record).position.to_bytes()
+                if place < last.get(key, b"")[:POSITION_BYTES]:
+                    continue  # sent again after a crash: older than what precedes it
+                last[key] = place + (_DEAD if record.value() is None else _ALIVE)
+                while len(last) > max_keys:
+                    waiting.append((share + shares, 2 * shares))
+                    shares *= 2
+                    last = {k: v for k, v in last.items() if zlib.crc32(k) % shares == share}
+            for key, found in last.items():
+                if found[POSITION_BYTES:] == _ALIVE and found < mark:
+                    yield partition, key

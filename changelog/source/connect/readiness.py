@@ -1,0 +1,152 @@
+"""Whether the server has room for capture and the role its rights; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import SlotError, SourceError
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.steady import steadily
+
+_ROOM = """
+SELECT current_setting('max_replication_slots')::int,
+       (SELECT count(*) FROM pg_replication_slots),
+       current_setting('max_wal_senders')::int,
+       (SELECT count(*) FROM pg_stat_replication)
+"""
+# Partitions are copied and locked by themselves. A row-level policy would leave rows out of a copy,
+# so the copy refuses to run under one. The right to a table that is gone meanwhile is null.
+_RIGHTS = """
+SELECT DISTINCT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE') IS NOT FALSE,
+       has_table_privilege(c.oid, 'SELECT') IS NOT FALSE, row_security_active(c.oid)
+  FROM unnest(%s::oid[]) AS root(oid)
+ CROSS JOIN LATERAL (SELECT root.oid AS relid
+                     UNION SELECT relid::oid FROM pg_partition_tree(root.oid)) t
+  JOIN pg_class c ON c.oid = t.relid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ ORDER BY 1, 2
+"""
+_OWNERS = """
+SELECT n.nspname, c.relname
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE (n.nspname, c.relname) IN
+       (SELECT * FROM unnest(%s::text[], %s::text[]))
+   AND NOT pg_has_role(c.relowner, 'USAGE')
+ ORDER BY 1, 2
+"""
+_BYTES = """
+SELECT coalesce(sum(pg_table_size(t.relid)), 0)::bigint
+  FROM unnest(%s::oid[]) AS root(oid)
+ CROSS JOIN LATERAL (SELECT root.oid AS relid
+                     UNION SELECT relid::oid FROM pg_partition_tree(root.oid)) t
+"""
+
+
+def check_room(connection: Connection, *, needs_slot: bool) -> str:
+    """Check that a slot can be made, if one is needed, and that it can be read.
+
+    Returns:
+        What is free, for people.
+
+    Raises:
+        SlotError: too few slots or senders are free.
+    """
+    with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
+        cursor.execute(_ROOM)
+        slots, used, senders, busy = cursor.fetchone() or (0, 0, 0, 0)
+    if needs_slot and used >= slots:
+        raise SlotError(
+            f"all {slots} replication slots are in use",
+            hint="drop an unused slot, or raise max_replication_slots and restart PostgreSQL",
+        )
+    if busy >= senders:
+        raise SlotError(
+            f"all {senders} WAL senders are busy",
+            hint="end an unused one, or raise max_wal_senders and restart PostgreSQL",
+        )
+    return f"{slots - used} of {slots} slots and {senders - busy} of {senders} WAL senders are free"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A table, or a partition, that the role may not copy.
+
+    Attributes:
+        table: of the rows.
+        said: what is missing.
+        hint: what to do.
+    """
+
+    table: TableName
+    said: str
+    hint: str
+
+
+def unreadable(connection: Connection, relations: Iterable[Relation]) -> list[Unreadable]:
+    """Return the tables and partitions whose rows the role may not read."""
+    oids = [relation.oid for relation in relations]
+    found = []
+    for schema, name, usage, select, policy in steadily(lambda: _rights(connection, oids)):
+        table = TableName(schema, name)
+        if not usage:
+            said = f'the role may not use the schema of table "{table}"'
+            found.append(Unreadable(table, said, "GRANT USAGE ON SCHEMA … TO …"))
+        elif not select:
+            said = f'the role may not read table "{table}"'
+            found.append(Unreadable(table, said, "GRANT SELECT ON … TO …"))
+        elif policy:
+            said = f'row-level policies hide rows of table "{table}" from the role'
+            found.append(Unreadable(table, said, "ALTER ROLE … BYPASSRLS"))
+    return found
+
+
+def check_readable(connection: Connection, relations: Iterable[Relation]) -> None:
+    """Check that the role may read tables that are to be copied.
+
+    Raises:
+        SourceError: it may not; names all tables, each with what is missing.
+    """
+    found = unreadable(connection, relations)
+    if found:
+        hints = sorted({each.hint for each in found})
+        raise SourceError("; ".join(each.said for each in found), hint="; ".join(hints))
+
+
+def _rights(connection: Connection, oids: Sequence[int]) -> list[tuple[str, str, bool, bool, bool]]:
+    with source_errors(connection, "cannot read the rights"), connection.cursor() as cursor:
+        cursor.execute(_RIGHTS, (oids,))
+        return cursor.fetchall()
+
+
+def not_owned(connection: Connection, tables: Sequence[TableName]) -> list[TableName]:
+    """Return the tables that the role may not alter, since they belong to another one."""
+    what = "cannot read the owners of tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        names = [table.schema for table in tables], [table.table for table in tables]
+        cursor.execute(_OWNERS, names)
+        return [TableName(*row) for row in cursor.fetchall()]
+
+
+def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
+    """Check that the role may alter tables.
+
+    Raises:
+        SourceError: some belong to another role; names them.
+    """
+    others = not_owned(connection, tables)
+    if others:
+        raise SourceError(
+            "only their owner may alter " + ", ".join(f'"{table}"' for table in others),
+            hint="have the owner give them REPLICA IDENTITY FULL",
+        )
+
+
+def table_bytes(connection: Connection, relations: Iterable[Relation]) -> int:
+    """Give the size of tables on disk, their partitions included and their indexes left out."""
+    what = "cannot read the sizes of tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_BYTES, ([relation.oid for relation in relations],))
+        (size,) = cursor.fetchone() or (0,)
+    return int(size)

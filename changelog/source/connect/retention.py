@@ -1,0 +1,175 @@
+"""What PostgreSQL says about a slot and the WAL that it keeps, in one question.
+
+The versions that we know (14 to 18) have different columns in `pg_replication_slots`; the row is
+taken as JSON, so that one query serves all and what a version lacks is null.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from changelog.contract.base.lsn import Lsn
+from changelog.source.connect.connect import Connection, source_errors
+
+# pg_settings hides from a role what it may not see, where current_setting raises an error.
+_ASK = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+       pg_current_wal_lsn(),
+       pg_current_wal_lsn() - s.confirmed_flush_lsn,
+       pg_current_wal_lsn() - s.restart_lsn,
+       to_jsonb(s),
+       (SELECT setting::bigint * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
+       (SELECT system_identifier FROM pg_control_system()),
+       w.wal_bytes,
+       extract(epoch FROM clock_timestamp() - w.stats_reset)
+  FROM pg_stat_wal w LEFT JOIN pg_replication_slots s ON s.slot_name = %s
+"""
+WAL_REMOVED = "wal_removed"
+_REASONS = {
+    WAL_REMOVED: "its WAL was removed, which max_slot_wal_keep_size limits",
+    "idle_timeout": "nobody read it for idle_replication_slot_timeout",
+    "rows_removed": "rows of the catalogue that it needs were removed",
+    "wal_level_insufficient": "wal_level was not logical for a while",
+}
+_SYSTEM_ID = struct.Struct("=q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotState:
+    """A slot at one moment.
+
+    Attributes:
+        active: whether a process reads it.
+        active_pid: that process, as the server numbers it.
+        wal_status: `reserved`, `extended`, `unreserved` or `lost`.
+        invalidation: why the server has given it up; None while it has not, or where the
+            version does not say (before 16).
+        inactive_since: since when nobody reads it, ISO 8601; None before 17.
+        restart_lsn: from where the server keeps WAL; None when it has been lost.
+        confirmed_flush_lsn: what has been acknowledged.
+        lag_bytes: WAL written since `confirmed_flush_lsn`.
+        retained_bytes: WAL that the server keeps for the slot.
+        safe_bytes: WAL that may still be written before the slot is in danger; None without a
+            limit (`max_slot_wal_keep_size`), or when the slot is lost.
+        temporary: whether it goes with the connection of the process that reads it.
+    """
+
+    active: bool
+    active_pid: int | None
+    wal_status: str
+    invalidation: str | None
+    inactive_since: str | None
+    restart_lsn: Lsn | None
+    confirmed_flush_lsn: Lsn | None
+    lag_bytes: int | None
+    retained_bytes: int | None
+    safe_bytes: int | None
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """The server at one moment.
+
+    Attributes:
+        now_us: its clock, microseconds since 1970.
+        wal_lsn: the end of its WAL.
+        slot: the slot, or None when there is none.
+        keep_limit_bytes: `max_slot_wal_keep_size`; None without a limit.
+        disk_free_bytes: free space where its WAL lies; None when it is not on this machine, or
+            not for us to see. PostgreSQL itself does not tell.
+        wal_bytes: WAL that it has written since its statistics began.
+        wal_seconds: how long ago that was; None when it does not say.
+    """
+
+    now_us: int
+    wal_lsn: Lsn
+    slot: SlotState | None
+    keep_limit_bytes: int | None
+    disk_free_bytes: int | None
+    wal_bytes: int
+    wal_seconds: float | None
+
+
+def ask_source(connection: Connection, slot: str) -> SourceState:
+    """Ask the server.
+
+    Raises:
+        UnavailableSourceError: the connection is lost.
+        SourceError: the server refuses, as a standby does.
+    """
+    what = f'cannot inspect the slot "{slot}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_ASK, (slot,))
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - pg_stat_wal always has its one row
+    now_us, wal, lag, retained, found, limit, folder, system_id, wal_bytes, seconds = row
+    return SourceState(
+        now_us=int(now_us),
+        wal_lsn=Lsn.parse(wal),
+        slot=None if found is None else slot_state(found, lag, retained),
+        keep_limit_bytes=None if limit is None or limit < 0 else int(limit),
+        disk_free_bytes=None if folder is None else free_bytes(Path(folder), system_id),
+        wal_bytes=int(wal_bytes),
+        wal_seconds=None if seconds is None else float(seconds),
+    )
+
+
+def slot_state(row: dict[str, Any], lag: object, retained: object) -> SlotState:
+    """Read a row of `pg_replication_slots`, as JSON, of any version that we know."""
+    return SlotState(
+        active=row["active"],
+        active_pid=row["active_pid"],
+        wal_status=row["wal_status"] or "lost",
+        invalidation=invalidation(row),
+        inactive_since=row.get("inactive_since"),
+        restart_lsn=_lsn(row["restart_lsn"]),
+        confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
+        lag_bytes=None if lag is None else int(str(lag)),
+        retained_bytes=None if retained is None else int(str(retained)),
+        safe_bytes=row.get("safe_wal_size"),
+        temporary=row.get("temporary", False),
+    )
+
+
+def invalidation(row: dict[str, Any]) -> str | None:
+    """Return why the server has given a slot up, in the words of version 17 where they fit.
+
+    Version 16 has one flag for all reasons; only WAL that was removed leaves no `restart_lsn`.
+    """
+    reason = row.get("invalidation_reason")
+    if reason is None and row.get("conflicting"):
+        return WAL_REMOVED if row["restart_lsn"] is None else "conflicting with recovery"
+    return None if reason is None else str(reason)
+
+
+def why_lost(invalidation: str | None) -> str:
+    """Return for people why a slot is lost; before 16 only WAL can be the reason.
+
+    >>> why_lost("idle_timeout")
+    'nobody read it for idle_replication_slot_timeout'
+    """
+    return _REASONS.get(invalidation or WAL_REMOVED, invalidation or "")
+
+
+def free_bytes(folder: Path, system_id: int) -> int | None:
+    """Give the free space of the disk of `pg_wal`; None unless the server's files are here.
+
+    That a folder of this name exists proves nothing, the server may run elsewhere or in a
+    container: its control file must name the same cluster.
+    """
+    try:
+        with (folder / "global" / "pg_control").open("rb") as control:
+            (found,) = _SYSTEM_ID.unpack(control.read(_SYSTEM_ID.size))
+        return shutil.disk_usage(folder / "pg_wal").free if found == system_id else None
+    except (OSError, struct.error):
+        return None
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)

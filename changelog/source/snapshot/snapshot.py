@@ -1,0 +1,335 @@
+"""Rows of an exported snapshot, in chunks that several sessions can read side by side.
+
+A chunk is a range of pages of one table or partition (`ctid`), which PostgreSQL reads without
+touching the other pages. The chunks together hold each row once that was there when they were
+planned: later rows may lie in new pages, and are in the stream. Chunks may also be read in
+different snapshots, as long as the table's file stays the same (`TablePlan`): a row that moves
+between two of them is in the stream, unless the whole table was rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import psycopg2
+from psycopg2 import errorcodes, errors, extensions, sql
+
+from changelog.contract.base.errors import SourceError, UnavailableSourceError
+from changelog.contract.log.backfill import Store
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.native.buffers import Texts
+from changelog.native.libpq import copy_lines
+from changelog.runtime.silence import watched
+from changelog.source.connect.connect import Connection, source_error, source_errors
+
+DEFAULT_BLOCKS = 8192
+"""64 MiB of pages: enough work for one request, and progress that people can see."""
+
+BATCH_BYTES = 8 << 20
+"""Rows can be large: a batch of lines ends here too."""
+
+OnLines = Callable[[Texts], None]
+"""Takes the next rows, each a line without its line feed; what it raises ends the COPY."""
+
+LOCK_WAIT_MS = 2000
+"""How long a lock on tables is waited for: who holds it may be waiting for ours."""
+
+# By which servers before 17, and those from it on, say that there is no such snapshot.
+_NO_SNAPSHOT = (errors.InvalidParameterValue, errors.UndefinedObject)
+
+# What holds rows: the table itself, or the leaves of a partitioned one.
+_STORES = """
+SELECT root.oid, n.nspname, c.relname, pg_relation_filenode(c.oid),
+       pg_relation_size(c.oid) / current_setting('block_size')::bigint
+  FROM pg_class root
+  LEFT JOIN LATERAL pg_partition_tree(root.oid) t ON root.relkind = 'p'
+  JOIN pg_class c ON c.oid = coalesce(t.relid, root.oid)
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE root.oid = ANY (%s) AND c.relkind = 'r'
+ ORDER BY root.oid, n.nspname, c.relname
+"""
+_COLUMNS = """
+SELECT attrelid, md5(string_agg(format('%%s %%s %%s %%s', attnum, attname, atttypid, atttypmod),
+                                ',' ORDER BY attnum))
+  FROM pg_attribute
+ WHERE attrelid = ANY (%s) AND attnum > 0 AND NOT attisdropped
+ GROUP BY attrelid
+"""
+_ESTIMATE = """
+WITH root AS (
+    SELECT c.oid FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted(nspname, relname)
+      JOIN pg_namespace n USING (nspname)
+      JOIN pg_class c ON c.relname = wanted.relname AND c.relnamespace = n.oid
+)
+SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c
+ WHERE c.oid IN (SELECT oid FROM root)
+    OR c.oid IN (SELECT t.relid FROM root r, pg_partition_tree(r.oid) AS t WHERE t.isleaf)
+"""
+# Who may have written to the tables and not ended yet: such a lock is kept to the very end, after
+# the commit is in the WAL and also after the transaction is visible.
+_WRITERS = """
+SELECT DISTINCT x.transactionid::text::bigint
+  FROM pg_locks w JOIN pg_locks x USING (virtualtransaction)
+ WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
+   AND w.locktype = 'relation' AND w.granted
+   AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND w.mode NOT IN ('AccessShareLock', 'RowShareLock')
+   AND (w.relation = ANY (%(oids)s) OR w.relation IN (
+       SELECT t.relid FROM unnest(%(oids)s::oid[]) AS r(oid), pg_partition_tree(r.oid) AS t))
+"""
+# relfilenode as the snapshot sees it, beside the present one: they differ after a rewrite.
+_REWRITTEN = """
+SELECT DISTINCT root.oid
+  FROM unnest(%s::oid[]) AS root(oid)
+  JOIN pg_class r ON r.oid = root.oid
+  LEFT JOIN LATERAL pg_partition_tree(root.oid) t ON r.relkind = 'p'
+  JOIN pg_class c ON c.oid = coalesce(t.relid, root.oid)
+ WHERE c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+"""
+_BUSY_CODES = {
+    errorcodes.LOCK_NOT_AVAILABLE,
+    errorcodes.UNDEFINED_TABLE,
+    errorcodes.INVALID_SCHEMA_NAME,
+    errorcodes.DEADLOCK_DETECTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Pages of a table: from `start` up to, not including, `end`.
+
+    Attributes:
+        store: what holds the rows: the table, or one of its partitions.
+        start: first page.
+        end: first page that does not belong to it.
+    """
+
+    store: TableName
+    start: int
+    end: int
+
+
+class TablesBusyError(SourceError):
+    """Tables cannot be locked now: others change them, or one is gone; try again later."""
+
+
+class SnapshotHolder:
+    """A session that keeps a snapshot for others, and locks on tables."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Take over a connection; it is not to be used for anything else."""
+        self._connection = connection
+        connection.set_session(
+            isolation_level=extensions.ISOLATION_LEVEL_REPEATABLE_READ,
+            readonly=True,
+            autocommit=False,
+        )
+
+    def take(self) -> tuple[str, str]:
+        """Take a snapshot; gives its name, and what it sees as `pg_current_snapshot()` says.
+
+        Raises:
+            UnavailableSourceError: the connection is lost.
+        """
+        self.release()
+        what = "cannot take a snapshot"
+        with source_errors(self._connection, what), self._connection.cursor() as cursor:
+            # The transaction is idle while others copy.
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            cursor.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
+            name, text = cursor.fetchone() or ("", "")
+        return name, text
+
+    def lock(self, relations: Sequence[Relation]) -> None:
+        """Keep tables from being changed or rewritten until `release`.
+
+        Raises:
+            TablesBusyError: not possible now.
+        """
+        if relations:
+            lock_tables(self._connection, relations)
+
+    def release(self) -> None:
+        """Let snapshot and locks go."""
+        what = "cannot let the snapshot go"
+        with source_errors(self._connection, what), watched(self._connection):
+            self._connection.rollback()
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+
+def lock_tables(connection: Connection, relations: Sequence[Relation]) -> None:
+    """Lock tables against DDL in the connection's transaction.
+
+    Raises:
+        TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`, or is gone.
+    """
+    names = sql.SQL(", ").join(sql.Identifier(*relation.name) for relation in relations)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (str(LOCK_WAIT_MS),))
+            cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+    except psycopg2.Error as error:
+        found = source_error(error, "cannot lock tables", lost=bool(connection.closed))
+        if error.pgcode in _BUSY_CODES:
+            raise TablesBusyError(str(found)) from error
+        raise found from error
+
+
+def begin_snapshot(
+    connection: Connection, snapshot_name: str, relations: Sequence[Relation]
+) -> None:
+    """Let a session see the exported snapshot, and lock the tables against DDL.
+
+    The session keeps both until its transaction ends (`connection.rollback()`, or closing).
+    Row-level security is an error here and not a filter.
+
+    Raises:
+        UnavailableSourceError: the snapshot is gone; who takes a new one may go on.
+        SourceError: a table was rewritten or truncated since it was taken, so that the snapshot
+            would read it as empty: start again.
+        TablesBusyError: a table is locked by others.
+    """
+    connection.set_session(
+        isolation_level=extensions.ISOLATION_LEVEL_REPEATABLE_READ, readonly=True, autocommit=False
+    )
+    with source_errors(connection, "cannot use the snapshot"), connection.cursor() as cursor:
+        try:
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot_name,))
+        except _NO_SNAPSHOT as error:
+            # Whoever exported it is gone, and so was the server, or the connection to it.
+            raise UnavailableSourceError(
+                f"the snapshot is gone: {error.diag.message_primary}"
+            ) from error
+        cursor.execute("SET LOCAL row_security = off")
+        cursor.execute("SET LOCAL statement_timeout = 0")
+    if not relations:
+        return
+    lock_tables(connection, relations)
+    with source_errors(connection, "cannot use the snapshot"), connection.cursor() as cursor:
+        cursor.execute(_REWRITTEN, ([relation.oid for relation in relations],))
+        oids = {oid for (oid,) in cursor.fetchall()}
+    rewritten = [str(relation.name) for relation in relations if relation.oid in oids]
+    if rewritten:
+        raise SourceError(
+            f"tables were rewritten or truncated after the snapshot: {', '.join(rewritten)}",
+            hint="start again",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """Where a table's rows are, and of which columns they are.
+
+    Attributes:
+        stores: the table, or its partitions.
+        columns: changes with every change of the columns.
+    """
+
+    stores: tuple[Store, ...]
+    columns: str
+
+    def is_same(self, other: TablePlan) -> bool:
+        """Tell whether no row has moved from one chunk to another without the stream's word.
+
+        The number of pages may change: rows in new pages are new.
+        """
+        mine = [(each.name, each.filenode) for each in self.stores]
+        others = [(each.name, each.filenode) for each in other.stores]
+        return mine == others and self.columns == other.columns
+
+
+def plan_tables(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
+    """Look up, by oid, where the rows of tables are now; a table that is gone is left out."""
+    oids = [relation.oid for relation in relations]
+    what = "cannot plan the copying of tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_COLUMNS, (oids,))
+        columns: dict[int, str] = dict(cursor.fetchall())
+        cursor.execute(_STORES, (oids,))
+        stores: dict[int, list[Store]] = {oid: [] for oid in columns}
+        for oid, schema, table, filenode, pages in cursor.fetchall():
+            store = Store(TableName(schema, table), int(filenode), int(pages))
+            stores.setdefault(oid, []).append(store)
+    return {oid: TablePlan(tuple(found), columns.get(oid, "")) for oid, found in stores.items()}
+
+
+def chunks_of(stores: Iterable[Store], blocks: int = DEFAULT_BLOCKS) -> list[Chunk]:
+    """Cut stores into chunks of at most `blocks` pages; an empty one has one chunk.
+
+    The same stores give the same chunks, so that a chunk's number stands for it. Pages that come
+    later are in none: what stands there was written after the plan was made.
+    """
+    return [
+        Chunk(store.name, start, min(start + blocks, store.pages))
+        for store in stores
+        for start in range(0, max(1, store.pages), blocks)
+    ]
+
+
+def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
+    """Give about how many rows some tables have, by PostgreSQL's statistics."""
+    names = list(tables)
+    what = "cannot read the statistics"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(
+            _ESTIMATE,
+            {"schemas": [name.schema for name in names], "tables": [name.table for name in names]},
+        )
+        (rows,) = cursor.fetchone() or (0,)
+    return int(rows)
+
+
+def writers_of(connection: Connection, relations: Sequence[Relation]) -> frozenset[int]:
+    """Give the transactions, by the low 32 bits, that may have written to tables and not ended."""
+    what = "cannot read the locks"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_WRITERS, {"oids": [relation.oid for relation in relations]})
+        return frozenset(int(xid) for (xid,) in cursor.fetchall())
+
+
+def read_chunk(
+    connection: Connection,
+    relation: Relation,
+    chunk: Chunk,
+    on_lines: OnLines,
+    *,
+    batch_rows: int = 4000,
+    batch_bytes: int = BATCH_BYTES,
+    where: str = "",
+) -> int:
+    """Read a chunk's rows in the order of `relation.columns` and give their number.
+
+    `where` is an SQL condition of the publication, as the server writes it, or an empty text.
+
+    `on_lines` gets them as they come, lines of COPY's text format, `batch_rows` or about
+    `batch_bytes` at a time; while it blocks, PostgreSQL waits. When it raises, the connection is in
+    the middle of a COPY and has to be closed.
+
+    Raises:
+        SourceError: PostgreSQL cannot read the rows, or the connection is lost.
+    """
+    rows = 0
+    with source_errors(connection, f'cannot read the table "{chunk.store}"'):
+        query = _copy(relation, chunk, where).as_string(connection)
+        for lines in copy_lines(connection, query, most_rows=batch_rows, most_bytes=batch_bytes):
+            rows += len(lines)
+            on_lines(lines)
+    return rows
+
+
+def _copy(relation: Relation, chunk: Chunk, condition: str) -> sql.Composed:
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
+    where: list[sql.Composable] = [
+        sql.SQL("ctid >= {}").format(sql.Literal(f"({chunk.start},0)")),
+        sql.SQL("ctid < {}").format(sql.Literal(f"({chunk.end},0)")),
+    ]
+    if condition:
+        where.append(sql.SQL(f"({condition})"))
+    # ONLY: a table that others inherit from has their rows in their own topics.
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
+        columns, sql.Identifier(*chunk.store), sql.SQL(" AND ").join(where)
+    )

@@ -1,0 +1,291 @@
+"""Messages to changes, with the relation cache.
+
+Sequence rule: in a transaction a counter starts at 0 and grows by 4 with each row, truncate or
+logical message, whether it is wanted or not. An update that moves its key writes its tombstone at
+`sequence` and its row at `sequence + 1`; where values are changes, the delete, its tombstone and
+the new row stand at `sequence` and the two numbers behind it. The numbers so depend on the
+transaction alone and come out the same when PostgreSQL sends it again. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from changelog.contract.base.errors import ProtocolError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.change import Change, Delete, Insert, RowChange, Truncate, Update
+from changelog.contract.rows.relation import UNCHANGED, KeyRow, Relation, ReplicaIdentity
+from changelog.source.stream.pgoutput import (
+    Begin,
+    Commit,
+    DeleteMessage,
+    InsertMessage,
+    LogicalMessage,
+    Message,
+    OldTuple,
+    OriginMessage,
+    RelationMessage,
+    TruncateMessage,
+    TypeMessage,
+    UpdateMessage,
+    Values,
+)
+
+SEQUENCE_STEP = 4
+"""Room for the records of a key change: a tombstone and a row, or a delete before them."""
+
+
+class Began(NamedTuple):
+    """A transaction starts; all that follows up to `Committed` belongs to it."""
+
+    commit_lsn: Lsn
+    ts_us: int
+    xid: int
+
+
+class Changed(NamedTuple):
+    """A change of a wanted table."""
+
+    change: Change
+    sequence: int
+
+
+class Committed(NamedTuple):
+    """The transaction is whole; `end_lsn` is what may be acknowledged once it is delivered."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    ts_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A message of `pg_logical_emit_message`.
+
+    Attributes:
+        prefix: as it was given.
+        content: as it was given.
+        transactional: whether it is part of the open transaction.
+        lsn: end of its WAL record.
+        sequence: its number in its transaction; 0 for one that is in none.
+    """
+
+    prefix: str
+    content: bytes
+    transactional: bool
+    lsn: Lsn
+    sequence: int
+
+
+Event = Began | Changed | Committed | Emitted
+
+RowMessage = InsertMessage | UpdateMessage | DeleteMessage
+
+Resolve = Callable[[RelationMessage], Relation | None]
+"""Gives the relation of the stream's description, or None for a table that is not wanted."""
+
+
+class _Known:
+    """A wanted relation with what is needed for each of its rows."""
+
+    __slots__ = ("full", "key_indexes", "relation", "width")
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.key_indexes = relation.key_indexes
+        self.width = len(relation.columns)
+        self.full = relation.identity is ReplicaIdentity.FULL
+
+
+class Assembler:
+    """Turns one connection's messages into events; make a new one for each connection.
+
+    A relation is resolved when the first of its rows that is wanted comes.
+
+    Attributes:
+        deaf_until: relations whose changes are not wanted up to a commit LSN, by oid; they are
+            not resolved before.
+    """
+
+    def __init__(self, resolve: Resolve) -> None:
+        self.deaf_until: dict[int, Lsn] = {}
+        self._resolve = resolve
+        self._described_as: dict[int, RelationMessage] = {}
+        self._known: dict[int, _Known | None] = {}
+        self._open: Begin | None = None
+        self._sequence = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        """Tell whether a transaction has begun and not been committed."""
+        return self._open is not None
+
+    @property
+    def open_transaction(self) -> Begin | None:
+        """Give the transaction that has begun and not been committed."""
+        return self._open
+
+    @property
+    def sequence(self) -> int:
+        """Give the number of the next change of the open transaction."""
+        return self._sequence
+
+    def is_resolved(self, oid: int) -> bool:
+        """Tell whether a relation that the stream has described was resolved."""
+        return oid in self._known
+
+    def relation(self, oid: int) -> Relation | None:
+        """Give a relation that the stream has described; None for a table not wanted.
+
+        Raises:
+            ProtocolError: the stream has not described it.
+        """
+        known = self._described(oid)
+        return known.relation if known else None
+
+    def is_deaf(self, oid: int, commit_lsn: Lsn) -> bool:
+        """Tell whether changes of a relation in a transaction are not wanted."""
+        return bool(self.deaf_until) and commit_lsn < self.deaf_until.get(oid, 0)
+
+    def continue_at(self, transaction: Begin | None, sequence: int) -> None:
+        """Go on behind messages that were taken in another way."""
+        self._open, self._sequence = transaction, sequence
+
+    def add(self, message: Message) -> Sequence[Event]:
+        """Take the next message.
+
+        Raises:
+            ProtocolError: the message does not fit those before it.
+        """
+        events: Sequence[Event] = ()
+        match message:
+            case InsertMessage() | UpdateMessage() | DeleteMessage():
+                sequence = self._next()
+                change = None if self._is_deaf_now(message.oid) else self.change(message)
+                events = () if change is None else (Changed(change, sequence),)
+            case TruncateMessage(oids=oids):
+                events = self._truncated(oids)
+            case Begin():
+                events = self._began(message)
+            case Commit():
+                events = self._committed(message)
+            case RelationMessage():
+                self._described_as[message.oid] = message
+                self._known.pop(message.oid, None)
+            case LogicalMessage(prefix=prefix, content=content, transactional=inside, lsn=lsn):
+                sequence = self._next() if inside else 0
+                events = (Emitted(prefix, content, inside, lsn, sequence),)
+            case TypeMessage() | OriginMessage():
+                pass
+            case _:
+                assert_never(message)
+        return events
+
+    def _began(self, begin: Begin) -> Sequence[Event]:
+        if self._open is not None:
+            raise ProtocolError(f"a transaction begins inside that of {self._open.commit_lsn}")
+        self._open, self._sequence = begin, 0
+        return (Began(begin.commit_lsn, begin.ts_us, begin.xid),)
+
+    def _committed(self, commit: Commit) -> Sequence[Event]:
+        if self._open is None or self._open.commit_lsn != commit.commit_lsn:
+            raise ProtocolError(f"commit {commit.commit_lsn} does not end the open transaction")
+        self._open = None
+        return (Committed(commit.commit_lsn, commit.end_lsn, commit.ts_us),)
+
+    @staticmethod
+    def _checked(message: RelationMessage, relation: Relation | None) -> _Known | None:
+        if relation is None:
+            return None
+        names = [column.name for column in relation.columns]
+        if names != [column.name for column in message.columns]:
+            raise ProtocolError(f'table "{relation.name}": the stream has other columns: {names}')
+        return _Known(relation)
+
+    def change(self, message: RowMessage) -> RowChange | None:
+        """Give what a message did to a row; None for a table that is not wanted.
+
+        Raises:
+            ProtocolError: the message does not fit its relation.
+        """
+        known = self._described(message.oid)
+        if known is None:
+            return None
+        match message:
+            case InsertMessage(new=new):
+                return Insert(known.relation, _key(known, new), new)
+            case UpdateMessage(old=old, new=new):
+                if old is not None and UNCHANGED in new:
+                    new = _filled(known, old, new)
+                key = _key(known, new)
+                if old is None:
+                    return Update(known.relation, key, key, new)
+                old_key = _key(known, old.values)
+                return Update(known.relation, old_key, key, new, _whole(known, old))
+            case DeleteMessage(old=old):
+                return Delete(known.relation, _key(known, old.values), _whole(known, old))
+            case _:
+                assert_never(message)
+
+    def _is_deaf_now(self, oid: int) -> bool:
+        return self._open is not None and self.is_deaf(oid, self._open.commit_lsn)
+
+    def _described(self, oid: int) -> _Known | None:
+        try:
+            return self._known[oid]
+        except KeyError:
+            pass
+        message = self._described_as.get(oid)
+        if message is None:
+            raise ProtocolError(f"a row comes before its relation {oid}")
+        known = self._known[oid] = self._checked(message, self._resolve(message))
+        return known
+
+    def _next(self) -> int:
+        if self._open is None:
+            raise ProtocolError("a change comes outside of a transaction")
+        sequence = self._sequence
+        self._sequence = sequence + SEQUENCE_STEP
+        return sequence
+
+    def _truncated(self, oids: Sequence[int]) -> Sequence[Event]:
+        # One message, one number: its tables have different topics.
+        sequence = self._next()
+        known = [self._described(oid) for oid in oids if not self._is_deaf_now(oid)]
+        return tuple(Changed(Truncate(each.relation), sequence) for each in known if each)
+
+
+def _key(known: _Known, values: Values) -> KeyRow:
+    if len(values) != known.width:
+        raise ProtocolError(
+            f'table "{known.relation.name}": a row has {len(values)} values, not {known.width}'
+        )
+    key = tuple([values[index] for index in known.key_indexes])
+    for field in key:
+        if field.__class__ is not bytes:
+            raise ProtocolError(f'table "{known.relation.name}": a row without its primary key')
+    return key  # type: ignore[return-value]  # each field was just seen to be bytes
+
+
+def _whole(known: _Known, old: OldTuple) -> Values | None:
+    """Give an old row that has every value; None when it is the key alone, see `_filled`."""
+    return old.values if known.full and old.full else None
+
+
+def _filled(known: _Known, old: OldTuple, new: Values) -> Values:
+    """Put the old values where the new row says "unchanged".
+
+    Only a full old row has every value. Otherwise a null outside the key means absent, and the
+    place stays unchanged. What is full is the relation's to say, not the message's: for a
+    partitioned table the letter follows the root and the contents follow the partition.
+    """
+    if len(old.values) != len(new):
+        raise ProtocolError(f'table "{known.relation.name}": old and new row differ in length')
+    usable = range(known.width) if known.full and old.full else known.key_indexes
+    filled = list(new)
+    for index in usable:
+        if filled[index] is UNCHANGED:
+            filled[index] = old.values[index]
+    return tuple(filled)

@@ -1,0 +1,47 @@
+"""Logical messages: marks in the WAL that the stream brings back as `Emitted`."""
+
+from __future__ import annotations
+
+import psycopg2
+
+from changelog.contract.base.lsn import Lsn
+from changelog.source.connect.connect import Connection, source_errors
+
+OWN_PREFIX = "changelog"
+"""Of the messages that capture writes to itself; no user's."""
+
+_EMIT = "SELECT pg_logical_emit_message(%s, %s, %s::bytea)"
+# The second one has a commit, which flushes the first.
+_EMIT_MARK = (
+    "SELECT pg_logical_emit_message(false, %(prefix)s, %(content)s::bytea), "
+    "pg_logical_emit_message(true, %(prefix)s, ''::bytea)"
+)
+
+
+def emit(connection: Connection, prefix: str, content: bytes, *, transactional: bool) -> Lsn:
+    """Write a message and give the end of its record.
+
+    A transactional one, in autocommit, is flushed with its own commit; another one is sent at
+    once, whatever becomes of the transaction, but flushed only with the next commit or by the
+    WAL writer.
+    """
+    with source_errors(connection, "cannot write a message"), connection.cursor() as cursor:
+        cursor.execute(_EMIT, (transactional, prefix, psycopg2.Binary(content)))
+        (text,) = cursor.fetchone() or ("",)
+    return Lsn.parse(text)
+
+
+def is_own(prefix: str) -> bool:
+    """Tell whether a message is one that this program writes to itself."""
+    return prefix == OWN_PREFIX or prefix.startswith(f"{OWN_PREFIX}.")
+
+
+def emit_mark(connection: Connection, prefix: str, content: bytes) -> Lsn:
+    """Write a message that is no part of a transaction, flush it, and give the end of its record.
+
+    The stream brings it between two transactions, at its own place in the WAL.
+    """
+    with source_errors(connection, "cannot write a message"), connection.cursor() as cursor:
+        cursor.execute(_EMIT_MARK, {"prefix": prefix, "content": psycopg2.Binary(content)})
+        text, _ = cursor.fetchone() or ("", "")
+    return Lsn.parse(text)

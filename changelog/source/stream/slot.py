@@ -1,0 +1,246 @@
+"""Replication slots: create with an exported snapshot, inspect, check, drop."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+from psycopg2.extras import LogicalReplicationConnection
+
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LookAgainError,
+    SlotError,
+    SourceError,
+)
+from changelog.contract.base.lsn import Lsn
+from changelog.source.connect.connect import (
+    Connection,
+    connect_replication,
+    source_error,
+    source_errors,
+)
+from changelog.source.connect.retention import invalidation, why_lost
+
+PLUGIN = "pgoutput"
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+
+_INSPECT = """
+SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
+       wal_status, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
+       current_database(), temporary, to_jsonb(s)
+  FROM pg_replication_slots s WHERE slot_name = %s
+"""
+
+
+class SlotBusyError(SlotError):
+    """Another process reads the slot now; it may be a dying one of our own."""
+
+
+_REFUSALS: dict[str, tuple[type[SourceError], str]] = {
+    # Capture looks first: another one has made it since.
+    errorcodes.DUPLICATE_OBJECT: (LookAgainError, ""),
+    errorcodes.CONFIGURATION_LIMIT_EXCEEDED: (
+        SlotError,
+        "drop an unused slot, or raise max_replication_slots",
+    ),
+    errorcodes.OBJECT_IN_USE: (
+        SlotBusyError,
+        "end the other capture, or give this one its own slot",
+    ),
+    errorcodes.UNDEFINED_OBJECT: (SlotError, "a new slot needs a fresh snapshot"),
+    errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE: (
+        SlotError,
+        "drop the slot; a new one needs a fresh snapshot",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """A slot as `pg_replication_slots` shows it.
+
+    Attributes:
+        name: of the slot.
+        plugin: its output plugin, or an empty string for a physical slot.
+        database: which it decodes.
+        of_this_database: whether that is the one that was asked.
+        active: whether a process reads it.
+        active_pid: that process, as the server numbers it.
+        restart_lsn: from where the server keeps WAL; None when it has been lost.
+        confirmed_flush_lsn: what has been acknowledged; a stream starts no earlier.
+        wal_status: `reserved`, `extended`, `unreserved` or `lost`.
+        lag_bytes: WAL written since `confirmed_flush_lsn`.
+        retained_bytes: WAL that the server keeps for the slot.
+        temporary: whether it goes with the connection of the process that reads it.
+        invalidation: why the server has given it up, see `SlotState`.
+    """
+
+    name: str
+    plugin: str
+    database: str
+    of_this_database: bool
+    active: bool
+    active_pid: int | None
+    restart_lsn: Lsn | None
+    confirmed_flush_lsn: Lsn | None
+    wal_status: str
+    lag_bytes: int | None
+    retained_bytes: int | None
+    temporary: bool = False
+    invalidation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSnapshot:
+    """A new slot and the snapshot that meets it; lives until closed.
+
+    Attributes:
+        connection: which made it, and has to read it when it is temporary.
+        slot: name of the slot.
+        consistent_point: the snapshot holds transactions whose commit LSN is before it, the
+            stream sends the others.
+        snapshot_name: for `begin_snapshot`, in as many sessions as wanted.
+    """
+
+    slot: str
+    consistent_point: Lsn
+    snapshot_name: str
+    connection: LogicalReplicationConnection = field(repr=False)
+
+    def close(self) -> None:
+        """Let the snapshot go; sessions that have it keep it. The slot stays, if it is to stay."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnapshot:
+    """Create a slot and export the snapshot of its consistent point.
+
+    Make the publication first. Waits until the transactions that are open now have ended.
+    A `temporary` slot lives as long as the connection.
+
+    Raises:
+        ConfigurationError: PostgreSQL does not allow the name.
+        LookAgainError: the slot exists already.
+        SlotError: there are no free ones.
+    """
+    if _SLOT_NAME.fullmatch(slot) is None:
+        raise ConfigurationError(
+            f'"{slot}" cannot name a slot',
+            hint="up to 63 lower-case letters, digits and underscores",
+        )
+    connection = connect_replication(dsn)
+    kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+    command = sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind} pgoutput EXPORT_SNAPSHOT")
+    try:
+        cursor = connection.cursor()
+        cursor.execute(command.format(sql.Identifier(slot)))
+        row = cursor.fetchone()
+    except psycopg2.Error as error:
+        connection.close()
+        raise slot_error(error, f'cannot create the slot "{slot}"') from error
+    assert row is not None  # noqa: S101 - the command always gives one row
+    return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
+
+
+def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
+    """Look a slot up; None when there is none of that name."""
+    what = f'cannot inspect the slot "{slot}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_INSPECT, (slot,))
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
+    here, temporary, found = row[10:]
+    return SlotStatus(
+        name=slot,
+        plugin=plugin or "",
+        database=database or "",
+        of_this_database=database == here,
+        active=active,
+        active_pid=pid,
+        restart_lsn=None if restart is None else Lsn.parse(restart),
+        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
+        wal_status=wal_status or "lost",
+        lag_bytes=None if lag is None else int(lag),
+        retained_bytes=None if retained is None else int(retained),
+        temporary=temporary,
+        invalidation=invalidation(found),
+    )
+
+
+def check_slot(status: SlotStatus) -> None:
+    """Check that a slot can be streamed from here and now.
+
+    Raises:
+        SlotBusyError: another process reads it.
+        SlotError: it is of another plugin or database, or PostgreSQL has dropped its WAL.
+    """
+    what = f'slot "{status.name}"'
+    if status.plugin != PLUGIN:
+        kind = f'uses the plugin "{status.plugin}"' if status.plugin else "is a physical slot"
+        raise SlotError(f"{what} {kind}, not {PLUGIN}", hint="use another slot name")
+    if not status.of_this_database:
+        raise SlotError(
+            f'{what} belongs to the database "{status.database}"',
+            hint="connect to that database, or use another slot name",
+        )
+    check_idle(status)
+    if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
+        raise SlotError(
+            f"{what} is lost: {why_lost(status.invalidation)}",
+            hint="drop the slot; a new one needs a fresh snapshot",
+        )
+
+
+def check_idle(status: SlotStatus) -> None:
+    """Check that nobody reads a slot.
+
+    Raises:
+        SlotBusyError: another process does.
+    """
+    if status.active:
+        raise SlotBusyError(
+            f'slot "{status.name}" is read by the server process {status.active_pid}',
+            hint="end the other capture, or give this one its own slot",
+        )
+
+
+def drop_slot(connection: Connection, slot: str) -> None:
+    """Drop a slot.
+
+    Raises:
+        SlotBusyError: a process reads it.
+        SlotError: it does not exist.
+    """
+    what = f'cannot drop the slot "{slot}"'
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+    except psycopg2.Error as error:
+        raise slot_error(error, what, lost=bool(connection.closed)) from error
+
+
+def slot_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> SourceError:
+    """Turn an error of a slot's command into ours; arguments as for `source_error`."""
+    kind, hint = _REFUSALS.get(error.pgcode or "", (None, ""))
+    if kind is None:
+        return source_error(error, what, lost=lost)
+    said = (error.diag.message_primary or str(error)).strip()
+    return kind(f"{what}: {said}", hint=hint)

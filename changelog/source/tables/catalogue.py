@@ -1,0 +1,546 @@
+"""Tables as PostgreSQL's catalogue has them: columns, keys, and what stands against capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from changelog.contract.base.errors import UncapturableTableError
+from changelog.contract.rows.relation import Column, Field, Relation, ReplicaIdentity, TableName
+from changelog.contract.rows.text import parse_array
+from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.steady import steadily
+from changelog.source.stream.pgoutput import RelationMessage
+from changelog.source.tables.filter import TableFilter, left_out
+from changelog.source.tables.pgtypes import TypeResolver
+from changelog.source.tables.uncaptured import uncaptured
+from changelog.source.tables.unnoticed import unnoticed
+
+# Permanent ordinary tables and roots of partitioned ones; a partition comes with its root.
+_OWN = """
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
+"""
+_NAMES = f"SELECT c.oid, n.nspname, c.relname {_OWN}"
+_TABLES = f"""
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
+   AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s))
+ ORDER BY n.nspname, c.relname
+"""
+_COLUMNS = """
+SELECT attrelid, attname, atttypid, atttypmod, attgenerated::text
+  FROM pg_attribute
+ WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
+ ORDER BY attrelid, attnum
+"""
+_KEYS = """
+SELECT i.indrelid, a.attname, i.indimmediate, i.indisreplident
+  FROM pg_index i
+ CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+ WHERE i.indrelid = ANY(%s) AND i.indisprimary
+ ORDER BY i.indrelid, k.place
+"""
+# Old columns in the WAL follow the partition's own identity, not its root's.
+_LEAVES = """
+SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+       coalesce((SELECT i.indisprimary FROM pg_index i
+                  WHERE i.indrelid = c.oid AND i.indisreplident), false)
+  FROM unnest(%s::oid[]) AS root(oid)
+ CROSS JOIN LATERAL pg_partition_tree(root.oid) t
+  JOIN pg_class c ON c.oid = t.relid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE t.isleaf AND c.relkind <> 'p'
+"""
+
+
+# Partitions are children too, but those of one table, whose rows they hold.
+_CHILDREN = """
+WITH RECURSIVE tree AS (
+    SELECT i.inhparent AS root, i.inhrelid AS oid
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid AND NOT c.relispartition
+     UNION
+    SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT rn.nspname, r.relname, n.nspname, c.relname
+  FROM tree
+  JOIN pg_class r ON r.oid = tree.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
+  JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+ ORDER BY 1, 2, 3, 4
+"""
+# Rows of a partitioned table are in its leaves, and each has its own catalogue entries.
+_OLDER = """
+SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.typdelim::text
+  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+ WHERE a.attrelid IN (SELECT %(oid)s::oid UNION
+                      SELECT relid FROM pg_partition_tree(%(oid)s::oid) WHERE isleaf)
+   AND a.attname = ANY(%(names)s) AND NOT a.attisdropped
+"""
+
+
+_WHAT = "cannot read the catalogue"
+
+_STORED = "s"
+SENDS_STORED = 180_000
+"""From this version on a publication can send generated columns that are stored."""
+
+
+class Unknown(Enum):
+    """Marks a value that the catalogue cannot tell."""
+
+    VALUE = "unknown"
+
+
+UNKNOWN = Unknown.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A user's table.
+
+    Attributes:
+        relation: as the stream would describe it: without the generated columns that
+            `relation.generated` names.
+        partitioned: whether it is the root of partitions.
+        obstacle: why it cannot be captured, or an empty string.
+        remedy: what to do about the obstacle.
+    """
+
+    relation: Relation
+    partitioned: bool = False
+    obstacle: str = ""
+    remedy: str = ""
+
+    @property
+    def name(self) -> TableName:
+        """Give schema and table."""
+        return self.relation.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of `_TABLES`."""
+
+    oid: int
+    schema: str
+    table: str
+    partitioned: bool
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    generated: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A primary key."""
+
+    columns: tuple[str, ...] = ()
+    immediate: bool = True
+    is_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A partition that holds rows."""
+
+    name: TableName
+    kind: str
+    identity: ReplicaIdentity
+    identity_is_key: bool
+
+
+class Unkeyed(Enum):
+    """What is to be done with tables without a primary key."""
+
+    REFUSED = "refused"
+    ADDED = "added"
+    """Captured where the publication sends neither updates nor deletes."""
+    CHANGED = "changed"
+    """Captured with updates and deletes, for which the stream has to bring the old row."""
+
+
+class Catalogue:
+    """Reads the catalogue over a connection in autocommit mode, so that it sees the present."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        unkeyed: Unkeyed = Unkeyed.REFUSED,
+        *,
+        assume_full: bool = False,
+        sends_stored: bool = False,
+        drops: Callable[[TableName, str], bool] = lambda _table, _column: False,
+    ) -> None:
+        """Read over `connection`.
+
+        Args:
+            connection: in autocommit mode.
+            unkeyed: what is to be done with tables without a primary key.
+            assume_full: take all tables as they will be with REPLICA IDENTITY FULL.
+            sends_stored: whether the publication sends generated columns that are stored.
+            drops: tells whether a column is left out on purpose.
+        """
+        self._unkeyed = unkeyed
+        self._assume_full = assume_full
+        self._sends_stored = sends_stored
+        self._drops = drops
+        self._connection = connection
+        self._types = TypeResolver(connection)
+        self._streamed: dict[int, tuple[RelationMessage, Relation]] = {}
+
+    def tables(self, oids: Collection[int] | None = None) -> tuple[Table, ...]:
+        """List the user's permanent tables by name; partitions are left out for their roots.
+
+        Args:
+            oids: of the only ones to list.
+        """
+        return steadily(lambda: self._at_once(oids))
+
+    def names(self) -> dict[int, TableName]:
+        """List the same tables by object id, with no more than their names."""
+        with source_errors(self._connection, _WHAT):
+            return {oid: TableName(*name) for oid, *name in self._fetch(_NAMES, {})}
+
+    def children(self) -> dict[TableName, tuple[TableName, ...]]:
+        """List the tables that others inherit from, each with all that do, also indirectly."""
+        found: dict[TableName, tuple[TableName, ...]] = {}
+        with source_errors(self._connection, _WHAT):
+            for schema, table, *child in self._fetch(_CHILDREN, {}):
+                parent = TableName(schema, table)
+                found[parent] = (*found.get(parent, ()), TableName(*child))
+        return found
+
+    def table(self, oid: int) -> Table | None:
+        """Look a table up as it is now; None when it is gone, or no longer one of `tables`."""
+        found = self.tables([oid])
+        return found[0] if found else None
+
+    def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
+        """Give the function by which an assembler finds the relations of these tables.
+
+        It gives None for any other table: the stream also describes partitions, although their
+        rows come as their root's. Tables are told apart by oid, and one that was renamed raises
+        UncapturableTableError, since its topic has the old name; so does one that came to a
+        primary key, or lost it, since its topic has other settings.
+        """
+        known = {relation.oid: relation for relation in wanted}
+
+        def resolve(message: RelationMessage) -> Relation | None:
+            before = known.get(message.oid)
+            if before is None:
+                return None
+            relation = self.resolve(message)
+            if relation.name != before.name:
+                raise UncapturableTableError(
+                    f'table "{before.name}" is called "{relation.name}" in the stream',
+                    hint="rename it back, or exclude it; a renamed table needs a fresh snapshot",
+                )
+            if bool(relation.key) != bool(before.key):
+                what = "has a primary key now" if relation.key else "has lost its primary key"
+                raise UncapturableTableError(
+                    f'table "{relation.name}" {what}, and its topic is of the other kind',
+                    hint="undo it, or exclude the table; or drop the slot with `changelog slot "
+                    "drop` and delete the topic: the next start makes both anew",
+                )
+            return relation
+
+        return resolve
+
+    def resolve(self, message: RelationMessage) -> Relation:
+        """Give the relation of the stream's description of a table.
+
+        Columns and types are the message's; the primary key is the catalogue's, since under
+        REPLICA IDENTITY FULL the stream flags every column. The same message gives the same
+        relation object again.
+
+        Raises:
+            UncapturableTableError: the table has lost its primary key or what made it
+                capturable, or is gone and its key was never seen; or the stream has generated
+                columns of it.
+        """
+        name = TableName(message.schema, message.table)
+        cached = self._streamed.get(message.oid)
+        if cached is not None and cached[0] == message:
+            return cached[1]
+        found = self.tables([message.oid])
+        with source_errors(self._connection, f'cannot read the table "{name}"'):
+            types = self._types.resolve((c.type_oid, c.typmod) for c in message.columns)
+        before = cached[1] if cached is not None else None
+        key = before.key if before is not None else ()
+        generated = before.generated if before is not None else ()
+        computed = before.computed if before is not None else ()
+        identity = message.identity
+        names = [column.name for column in message.columns]
+        if found:
+            check_capturable(found)
+            there = found[0].relation
+            key, identity = there.key, there.identity
+            generated, computed = there.generated, there.computed
+            _check_generated(name, [each for each in names if each in generated])
+        has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
+        if not has_key or not set(key) <= set(names):
+            raise UncapturableTableError(
+                f'table "{name}": its primary key is not among the columns that it had',
+                hint="the table changed after these rows were written: take a new snapshot",
+            )
+        flagged = {column.name for column in message.columns if column.is_key}
+        if message.identity is ReplicaIdentity.DEFAULT and key and flagged not in ({*key}, set()):
+            raise UncapturableTableError(
+                f'table "{name}": its primary key was {sorted(flagged)} when these rows were '
+                f"written, and is {list(key)}",
+                hint="the table changed after these rows were written: take a new snapshot",
+            )
+        columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
+        relation = Relation(message.oid, name, columns, key, identity, generated, computed)
+        self._streamed[message.oid] = (message, relation)
+        return relation
+
+    def older_values(
+        self, relation: Relation, columns: Iterable[str]
+    ) -> dict[str, Field | Unknown]:
+        """Give what rows that are older than some new columns have in them.
+
+        ADD COLUMN with a default gives old rows a value without a word in the stream. A constant
+        is in `attmissingval`, until the table is rewritten. Any other default is computed for
+        each row by a rewrite of the table; one that was set later, and gives old rows nothing,
+        looks the same. Such a column, and one that is gone again, is unknown.
+        """
+        with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
+            rows = self._fetch(_OLDER, {"oid": relation.oid, "names": list(columns)})
+        return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
+
+    def uncaptured(self, wanted: TableFilter) -> tuple[str, ...]:
+        """Say what else is in the database and not captured; see `uncaptured`."""
+        return uncaptured(self._connection, wanted)
+
+    def unnoticed(self, tables: Iterable[Table]) -> tuple[str, ...]:
+        """Return what no look at the catalogue notices of some tables; see `unnoticed`."""
+        return unnoticed(self._connection, [table.relation for table in tables])
+
+    def _at_once(self, oids: Collection[int] | None) -> tuple[Table, ...]:
+        """Read in one snapshot: a table that is dropped meanwhile has its key to the end."""
+        with source_errors(self._connection, _WHAT):
+            self._execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return self._read(oids)
+            finally:
+                if not self._connection.closed:
+                    self._execute("ROLLBACK")
+
+    def _execute(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def _read(self, oids: Collection[int] | None) -> tuple[Table, ...]:
+        wanted = None if oids is None else list(oids)
+        rows = [_Row(*row) for row in self._fetch(_TABLES, {"oids": wanted})]
+        oids = [row.oid for row in rows]
+        columns: dict[int, list[_Column]] = {}
+        for owner, *column in self._fetch(_COLUMNS, (oids,)):
+            columns.setdefault(owner, []).append(_Column(*column))
+        keys: dict[int, _Key] = {}
+        for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
+            before = keys.get(owner, _Key())
+            keys[owner] = _Key((*before.columns, name), immediate, is_identity)
+        leaves: dict[int, list[_Leaf]] = {}
+        roots = [row.oid for row in rows if row.partitioned]
+        for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, (roots,)):
+            leaf = _Leaf(TableName(schema, table), kind, self._identity(identity), is_key)
+            leaves.setdefault(root, []).append(leaf)
+        return tuple(
+            self._table(
+                row, columns.get(row.oid, []), keys.get(row.oid, _Key()), leaves.get(row.oid, [])
+            )
+            for row in rows
+        )
+
+    def _table(
+        self,
+        row: _Row,
+        columns: Sequence[_Column],
+        key: _Key,
+        leaves: Sequence[_Leaf],
+    ) -> Table:
+        sent = [each for each in columns if not each.generated or self._sends(each)]
+        types = self._types.resolve((column.type_oid, column.typmod) for column in sent)
+        built = tuple(Column(each.name, kind) for each, kind in zip(sent, types, strict=True))
+        generated = [each for each in columns if each.generated and not self._sends(each)]
+        computed = tuple(each.name for each in sent if each.generated)
+        identity = self._identity(row.identity)
+        if key.columns or self._unkeyed is Unkeyed.REFUSED:
+            obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
+        else:
+            obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves)
+        name = TableName(row.schema, row.table)
+        if not obstacle:
+            obstacle, remedy = self._generated_obstacle(name, generated, identity)
+        if row.partitioned or identity is ReplicaIdentity.INDEX:
+            # Of a partitioned table only the key of an old row can be relied on: each partition
+            # has its own identity. An identity index is the primary key, or else an obstacle.
+            identity = ReplicaIdentity.DEFAULT
+        keys = () if obstacle else key.columns
+        lacking = tuple(each.name for each in generated)
+        relation = Relation(row.oid, name, built, keys, identity, lacking, computed)
+        return Table(relation, row.partitioned, obstacle, remedy)
+
+    def _sends(self, column: _Column) -> bool:
+        return self._sends_stored and column.generated == _STORED
+
+    def _generated_obstacle(
+        self, table: TableName, generated: Sequence[_Column], identity: ReplicaIdentity
+    ) -> tuple[str, str]:
+        """Say why a table with generated columns that the stream leaves out cannot be captured."""
+        virtual = [each.name for each in generated if each.generated != _STORED]
+        if virtual and identity is ReplicaIdentity.FULL:
+            what = f"has REPLICA IDENTITY FULL and the virtual generated columns {virtual}"
+            return f"{what}: published, its updates and deletes would fail", _RESTORE
+        lacking = [each.name for each in generated if not self._drops(table, each.name)]
+        if not lacking:
+            return "", ""
+        ways = [left_out(table, lacking)]
+        if self._connection.server_version >= SENDS_STORED and not virtual:
+            ways.append("or ALTER PUBLICATION … SET (publish_generated_columns = stored)")
+        what = f"has generated columns that the stream does not bring: {', '.join(lacking)}"
+        return what, ", ".join(ways)
+
+    def _identity(self, letter: str) -> ReplicaIdentity:
+        return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
+
+    def _unkeyed_obstacle(
+        self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+    ) -> tuple[str, str]:
+        foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
+        if foreign:
+            return f'has the partition "{foreign[0]}", which is a foreign table', _EXCLUDE
+        if self._unkeyed is Unkeyed.ADDED:
+            return "", ""
+        if row.partitioned:
+            # Each partition has an identity of its own, also one that is attached tomorrow.
+            return (
+                "has no primary key and is partitioned: which old rows come is not sure",
+                "add a primary key, or capture no update and delete of it (--operations)",
+            )
+        if identity is not ReplicaIdentity.FULL:
+            return (
+                "has no primary key and not REPLICA IDENTITY FULL: its updates would fail",
+                "ALTER TABLE … REPLICA IDENTITY FULL, or capture no update and delete of it",
+            )
+        return "", ""
+
+    def _fetch(self, query: str, arguments: object) -> list[tuple]:  # type: ignore[type-arg]
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, arguments)  # type: ignore[arg-type]
+            return cursor.fetchall()
+
+
+def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unknown:
+    """Judge a column by its constant, whether it has a default, and its type's delimiter.
+
+    There is one of each in the table and in each of its partitions.
+    """
+    constants = {(text, delimiter) for text, _, delimiter in found if text is not None}
+    if len(constants) == 1:
+        # PostgreSQL keeps it as an array of one element.
+        ((text, delimiter),) = constants
+        items = parse_array(text.encode("utf-8"), delimiter.encode("utf-8"))
+        return items[0] if items else UNKNOWN
+    if constants or not found or any(has_default for _, has_default, _ in found):
+        return UNKNOWN
+    return None
+
+
+_RESTORE = "ALTER TABLE … REPLICA IDENTITY DEFAULT"
+_EXCLUDE = "exclude the table"
+
+
+def _obstacle(
+    key: _Key, columns: Sequence[str], identity: ReplicaIdentity, leaves: Sequence[_Leaf]
+) -> tuple[str, str]:
+    """Say why a table cannot be captured and what to do, or two empty strings."""
+    other_index = identity is ReplicaIdentity.INDEX and not key.is_identity
+    problems = [
+        (
+            not key.columns,
+            "has no primary key",
+            "add a primary key, or exclude the table, or --allow-unkeyed",
+        ),
+        (
+            not set(key.columns) <= set(columns),
+            "has a generated column in its primary key",
+            _EXCLUDE,
+        ),
+        # With a deferrable key rows may swap keys: the tombstone of one would hide the other.
+        (
+            not key.immediate,
+            "has a deferrable primary key",
+            "make the key NOT DEFERRABLE, or exclude the table",
+        ),
+        (
+            identity is ReplicaIdentity.NOTHING,
+            "has REPLICA IDENTITY NOTHING: its updates and deletes would fail",
+            _RESTORE,
+        ),
+        (other_index, "has an index other than its primary key as REPLICA IDENTITY", _RESTORE),
+    ]
+    found = next(((text, remedy) for bad, text, remedy in problems if bad), None)
+    return found or next(filter(None, map(_leaf_obstacle, leaves)), ("", ""))
+
+
+def _leaf_obstacle(leaf: _Leaf) -> tuple[str, str] | None:
+    if leaf.kind != "r":
+        return f'has the partition "{leaf.name}", which is a foreign table', _EXCLUDE
+    other_index = leaf.identity is ReplicaIdentity.INDEX and not leaf.identity_is_key
+    if leaf.identity is ReplicaIdentity.NOTHING or other_index:
+        return f'has the partition "{leaf.name}" with another REPLICA IDENTITY', _RESTORE
+    return None
+
+
+def _check_generated(name: TableName, sent: Sequence[str]) -> None:
+    """Refuse columns in the stream that are generated now: the rows of a snapshot lack them."""
+    if sent:
+        raise UncapturableTableError(
+            f'table "{name}": its columns {list(sent)} are generated now, and were not when these '
+            "rows were written",
+            hint="the table changed after these rows were written: take a new snapshot",
+        )
+
+
+def select_tables(tables: Iterable[Table], wanted: TableFilter) -> tuple[Table, ...]:
+    """Take the wanted tables.
+
+    Raises:
+        UncapturableTableError: tables that the filter names in full are not among them.
+    """
+    there = {table.name: table for table in tables}
+    missing = [str(name) for name in wanted.named if name not in there]
+    if missing:
+        raise UncapturableTableError(
+            "no such table: " + ", ".join(f'"{name}"' for name in missing),
+            hint="views, foreign, temporary and unlogged tables are not captured, and partitions "
+            "only through their root; names are case-sensitive",
+        )
+    return tuple(table for name, table in there.items() if wanted.wants(name))
+
+
+def check_capturable(tables: Iterable[Table]) -> None:
+    """Check that each table can be captured.
+
+    Raises:
+        UncapturableTableError: one cannot; names all that cannot, each with its reason.
+    """
+    bad = [table for table in tables if table.obstacle]
+    if bad:
+        raise UncapturableTableError(
+            "; ".join(f'table "{table.name}" {table.obstacle}' for table in bad),
+            hint="; ".join(dict.fromkeys(table.remedy for table in bad)),
+        )

@@ -1,0 +1,467 @@
+"""The publication: what PostgreSQL sends us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from psycopg2 import sql
+
+from changelog.contract.base.errors import SourceError, UncapturableTableError
+from changelog.contract.log.scope import OPERATIONS
+from changelog.contract.rows.relation import TableName
+from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.steady import has_vanished, steadily
+
+_FIND = """
+SELECT oid, puballtables, pubviaroot,
+       array_remove(ARRAY[CASE WHEN pubinsert THEN 'insert' END,
+                          CASE WHEN pubupdate THEN 'update' END,
+                          CASE WHEN pubdelete THEN 'delete' END,
+                          CASE WHEN pubtruncate THEN 'truncate' END], NULL)
+  FROM pg_publication WHERE pubname = %s
+"""
+_TABLES = """
+SELECT n.nspname, c.relname, NULL, false
+  FROM pg_publication_rel r
+  JOIN pg_class c ON c.oid = r.prrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE r.prpubid = %s
+"""
+# PostgreSQL 15 added row filters, column lists and whole schemas.
+_TABLES_15 = """
+SELECT n.nspname, c.relname, pg_get_expr(r.prqual, r.prrelid), r.prattrs IS NOT NULL
+  FROM pg_publication_rel r
+  JOIN pg_class c ON c.oid = r.prrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE r.prpubid = %s
+"""
+_SCHEMAS = "SELECT count(*) FROM pg_publication_namespace WHERE pnpubid = %s"
+_SENT = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+_GENERATED = "SELECT pubgencols = 's' FROM pg_publication WHERE pubname = %s"
+# Columns that the row filters read, beside those that an old row brings along.
+_FILTER_COLUMNS = """
+SELECT n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum)
+  FROM pg_publication_rel r
+  JOIN pg_depend d ON d.classid = 'pg_publication_rel'::regclass AND d.objid = r.oid
+   AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
+  JOIN pg_class c ON c.oid = r.prrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
+ WHERE r.prpubid = %s
+   AND EXISTS (
+       SELECT FROM pg_class s
+         LEFT JOIN pg_index i ON i.indrelid = s.oid
+          AND CASE s.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+         LEFT JOIN pg_attribute k ON k.attrelid = s.oid AND k.attname = a.attname
+        WHERE (s.oid = c.oid OR s.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+          AND s.relkind = 'r' AND s.relreplident <> 'f'
+          AND NOT coalesce(k.attnum = ANY (i.indkey::int2[]), false))
+ GROUP BY n.nspname, c.relname
+"""
+_MISSING = """
+SELECT w.nspname, w.relname FROM unnest(%s::text[], %s::text[]) AS w(nspname, relname)
+ WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE n.nspname = w.nspname AND c.relname = w.relname)
+"""
+_VERSION_15, _VERSION_18 = 150_000, 180_000
+REHEARSAL_TIMEOUT = "5s"
+"""How long a rehearsal waits for a lock on a table."""
+
+_STORED = "publish_generated_columns = stored"
+_OWN = "drop it, or let capture use a publication of its own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a publication has to send.
+
+    Attributes:
+        tables: with the row filter of each, an SQL condition or an empty text.
+        operations: of `OPERATIONS`.
+        before: operations that the log was made with; a publication that has these and no others
+            is ours to alter.
+        filtered_before: whether the log was made with row filters, so that they are ours too.
+    """
+
+    tables: Mapping[TableName, str]
+    operations: tuple[str, ...] = OPERATIONS
+    before: tuple[str, ...] | None = None
+    filtered_before: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationFacts:
+    """A publication as it is.
+
+    Attributes:
+        oid: its object id.
+        all_tables: whether it is FOR ALL TABLES.
+        via_root: whether rows of partitions come as their root's.
+        operations: that it sends, of `OPERATIONS`.
+        tables: that it names, with the row filter of each as the server writes it.
+        narrowed: tables with a list of columns.
+        schemas: whether it names whole schemas.
+        sent: every table that it sends, whichever way it is named.
+        generated: whether it sends generated columns that are stored; None where none can.
+    """
+
+    oid: int
+    all_tables: bool
+    via_root: bool
+    operations: tuple[str, ...]
+    tables: Mapping[TableName, str]
+    narrowed: frozenset[TableName]
+    schemas: bool
+    sent: frozenset[TableName]
+    generated: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationChange:
+    """What `ensure_publication` did; an added or refiltered table needs a snapshot of its own.
+
+    Attributes:
+        created: it was not there.
+        added: tables that it did not have.
+        removed: tables that it no longer has.
+        refiltered: tables that had another row filter.
+        filters: the row filter of each table that has one, as the server writes it.
+        vanished: wanted tables that are gone meanwhile, and so left out.
+        generated: it did not send generated columns.
+    """
+
+    created: bool
+    added: frozenset[TableName]
+    removed: frozenset[TableName]
+    refiltered: frozenset[TableName] = frozenset()
+    filters: Mapping[TableName, str] = field(default_factory=dict)
+    vanished: frozenset[TableName] = frozenset()
+    generated: bool = False
+
+
+def sends_stored(connection: Connection, name: str, *, is_ours: bool) -> bool:
+    """Tell whether a publication sends stored generated columns, or will once it is made.
+
+    Args:
+        connection: to the source.
+        name: of the publication.
+        is_ours: whether capture makes and alters it; it then sends what the server can.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    if connection.server_version < _VERSION_18:
+        return False
+    facts = None if is_ours else read_publication(connection, name)
+    return is_ours or (facts is not None and bool(facts.generated))
+
+
+def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
+    """Read a publication; None when it is missing. Changes nothing."""
+    return steadily(lambda: _read(connection, name))
+
+
+def _read(connection: Connection, name: str) -> PublicationFacts | None:
+    what = f'cannot read the publication "{name}"'
+    recent = connection.server_version >= _VERSION_15
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_FIND, (name,))
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        oid, all_tables, via_root, operations = found
+        cursor.execute(_TABLES_15 if recent else _TABLES, (oid,))
+        rows = [(TableName(schema, table), *more) for schema, table, *more in cursor.fetchall()]
+        schemas = 0
+        if recent:
+            cursor.execute(_SCHEMAS, (oid,))
+            (schemas,) = cursor.fetchone() or (0,)
+        generated = None
+        if connection.server_version >= _VERSION_18:
+            cursor.execute(_GENERATED, (name,))
+            (generated,) = cursor.fetchone() or (False,)
+        cursor.execute(_SENT, (name,))
+        sent = frozenset(TableName(*row) for row in cursor.fetchall())
+    return PublicationFacts(
+        oid=oid,
+        all_tables=all_tables,
+        via_root=via_root,
+        operations=tuple(each for each in OPERATIONS if each in operations),
+        tables={table: condition or "" for table, condition, _ in rows},
+        narrowed=frozenset(table for table, _, narrowed in rows if narrowed),
+        schemas=bool(schemas),
+        sent=sent,
+        generated=generated,
+    )
+
+
+def ensure_publication(
+    connection: Connection, name: str, tables: Iterable[TableName]
+) -> PublicationChange:
+    """Make the publication, or alter it, so that it has exactly these tables, whole."""
+    return make_publication(connection, name, Wanted(tables=dict.fromkeys(tables, "")))
+
+
+def make_publication(
+    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool = False
+) -> PublicationChange:
+    """Make the publication, or alter it, so that it sends exactly what is wanted.
+
+    Make it before the slot: a stream cannot read a publication that is younger than the changes.
+    A rehearsal does the same, so that the server says what it would refuse, and takes it back.
+    A table that vanishes meanwhile is left out, and named in what is returned.
+
+    Raises:
+        SourceError: the right is missing, a row filter cannot be used, or the existing
+            publication sends something else than we need, which altering it now would not mend
+            for the changes already made.
+    """
+    check_filters_possible(connection, wanted)
+    vanished: set[TableName] = set()
+
+    def attempt() -> PublicationChange:
+        left = {table: how for table, how in wanted.tables.items() if table not in vanished}
+        try:
+            return _make(connection, name, replace(wanted, tables=left), rehearse=rehearse)
+        except SourceError as error:
+            if has_vanished(error):
+                vanished.update(_missing(connection, left))
+            if len(vanished) == len(wanted.tables):
+                raise _all_gone(vanished) from error
+            raise
+
+    return replace(steadily(attempt), vanished=frozenset(vanished))
+
+
+def _make(
+    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool
+) -> PublicationChange:
+    facts = _read(connection, name)
+    if facts is not None:
+        problems = shape_problems(name, facts, wanted)
+        if problems:
+            raise SourceError("; ".join(problems), hint=_OWN)
+        if _same(facts, wanted):
+            return PublicationChange(False, frozenset(), frozenset())
+    what = f'cannot make the publication "{name}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        try:
+            if rehearse:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", (REHEARSAL_TIMEOUT,))
+            sends = connection.server_version >= _VERSION_18
+            for statement in _statements(name, facts, wanted, sends):
+                cursor.execute(statement)
+            after = _read(connection, name)
+            assert after is not None  # noqa: S101 - made in this transaction
+            _check_filter_columns(connection, after.oid, wanted)
+            untouched = facts is not None and _alike(facts, after)
+            cursor.execute("ROLLBACK" if untouched or rehearse else "COMMIT")
+        except BaseException:
+            if not connection.closed:
+                cursor.execute("ROLLBACK")
+            raise
+    return _change(facts, after)
+
+
+def _missing(connection: Connection, tables: Iterable[TableName]) -> set[TableName]:
+    """Return the tables of these names that are not there now."""
+    names = list(tables)
+    what = "cannot read the catalogue"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        schemas = [each.schema for each in names]
+        cursor.execute(_MISSING, (schemas, [each.table for each in names]))
+        return {TableName(*row) for row in cursor.fetchall()}
+
+
+def _all_gone(tables: Iterable[TableName]) -> SourceError:
+    names = ", ".join(str(table) for table in sorted(tables))
+    return SourceError(f"no table is left to publish: {names} vanished", hint="start again")
+
+
+def use_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
+    """Check that a publication that others made sends what is wanted; changes nothing.
+
+    It may send more tables: what comes of them is left out.
+
+    Raises:
+        SourceError: it is missing or sends something else; names all that is wrong.
+    """
+    facts = read_publication(connection, name)
+    problems = use_problems(name, facts, wanted)
+    if problems:
+        raise SourceError(
+            "; ".join(problems),
+            hint="alter the publication, or let capture do it: --create-publication",
+        )
+    assert facts is not None  # noqa: S101 - a missing one is a problem
+    filters = {table: text for table, text in facts.tables.items() if text}
+    return PublicationChange(False, frozenset(), frozenset(), filters=filters)
+
+
+def shape_problems(name: str, facts: PublicationFacts, wanted: Wanted) -> list[str]:
+    """Say what stands against altering an existing publication."""
+    what = f'the publication "{name}"'
+    ours = facts.operations in {wanted.operations, wanted.before or wanted.operations}
+    asked = wanted.filtered_before or any(wanted.tables.values())
+    filtered = any(facts.tables.values()) and not asked
+    problems = [
+        (facts.all_tables, f"{what} is FOR ALL TABLES"),
+        (not facts.via_root, f"{what} does not publish via the root of partitioned tables"),
+        (not ours, _other_operations(what, facts, wanted)),
+        (
+            bool(facts.narrowed) or facts.schemas or filtered,
+            f"{what} has row filters, column lists or whole schemas",
+        ),
+    ]
+    return [text for bad, text in problems if bad]
+
+
+def use_problems(name: str, facts: PublicationFacts | None, wanted: Wanted) -> list[str]:
+    """Say why a publication that is not ours to alter cannot be used as it is."""
+    what = f'the publication "{name}"'
+    if facts is None:
+        return [f"{what} does not exist"]
+    problems = []
+    missing = sorted(set(wanted.tables) - facts.sent)
+    if missing:
+        problems.append(f"{what} does not send {', '.join(map(str, missing))}")
+    if not facts.via_root:
+        problems.append(f"{what} does not publish via the root of partitioned tables")
+    if facts.operations != wanted.operations:
+        problems.append(_other_operations(what, facts, wanted))
+    for table, condition in sorted(wanted.tables.items()):
+        if table in facts.narrowed:
+            problems.append(f'{what} has a list of columns for "{table}"')
+        has = facts.tables.get(table, "")
+        if _bare(has) != _bare(condition):
+            problems.append(f'{what} filters "{table}" by {has or "nothing"}')
+    return problems
+
+
+def _other_operations(what: str, facts: PublicationFacts, wanted: Wanted) -> str:
+    if wanted.operations == OPERATIONS:
+        return f"{what} does not publish each of insert, update, delete, truncate"
+    has, needs = ", ".join(facts.operations) or "nothing", ", ".join(wanted.operations)
+    return f"{what} publishes {has}, not {needs}"
+
+
+def _bare(condition: str) -> str:
+    """Take blanks and outer brackets off a condition, so that two spellings of it compare."""
+    text = " ".join(condition.split())
+    while text.startswith("(") and text.endswith(")") and _closes_at_end(text):
+        text = text[1:-1].strip()
+    return text
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def check_filters_possible(connection: Connection, wanted: Wanted) -> None:
+    """Check that the server knows row filters, when there are any.
+
+    Raises:
+        SourceError: PostgreSQL is older than 15.
+    """
+    if any(wanted.tables.values()) and connection.server_version < _VERSION_15:
+        raise SourceError(
+            f"PostgreSQL {connection.server_version // 10_000} has no row filters",
+            hint="they came with 15; leave --where out, or exclude the table",
+        )
+
+
+def _check_filter_columns(connection: Connection, oid: int, wanted: Wanted) -> None:
+    """Refuse a filter under which the users' own updates and deletes would fail."""
+    if not any(wanted.tables.values()) or not {"update", "delete"} & set(wanted.operations):
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_FILTER_COLUMNS, (oid,))
+        found = [(TableName(schema, table), names) for schema, table, names in cursor.fetchall()]
+    if found:
+        said = "; ".join(
+            f'table "{table}": its row filter reads {", ".join(names)}, which an old row does not '
+            "bring along: updates and deletes of the table would fail"
+            for table, names in found
+        )
+        raise UncapturableTableError(
+            said, hint="ALTER TABLE … REPLICA IDENTITY FULL, or filter by the primary key alone"
+        )
+
+
+def _same(facts: PublicationFacts, wanted: Wanted) -> bool:
+    """Tell without a statement that nothing is to be altered; filters need the server's eye."""
+    return (
+        facts.operations == wanted.operations
+        and facts.generated is not False
+        and set(facts.tables) == set(wanted.tables)
+        and not any(facts.tables.values())
+        and not any(wanted.tables.values())
+    )
+
+
+def _alike(before: PublicationFacts, after: PublicationFacts) -> bool:
+    old, new = ((each.operations, each.tables, each.generated) for each in (before, after))
+    return old == new
+
+
+def _change(before: PublicationFacts | None, after: PublicationFacts) -> PublicationChange:
+    old: Mapping[TableName, str] = before.tables if before else {}
+    new = after.tables
+    return PublicationChange(
+        created=before is None,
+        added=frozenset(set(new) - set(old)),
+        removed=frozenset(set(old) - set(new)),
+        refiltered=frozenset(each for each in set(new) & set(old) if new[each] != old[each]),
+        filters={table: text for table, text in new.items() if text},
+        generated=before is not None and before.generated != after.generated,
+    )
+
+
+def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
+    """Give the tables that a publication sends, none when it is missing; changes nothing."""
+    facts = read_publication(connection, name)
+    return frozenset() if facts is None else facts.sent
+
+
+def drop_publication(connection: Connection, name: str) -> None:
+    """Drop the publication if it is there."""
+    what = f'cannot drop the publication "{name}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+
+
+def _statements(
+    name: str, facts: PublicationFacts | None, wanted: Wanted, sends_stored: bool
+) -> list[sql.Composed]:
+    """Give what makes the publication, or the existing one, what is wanted."""
+    own, listed = sql.Identifier(name), _listed(wanted.tables)
+    operations = sql.Literal(", ".join(wanted.operations))
+    if facts is None:
+        make = sql.SQL(
+            "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = {}, "
+            "publish_via_partition_root = true{})"
+        )
+        more = sql.SQL(f", {_STORED}" if sends_stored else "")
+        return [make.format(own, listed, operations, more)]
+    statements = [sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(own, listed)]
+    if facts.operations != wanted.operations:
+        alter = sql.SQL("ALTER PUBLICATION {} SET (publish = {})")
+        statements.append(alter.format(own, operations))
+    if facts.generated is False:
+        statements.append(sql.SQL(f"ALTER PUBLICATION {{}} SET ({_STORED})").format(own))
+    return statements
+
+
+def _listed(tables: Mapping[TableName, str]) -> sql.Composed:
+    return sql.SQL(", ").join(
+        sql.SQL("ONLY {}").format(sql.Identifier(*table))
+        + (sql.SQL(f" WHERE ({condition})") if condition else sql.SQL(""))
+        for table, condition in sorted(tables.items())
+    )

@@ -1,0 +1,64 @@
+"""Whether a publication still sends what it sent when the stream began.
+
+PostgreSQL 18 leaves out the changes of a missing publication with no more than a warning in its own
+log, and every version obeys when someone takes a table out: the stream goes on and rows are lost
+without a word. What was there is compared before each frontier, read after the stream has come to
+some LSN: if nothing was taken away, the publication was whole up to there.
+"""
+
+from __future__ import annotations
+
+from changelog.contract.log.standing import PublicationVersion
+from changelog.source.connect.connect import Connection, source_errors
+
+# Entries have another xmin after each statement that wrote them, also one that is undone later.
+_OWN = """
+SELECT oid::bigint, xmin::text::bigint, to_jsonb(p)::text FROM pg_publication p WHERE pubname = %s
+"""
+_TABLES = """
+SELECT prrelid, format('table %%s:%%s', prrelid, xmin) FROM pg_publication_rel
+ WHERE prpubid = %s
+"""
+_SCHEMAS = """
+SELECT pnnspid, format('schema %%s:%%s', pnnspid, xmin) FROM pg_publication_namespace
+ WHERE pnpubid = %s
+"""
+_THERE = """
+SELECT oid FROM pg_class WHERE oid = ANY (%(oids)s::oid[])
+ UNION ALL
+SELECT oid FROM pg_namespace WHERE oid = ANY (%(oids)s::oid[])
+"""
+_VERSION_15 = 150_000
+
+
+def publication_version(connection: Connection, name: str) -> PublicationVersion | None:
+    """Return the version of a publication; None when it is missing."""
+    what = f'cannot read the publication "{name}"'
+    with source_errors(connection, what), connection.cursor() as cursor:
+        cursor.execute(_OWN, (name,))
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        cursor.execute(_TABLES, (row[0],))
+        entries = set(cursor.fetchall())
+        if connection.server_version >= _VERSION_15:
+            cursor.execute(_SCHEMAS, (row[0],))
+            entries |= set(cursor.fetchall())
+    return PublicationVersion((row[0], row[1]), row[2], frozenset(entries))
+
+
+def sends_still(
+    connection: Connection, before: PublicationVersion | None, now: PublicationVersion | None
+) -> bool:
+    """Tell whether a publication sends all that it sent before, of what there still is.
+
+    A table that was dropped has left every publication; one that was added takes nothing away.
+    """
+    if before is None or now is None or before.own != now.own:
+        return before == now
+    lost = [oid for oid, _ in before.entries - now.entries]
+    if not lost:
+        return True
+    with source_errors(connection, "cannot read the catalogue"), connection.cursor() as cursor:
+        cursor.execute(_THERE, {"oids": lost})
+        return cursor.fetchone() is None

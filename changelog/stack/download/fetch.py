@@ -1,0 +1,179 @@
+"""Fetch Java archives once: checksummed, cached outside the checkout, resumed where they stopped.
+
+A file in the cache was verified before it was renamed into its place, so a later call only looks
+whether it is there with its locked size: no network, no JVM, milliseconds. An interrupted fetch
+keeps every whole file; the next one asks only for the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from changelog.contract.base.errors import StackError
+from changelog.stack.base.places import cache_dir, is_root, make_directory
+from changelog.stack.base.progress import download_display
+from changelog.stack.download import jre
+from changelog.stack.download.artifacts import SPARK_JARS, Artifact, pin_of
+from changelog.stack.download.ivy import Ivy
+
+_ATTEMPTS = 3
+_SPARE_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchProgress:
+    """How far a fetch is; artifacts that were in the cache before do not count."""
+
+    artifacts: int
+    artifacts_total: int
+    bytes: int
+    bytes_total: int
+
+
+Report = Callable[[FetchProgress], None]
+
+
+def spark_jars() -> list[Path]:
+    """Return the jars that a Spark session of ours needs beside those that pyspark ships."""
+    return resolve(SPARK_JARS)
+
+
+def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:
+    """Return the files of `artifacts`, in their order, fetching what is not in the cache.
+
+    Without `on_progress` a download shows itself on standard error: a bar on a terminal, plain
+    lines elsewhere.
+    """
+    store = cache_dir() / "artifacts"
+    if _missing(store, artifacts):
+        make_directory(store)
+        with FileLock(store / ".lock"):
+            missing = _missing(store, artifacts)
+            if missing and on_progress is not None:
+                _fetch(store, missing, on_progress)
+            elif missing:
+                with download_display() as display:
+                    _fetch(store, missing, display)
+    return [_place(store, each) for each in artifacts]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _place(store: Path, artifact: Artifact) -> Path:
+    return store / artifact.group / artifact.file_name
+
+
+def _is_there(store: Path, artifact: Artifact) -> bool:
+    try:
+        return _place(store, artifact).stat().st_size == pin_of(artifact).size_bytes
+    except FileNotFoundError:
+        return False
+
+
+def _missing(store: Path, artifacts: Sequence[Artifact]) -> list[Artifact]:
+    return [each for each in dict.fromkeys(artifacts) if not _is_there(store, each)]
+
+
+def _fetch(store: Path, wanted: Sequence[Artifact], report: Report) -> None:
+    ivy = Ivy(java=jre.bare_java(), work=store / ".ivy")
+    _check_space(store, wanted)
+    said = ""
+    missing = list(wanted)
+
+    def poll() -> None:
+        _settle(store, ivy, missing)
+        report(_measure(store, ivy, wanted))
+
+    try:
+        poll()  # what an interrupted fetch left whole
+        for _ in range(_ATTEMPTS):
+            missing = _missing(store, wanted)
+            if not missing:
+                break
+            said = ivy.fetch(missing, poll)
+        missing = _missing(store, wanted)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _no_space(store) from error
+        raise
+    if missing:
+        raise _not_fetched(store, missing, said)
+    shutil.rmtree(ivy.work, ignore_errors=True)
+
+
+def _settle(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> None:
+    """Verify whole files and move them to their place."""
+    for artifact in wanted:
+        fetched = ivy.file(artifact)
+        if not fetched.is_file():
+            continue
+        pin = pin_of(artifact)
+        actual = sha256_of(fetched)
+        if actual != pin.sha256:
+            fetched.unlink()
+            raise StackError(
+                f"{artifact} has the wrong checksum: {actual} instead of {pin.sha256}; refused",
+                hint="the download or the repository is not to be trusted: try another network",
+            )
+        if is_root():
+            fetched.chmod(0o644)
+        fetched.replace(make_directory(store / artifact.group) / artifact.file_name)
+
+
+def _measure(store: Path, ivy: Ivy, wanted: Sequence[Artifact]) -> FetchProgress:
+    sizes = {each: pin_of(each).size_bytes for each in wanted}
+    done = [each for each in wanted if _is_there(store, each)]
+    coming = sum(ivy.size_bytes(each) for each in wanted if each not in done)
+    return FetchProgress(
+        artifacts=len(done),
+        artifacts_total=len(wanted),
+        bytes=sum(sizes[each] for each in done) + coming,
+        bytes_total=sum(sizes.values()),
+    )
+
+
+def _check_space(store: Path, wanted: Sequence[Artifact]) -> None:
+    needed = sum(pin_of(each).size_bytes for each in wanted) + _SPARE_BYTES
+    if shutil.disk_usage(store).free < needed:
+        raise _no_space(store, needed)
+
+
+def _no_space(store: Path, needed: int = 0) -> StackError:
+    amount = f" ({needed >> 20} MiB are needed)" if needed else ""
+    return StackError(
+        f"no space left on the disk of {store}{amount}",
+        hint="make room, or choose another cache with CHANGELOG_CACHE",
+    )
+
+
+def _not_fetched(store: Path, missing: Sequence[Artifact], said: str) -> StackError:
+    if "No space left on device" in said:
+        return _no_space(store)
+    facts = [line.strip() for line in said.splitlines() if _tells_why(line)]
+    names = ", ".join(str(each) for each in missing[:3])
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""  # noqa: PLR2004
+    why = f": {facts[0]}" if facts else ""
+    return StackError(
+        f"could not fetch {names}{more}{why}",
+        hint="check the network and run it again: what has arrived is kept",
+    )
+
+
+def _tells_why(line: str) -> bool:
+    words = ("UnknownHost", "SSL", "PKIX", "timed out", "refused", "not found", "invalid sha1")
+    return any(word.lower() in line.lower() for word in words)

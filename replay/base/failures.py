@@ -1,0 +1,135 @@
+"""What goes wrong inside Spark's tasks, said in our own words.
+
+A check in a task raises with Spark's `raise_error`, or in Python; its text travels through Spark's
+own exception, between two marks. `translated()` stands round every action and makes of it the
+error that names topic, partition and offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.errors import (
+    ChangelogError,
+    CorruptRecordError,
+    LogError,
+    UnavailableError,
+    UnavailableLogError,
+    VerdictError,
+)
+from changelog.contract.base.secret import redacted
+from replay.base.task_faults import Fault, marked, marks
+
+_LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
+_GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE")
+"""What Spark's client says when its server went away, or came back and knows it no more."""
+_SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
+
+
+def fail(fault: Fault, *parts: str | Column) -> Column:
+    """Give the expression that ends the task; `parts` are texts and columns of text."""
+    before, behind = marks(fault)
+    return F.raise_error(joined(before, *parts, behind))
+
+
+def joined(*parts: str | Column) -> Column:
+    """Give texts and columns of text as one text; a null in it is `null`."""
+    return F.concat(*(F.lit(part) if isinstance(part, str) else _text(part) for part in parts))
+
+
+def _text(part: Column) -> Column:
+    return F.coalesce(part.cast("string"), F.lit("null"))
+
+
+def translate(error: BaseException) -> ChangelogError | None:
+    """Say in our own words what a failed action means; None when it is not about the log."""
+    if isinstance(error, ChangelogError):
+        return error
+    said = _said(error)
+    if (found := marked(said)) is not None:
+        return _of_fault(*found)
+    if any(word in said for word in _LOST):
+        return _lost()
+    if "kafka" in said and any(word in said for word in _SILENT):
+        return _silent()
+    if any(word in said for word in _GONE):
+        return UnavailableError(
+            "the Spark Connect server went away while it worked",
+            hint="run it again when it is back",
+        )
+    return None
+
+
+def _of_fault(fault: Fault, text: str) -> ChangelogError:
+    match fault:
+        case Fault.CORRUPT:
+            return CorruptRecordError(
+                text, hint="capture did not write this record: find out who did"
+            )
+        case Fault.ESCAPE:
+            return LogError(
+                text,
+                hint="no column type here holds this value: leave the column out of the view, or "
+                "cast it to text at the source",
+            )
+        case Fault.LOST:
+            return _lost(text)
+        case Fault.SILENT:
+            return _silent(text)
+        case Fault.REFUSED:
+            return LogError(text, hint="look at the user's rights and the options of kafka")
+
+
+def _lost(text: str = "") -> VerdictError:
+    return VerdictError(
+        "records vanished from the log while they were read" + _more(text),
+        hint="check who deletes records or topics, then run it again",
+    )
+
+
+def _silent(text: str = "") -> UnavailableLogError:
+    return UnavailableLogError(
+        "the Kafka brokers stopped answering while the log was read" + _more(text),
+        hint="run it again when they are back",
+    )
+
+
+def _more(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn a failed action's exception into ours; what is not about the log passes.
+
+    Raises:
+        CorruptRecordError: a record cannot be decoded; names topic, partition and offset.
+        LogError: a surviving row holds a value that has no place in its column's type.
+        VerdictError: records vanished under the scan.
+        UnavailableLogError: the brokers stopped answering.
+        UnavailableError: the server that runs Spark did.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:  # a source's own exceptions come bare
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _said(error: BaseException) -> str:
+    said = []
+    current: BaseException | None = error
+    while current is not None:
+        said.append(str(current))
+        # What a server sends of its own exception's causes.
+        said.append(getattr(current, "getStackTrace", str)() or "")
+        current = current.__cause__ or current.__context__
+    return redacted("\n".join(said))

@@ -1,0 +1,62 @@
+"""What a record of a table's topic has to bear, so that the fold knows its place. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from changelog.contract.base.headers import POSITION
+from changelog.contract.base.position import POSITION_BYTES
+from changelog.contract.rows.codec import frame
+
+RECORD = ("key", "value", "partition", "offset", "position")
+"""The columns of a record, in the order in which they stand in a frame."""
+
+RECORD_SCHEMA = "key binary, value binary, partition int, offset bigint, position binary"
+"""The same with their types, in Spark's words."""
+
+FAULT = "fault"
+"""The column that says what is wrong with a record."""
+
+NO_POSITION = f'the header "{POSITION}" is missing or malformed'
+LAST = b"\xff" * POSITION_BYTES
+"""The position of a record without one: past all others. What it would have done to its key is
+not known, so that it decides about it."""
+
+Layer = tuple[tuple[int, ...], tuple[int, ...]]
+"""Per partition the first offset to read, and the first one not to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRange:
+    """What to read of a topic.
+
+    Attributes:
+        topic: its name.
+        starts: per partition the first offset to read.
+        ends: per partition the first offset not to read.
+        key_schema_id: the schema id that every key bears; None where keys are documents.
+        keeps_faults: whether a record that cannot be placed is kept with its fault, instead of
+            ending the task.
+    """
+
+    topic: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    key_schema_id: int | None
+    keeps_faults: bool = False
+
+
+def key_prefix(schema_id: int | None) -> bytes:
+    """Give what every key begins with: the frame of its schema id, or a document's brace."""
+    return b"{" if schema_id is None else frame(schema_id)
+
+
+def no_key(schema_id: int | None) -> str:
+    """Say what is wrong with a key that begins otherwise.
+
+    The cleaner compares key bytes, so a key under another schema id is another key, and the old
+    key's record would stay for ever.
+    """
+    if schema_id is None:
+        return "the key is not a JSON document"
+    return f"the key does not bear the pinned schema id {schema_id}"

@@ -1,0 +1,45 @@
+"""What a task of Spark has found, as a text that reaches the driver.
+
+Whatever a task raises arrives as the text of Spark's own exception. What we mean stands in it
+between two marks, with its kind; `replay.base.failures` finds it there.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+_MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
+
+
+class Fault(Enum):
+    """What a task found."""
+
+    CORRUPT = "corrupt"
+    """A record that capture did not write, or that cannot be decoded."""
+    ESCAPE = "escape"
+    """A value that has no place in its column's type."""
+    LOST = "lost"
+    """Records that should be on the log are not."""
+    SILENT = "silent"
+    """The brokers do not answer."""
+    REFUSED = "refused"
+    """The brokers answer, and say no."""
+
+
+class MarkedError(Exception):
+    """What a task of ours raises: its text is marked."""
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text.join(marks(fault)))
+
+
+def marks(fault: Fault) -> tuple[str, str]:
+    """Give what stands before and behind the text of a fault."""
+    return f"<changelog:{fault.value}>", "</changelog>"
+
+
+def marked(said: str) -> tuple[Fault, str] | None:
+    """Find a fault and its text in what was said."""
+    found = _MARKED.search(said)
+    return None if found is None else (Fault(found[1]), found[2])

@@ -1,0 +1,264 @@
+"""Read a few records here and there: what stands behind a frontier's ends, how dense a log is.
+
+No client may ask the broker's cleaner how far it is. What can be asked: where a log starts, and
+which records there still are. The first record past a frontier's end says from when on the cleaner
+may have removed one before it; the gaps between records say how much it has removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.contract.log.frontier import Frontier
+from replay.broker.density import POINTS, Density, Stratum, strata_of
+from replay.broker.splits import doubtful
+from replay.broker.topic_state import PastEnds, TopicState
+from replay.broker.topics import TIMEOUT_S, consumer_of, explained
+
+_FETCH_BYTES = 32 << 10
+_BACKOFF_MS = 5
+_RECORDS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where to read in a partition.
+
+    Attributes:
+        start: the first offset to read.
+        stop: the first one not to read; None when it does not matter.
+        epoch: of the leader that `start` is known from; with it the client asks the present
+            leader whether it has all before (OffsetForLeaderEpoch, KIP-320).
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int | None = None
+    epoch: int | None = None
+
+    def to_client(self) -> TopicPartition:
+        if self.epoch is None:
+            return TopicPartition(self.topic, self.partition, self.start)
+        return TopicPartition(self.topic, self.partition, self.start, leader_epoch=self.epoch)
+
+
+@dataclass(slots=True)
+class _Answer:
+    records: list[Message] = field(default_factory=list)
+    is_truncated: bool = False
+
+
+class _Probe:
+    """One consumer for all places; each partition is left as soon as it has answered."""
+
+    def __init__(self, kafka: KafkaConnection) -> None:
+        self._kafka = kafka
+        # A transaction that is open now may be committed while a scan goes on: what it has
+        # appended already counts from when that was.
+        self._consumer = consumer_of(
+            kafka,
+            committed=False,
+            fetch_wait_max_ms=10,
+            # With one message in hand it asks for no more, by default for a whole second.
+            fetch_queue_backoff_ms=_BACKOFF_MS,
+            fetch_message_max_bytes=_FETCH_BYTES,
+            queued_min_messages=1,
+        )
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+    def read(self, places: Sequence[_Place], count: int) -> list[_Answer]:
+        """Read at most `count` records from each place on, at most one place a partition."""
+        answers = {(place.topic, place.partition): _Answer() for place in places}
+        left = {(place.topic, place.partition): place for place in places}
+        if not left:
+            return []
+        try:
+            self._consumer.assign([place.to_client() for place in places])
+            while left:
+                message = self._next(left)
+                at = (message.topic() or "", message.partition() or 0)
+                if at in left and self._is_done(message, left[at], answers[at], count):
+                    del left[at]
+                    self._consumer.pause([TopicPartition(*at)])
+            # A partition stays paused over assignments.
+            self._consumer.resume([place.to_client() for place in places])
+        except KafkaException as error:
+            raise explained(self._kafka, error) from error
+        return list(answers.values())
+
+    def _next(self, left: Mapping[tuple[str, int], _Place]) -> Message:
+        message = self._consumer.poll(TIMEOUT_S)
+        if message is None:
+            topic, partition = min(left)
+            raise UnavailableLogError(
+                f'topic "{topic}", partition {partition} cannot be read: no answer in '
+                f"{TIMEOUT_S:.0f} s"
+            )
+        return message
+
+    def _is_done(self, message: Message, place: _Place, answer: _Answer, count: int) -> bool:
+        error = message.error()
+        if error is None:
+            offset = message.offset() or 0
+            if place.stop is not None and offset >= place.stop:
+                return True
+            answer.records.append(message)
+            return len(answer.records) >= count or offset + 1 == place.stop
+        if error.code() == KafkaError._PARTITION_EOF:
+            return True
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and "truncat" in error.str():
+            answer.is_truncated = True
+            return True
+        raise LogError(
+            f'topic "{place.topic}", partition {place.partition} cannot be read: {error.str()}'
+        )
+
+
+def past_ends(
+    kafka: KafkaConnection, frontier: Frontier, states: Mapping[str, TopicState]
+) -> dict[str, PastEnds]:
+    """Ask what stands behind a frontier's ends, of the topics that are those it knows.
+
+    Reads at most one record of each partition, and of none that nothing was added to.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    known = {
+        topic: state
+        for topic, state in states.items()
+        if len(frontier.ends.get(topic, ())) == state.partitions
+        and frontier.topic_ids.get(topic) == state.topic_id
+    }
+    places = [
+        place
+        for topic, state in known.items()
+        for partition in range(state.partitions)
+        if (place := _behind(frontier, state, partition)) is not None
+    ]
+    if not places:
+        return {
+            topic: PastEnds(first_ms=(None,) * state.partitions) for topic, state in known.items()
+        }
+    with closing(_Probe(kafka)) as probe:
+        answers = probe.read(places, 1)
+    found = {(p.topic, p.partition): each for p, each in zip(places, answers, strict=True)}
+    return {topic: _past(found, topic, state.partitions) for topic, state in known.items()}
+
+
+def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
+    """Give the place of a frontier's end; None when there is nothing to ask there."""
+    end, now = frontier.ends[state.topic][partition], state.ends[partition]
+    known = frontier.leader_epochs.get(state.topic, ())
+    epoch = known[partition] if partition < len(known) else -1
+    has_moved = end > 0 and epoch >= 0 and epoch != state.leader_epochs[partition]
+    is_gone = now < end or end < state.log_starts[partition]
+    if is_gone or (now == end and not has_moved):
+        return None
+    return _Place(
+        topic=state.topic, partition=partition, start=end, epoch=epoch if has_moved else None
+    )
+
+
+def _past(found: Mapping[tuple[str, int], _Answer], topic: str, partitions: int) -> PastEnds:
+    answers = [found.get((topic, partition), _Answer()) for partition in range(partitions)]
+    return PastEnds(
+        first_ms=tuple(
+            answer.records[0].timestamp()[1] if answer.records else None for answer in answers
+        ),
+        truncated=tuple(n for n, answer in enumerate(answers) if answer.is_truncated),
+    )
+
+
+def sample_density(
+    kafka: KafkaConnection,
+    ranges: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
+    *,
+    points: int = POINTS,
+) -> dict[str, Density]:
+    """Sample how many records there are for each offset.
+
+    Args:
+        kafka: the brokers.
+        ranges: per topic the start and the end offset of each partition.
+        points: how many places of each partition are looked at, evenly spread.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    planned = {
+        (topic, partition): strata_of(start, end, points)
+        for topic, (starts, ends) in ranges.items()
+        for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
+    }
+    with closing(_Probe(kafka)) as probe:
+        measured = _measured(probe, planned)
+    return {
+        topic: Density(tuple(tuple(measured[topic, n]) for n in range(len(starts))))
+        for topic, (starts, _) in ranges.items()
+    }
+
+
+def refine_density(
+    kafka: KafkaConnection, topic: str, density: Density, *, tasks: int, rounds: int = 10
+) -> Density:
+    """Sample again where cuts into so many tasks would be in doubt; see `replay.broker.splits`.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    partitions = [list(strata) for strata in density.strata]
+    with closing(_Probe(kafka)) as probe:
+        for _ in range(rounds):
+            share = sum(each.records for strata in partitions for each in strata) / tasks
+            halves = {
+                (topic, partition): [
+                    half
+                    for number in doubtful(strata, share)
+                    for half in strata_of(strata[number].start, strata[number].end, 2)
+                ]
+                for partition, strata in enumerate(partitions)
+            }
+            if not any(halves.values()):
+                break
+            for (_, partition), made in _measured(probe, halves).items():
+                covered = {half.start for half in made} | {half.end for half in made}
+                rest = [each for each in partitions[partition] if not _is_cut(each, covered)]
+                partitions[partition] = sorted([*rest, *made], key=lambda each: each.start)
+    return Density(tuple(tuple(strata) for strata in partitions))
+
+
+def _is_cut(stratum: Stratum, bounds: Collection[int]) -> bool:
+    return any(stratum.start < bound < stratum.end for bound in bounds)
+
+
+def _measured(
+    probe: _Probe, planned: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+) -> dict[tuple[str, int], list[Stratum]]:
+    """Estimate the records of ranges from the first ones of each."""
+    measured: dict[tuple[str, int], list[Stratum]] = {at: [] for at in planned}
+    for number in range(max(map(len, planned.values()), default=0)):
+        places = [
+            _Place(topic=at[0], partition=at[1], start=each[number][0], stop=each[number][1])
+            for at, each in planned.items()
+            if number < len(each)
+        ]
+        for place, answer in zip(places, probe.read(places, _RECORDS), strict=True):
+            offsets = [record.offset() or 0 for record in answer.records]
+            end = place.stop or place.start
+            made = Stratum.measured(place.start, end, offsets, is_whole=len(offsets) < _RECORDS)
+            measured[place.topic, place.partition].append(made)
+    return measured

@@ -1,0 +1,139 @@
+"""Which frontier is meant by "as of then", and what else there is. Pure.
+
+A state is exact at a frontier and nowhere between two: a record before a later frontier's ends may
+carry a value from after the moment that was asked for (`changelog.capture.frontier.settle` holds
+frontiers for that reason). So what is asked for is answered by the newest frontier at or before it,
+and only where it is certain that there was no newer one: the frontier topic is compacted too.
+
+Two neighbours on the topic are neighbours for certain while the later one is younger than the
+topic's `min.compaction.lag.ms`: no record of that age has removed anything. Where they are older,
+frontiers between them may be gone; that changes nothing if no record was written between the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """What was asked for: an LSN of the newest epoch, or a time.
+
+    Attributes:
+        text: as it was written.
+        lsn: the LSN, or None for a time.
+        ts_us: the time in microseconds since 1970, or None for an LSN.
+    """
+
+    text: str
+    lsn: Lsn | None = None
+    ts_us: int | None = None
+
+    def reaches(self, frontier: Frontier, epoch: int) -> bool:
+        """Tell whether a frontier lies at or before it; `epoch` is the newest one."""
+        if self.lsn is not None:
+            return frontier.epoch == epoch and frontier.lsn <= self.lsn
+        return self.ts_us is not None and frontier.ts_us <= self.ts_us
+
+    def is_exactly(self, frontier: Frontier, epoch: int) -> bool:
+        """Tell whether it names this very frontier."""
+        if self.lsn is not None:
+            return frontier.epoch == epoch and frontier.lsn == self.lsn
+        return frontier.ts_us == self.ts_us
+
+
+def parse_as_of(text: str) -> AsOf | None:
+    """Read `latest` (None), an LSN, or a time as ISO 8601 writes it; without a zone it is UTC.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    text = text.strip()
+    if text == "latest":
+        return None
+    if _LSN.fullmatch(text):
+        return AsOf(text, lsn=Lsn.parse(text))
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f'"{text}" is neither an LSN nor a time',
+            hint='write an LSN as 0/16B3748, a time as "2026-01-31T12:00:00Z", or latest',
+        ) from error
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    delta = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return AsOf(text, ts_us=(delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds)
+
+
+def chosen(
+    records: Sequence[FrontierRecord],
+    asked: AsOf,
+    topics: Sequence[str],
+    *,
+    lag_ms: int,
+    now_ms: int,
+) -> FrontierRecord | None:
+    """Give the frontier that answers, or None when none on the topic does for certain.
+
+    Args:
+        records: the frontiers of a slot, in the order of their topic.
+        asked: what was asked for.
+        topics: those that are to be read.
+        lag_ms: `min.compaction.lag.ms` of the frontier topic.
+        now_ms: the broker's clock, at the latest.
+    """
+    steps = _advancing(records)
+    if not steps:
+        return None
+    epoch = steps[-1].frontier.epoch
+    place = max((n for n, r in enumerate(steps) if asked.reaches(r.frontier, epoch)), default=-1)
+    if place < 0:
+        return None
+    found = steps[place]
+    if asked.is_exactly(found.frontier, epoch):
+        return found
+    if place + 1 == len(steps):
+        return None  # the log has not come so far
+    following = steps[place + 1]
+    is_young = now_ms - following.appended_ms < lag_ms
+    return found if is_young or _same_records(found, following, topics) else None
+
+
+def _advancing(records: Sequence[FrontierRecord]) -> list[FrontierRecord]:
+    """Leave out what a capture that was thought dead wrote late, and all but the last of equals."""
+    steps: list[FrontierRecord] = []
+    for record in records:
+        this = (record.frontier.epoch, record.frontier.lsn)
+        last = (steps[-1].frontier.epoch, steps[-1].frontier.lsn) if steps else None
+        if last is not None and this < last:
+            continue
+        if last == this:
+            steps.pop()
+        steps.append(record)
+    return steps
+
+
+def _same_records(one: FrontierRecord, other: FrontierRecord, topics: Sequence[str]) -> bool:
+    return all(
+        one.frontier.ends.get(topic) == other.frontier.ends.get(topic)
+        and one.frontier.since.get(topic) == other.frontier.since.get(topic)
+        and one.frontier.topic_ids.get(topic) == other.frontier.topic_ids.get(topic)
+        for topic in topics
+    )
+
+
+def nearest(frontiers: Sequence[Frontier], asked: AsOf, epoch: int) -> tuple[Frontier, ...]:
+    """Give the last frontier at or before what was asked for and the first one after it."""
+    ordered = sorted(frontiers, key=lambda frontier: (frontier.epoch, frontier.lsn))
+    before = [frontier for frontier in ordered if asked.reaches(frontier, epoch)]
+    after = [frontier for frontier in ordered if frontier not in before]
+    return (*before[-1:], *after[:1])

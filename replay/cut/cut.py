@@ -1,0 +1,279 @@
+"""What a replay is going to read, and whether it may; needs no Spark.
+
+The topics are asked how they stand, and the verdict says whether a read up to the frontier can be
+exact. Afterwards, and while it goes on, the same is asked again: nothing that the exactness rests
+on has moved, and the deadline has not passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, LogMovedError
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import ReplaySettings
+from replay.broker.density import Density
+from replay.broker.probe import past_ends, sample_density
+from replay.broker.topic_state import PastEnds, TopicState, changes
+from replay.broker.topics import inspect, require_stable
+from replay.verdict import limits
+from replay.verdict.verdict import Verdict, judge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the broker said of some topics.
+
+    Attributes:
+        states: how each stands.
+        past: what stands behind a frontier's ends.
+        asked_ms: our clock before it was asked.
+    """
+
+    states: Mapping[str, TopicState]
+    past: Mapping[str, PastEnds]
+    asked_ms: int
+
+    def times(
+        self,
+        now_ms: int,
+        settings: ReplaySettings,
+        *,
+        started_ms: int | None = None,
+        estimate_ms: int | None = None,
+    ) -> limits.Times:
+        """Give the moments that a verdict on it counts by.
+
+        Args:
+            now_ms: our clock.
+            settings: how careful the verdict is.
+            started_ms: when the scan began; that it begins now when left out.
+            estimate_ms: how long it may take; None when not known.
+        """
+        return limits.Times(
+            started_ms=self.asked_ms if started_ms is None else started_ms,
+            asked_ms=self.asked_ms,
+            now_ms=now_ms,
+            estimate_ms=estimate_ms,
+            allowance_ms=settings.clock_allowance_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What a replay is going to read, and whether it may; nothing of it is read yet.
+
+    Attributes:
+        record: the frontier.
+        topics: the topic of each table.
+        states: how each topic stood when the cut was made.
+        verdict: whether a read that starts now is exact.
+        started_ms: when the cut was made, by our clock.
+        settings: how careful the verdict is.
+        resumed: the frontier of a state that the read goes on from; None for one from the start.
+        densities: about how many records each topic has up to the frontier, where it was sampled.
+    """
+
+    record: FrontierRecord
+    topics: Mapping[TableName, str]
+    states: Mapping[str, TopicState]
+    verdict: Verdict
+    started_ms: int
+    settings: ReplaySettings
+    resumed: FrontierRecord | None = None
+    densities: Mapping[str, Density] = field(default_factory=dict)
+
+    @property
+    def records_at_most(self) -> int:
+        """Give an upper bound of the records to read: a cleaned log has gaps."""
+        return _records_at_most(self.record.frontier, self.states)
+
+    def offsets(self, topic: str) -> int:
+        """Give the offsets of a topic up to the frontier, gaps counted; 0 for one that is gone."""
+        state = self.states.get(topic)
+        return 0 if state is None else _records_at_most(self.record.frontier, {topic: state})
+
+
+def freeze(
+    kafka: KafkaConnection,
+    record: FrontierRecord,
+    tables: Sequence[TableName],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+    resumed: FrontierRecord | None = None,
+    sample: bool = False,
+) -> Cut:
+    """Ask the broker how the topics of `tables` stand and judge; needs no Spark.
+
+    Args:
+        kafka: the brokers.
+        record: the frontier.
+        tables: what is to be read.
+        settings: how careful the verdict is.
+        clock: ours.
+        resumed: the frontier of a state that the read goes on from: judges whether what came
+            after it brings that state to this frontier.
+        sample: whether to read some records, for a better estimate of how many there are.
+
+    Raises:
+        ConfigurationError: a table is not part of the frontier.
+        UnavailableLogError: the brokers do not answer, or a transaction is open before the ends.
+    """
+    settings = settings or ReplaySettings()
+    topics = {table: topic_of(record.frontier, table) for table in tables}
+    answer = ask(kafka, record.frontier, topics.values(), clock)
+    states = answer.states
+    require_stable(kafka, record.frontier, states)
+    densities, estimate_ms = estimated(kafka, record.frontier, states, settings, sample=sample)
+    verdict = judge(
+        record,
+        states,
+        tuple(topics.values()),
+        answer.times(clock(), settings, estimate_ms=estimate_ms),
+        past=answer.past,
+        resumed=resumed,
+    )
+    return Cut(
+        record=record,
+        topics=topics,
+        states=states,
+        verdict=verdict,
+        started_ms=answer.asked_ms,
+        settings=settings,
+        resumed=resumed,
+        densities=densities,
+    )
+
+
+def ask(
+    kafka: KafkaConnection, frontier: Frontier, topics: Iterable[str], clock: Clock = clock_ms
+) -> Answer:
+    """Ask the broker how topics stand, and what stands behind a frontier's ends in them.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    asked_ms = clock()
+    states = inspect(kafka, topics)
+    return Answer(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
+
+
+def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
+    """Check that a read that began with the cut is exact up to now; raises as `Replay.recheck`.
+
+    Gives for how many milliseconds it stays so, as far as is known now.
+    """
+
+    def judged(answer: Answer, now_ms: int) -> Verdict:
+        return judge(
+            cut.record,
+            answer.states,
+            tuple(cut.states),
+            answer.times(now_ms, cut.settings, started_ms=cut.started_ms),
+            past=answer.past,
+            resumed=cut.resumed,
+        )
+
+    return judged_again(kafka, cut, judged, clock)
+
+
+def judged_again(
+    kafka: KafkaConnection,
+    cut: Cut,
+    judged: Callable[[Answer, int], Verdict],
+    clock: Clock = clock_ms,
+) -> int:
+    """Check that a read is exact up to now, by the judge that judged it before.
+
+    Args:
+        kafka: the brokers.
+        cut: what is read.
+        judged: the verdict on what the broker says, at a moment of our clock.
+        clock: ours.
+
+    Returns:
+        For how many milliseconds it stays so, as far as is known now.
+
+    Raises:
+        LogMovedError: a topic or its settings changed, or a leader moved.
+        VerdictError: the deadline passed.
+        UnavailableLogError: the brokers do not answer.
+    """
+    asked_ms = clock()
+    states = inspect(kafka, cut.states)
+    moved = changes(cut.states, states)
+    if moved:
+        raise LogMovedError(
+            "the log changed while it was read: " + "; ".join(moved), hint="run it again"
+        )
+    past = past_ends(kafka, cut.record.frontier, states)
+    answer, now_ms = Answer(states=states, past=past, asked_ms=asked_ms), clock()
+    again = judged(answer, now_ms)
+    # Either bound suffices: the first may count from the start of the scan where no record
+    # lay past the ends then, the second knows of partitions that nothing was added to since.
+    if cut.verdict.is_late(now_ms):
+        again.require()
+    latest = max(cut.verdict.deadline_ms or 0, again.deadline_ms or 0)
+    return latest - cut.settings.clock_allowance_ms - now_ms
+
+
+def topic_of(frontier: Frontier, table: TableName) -> str:
+    """Give the topic of a table.
+
+    Raises:
+        ConfigurationError: the table is not part of the frontier.
+    """
+    topic = frontier.topic_of(table)
+    if topic is None:
+        known = ", ".join(sorted(str(each) for each in frontier.tables.values()))
+        raise ConfigurationError(
+            f'slot "{frontier.slot}": table "{table}" {frontier.why_absent(table)}',
+            hint=f"captured are: {known or 'none'}",
+        )
+    return topic
+
+
+def estimated(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    states: Mapping[str, TopicState],
+    settings: ReplaySettings,
+    *,
+    sample: bool,
+) -> tuple[dict[str, Density], int]:
+    """Give the densities of the topics, where they are sampled, and how long a read may take, ms.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    if not sample:
+        return {}, settings.estimate_ms(_records_at_most(frontier, states))
+    densities = sample_density(kafka, _ranges(frontier, states))
+    records = sum(density.records for density in densities.values())
+    return densities, settings.estimate_ms(records)
+
+
+def _ranges(
+    frontier: Frontier, states: Mapping[str, TopicState]
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give what is to be read of the topics whose partitions the frontier knows."""
+    return {
+        topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
+        for topic, state in states.items()
+        if len(frontier.ends.get(topic, ())) == state.partitions
+    }
+
+
+def _records_at_most(frontier: Frontier, states: Mapping[str, TopicState]) -> int:
+    return sum(
+        max(0, end - start)
+        for topic, state in states.items()
+        for start, end in zip(state.log_starts, frontier.ends.get(topic, ()), strict=False)
+    )

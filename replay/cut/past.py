@@ -1,0 +1,102 @@
+"""Find the frontier of an older state, and say what there is where that one cannot be had."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import clock_ms
+from replay.base.config import ReplaySettings
+from replay.broker.topics import inspect, read_frontiers
+from replay.cut.asof import AsOf, chosen, nearest
+from replay.cut.cut import Cut, freeze
+
+
+@dataclass(frozen=True, slots=True)
+class PastCut:
+    """An older frontier and how the log stands to it."""
+
+    record: FrontierRecord
+    cut: Cut
+
+
+def find_past(
+    kafka: KafkaConnection,
+    frontier_topic: str,
+    slot: str,
+    asked: AsOf,
+    tables: Sequence[TableName],
+    *,
+    stored: Sequence[FrontierRecord] = (),
+    settings: ReplaySettings | None = None,
+) -> PastCut:
+    """Give the older frontier that answers: from the log while it is exact, else a stored one.
+
+    Args:
+        kafka: the brokers.
+        frontier_topic: where the frontiers are.
+        slot: whose.
+        asked: what was asked for.
+        tables: that are to be read.
+        stored: frontiers of checkpoints that hold all of `tables`.
+        settings: how careful the verdict is.
+
+    Raises:
+        VerdictError: neither can give it; the hint names the nearest that can be given.
+        NoFrontierError: there is no frontier topic.
+    """
+    settings = settings or ReplaySettings()
+    records = [
+        record
+        for record in read_frontiers(kafka, frontier_topic, slot)
+        if all(record.frontier.topic_of(table) is not None for table in tables)
+    ]
+    topics = [record.frontier.topic_of(table) or "" for record in records[-1:] for table in tables]
+    state = inspect(kafka, [frontier_topic])[frontier_topic]
+    lag_ms = int(state.settings.get("min.compaction.lag.ms") or 0)
+    now_ms = clock_ms() + settings.clock_allowance_ms
+    found = chosen(records, asked, topics, lag_ms=lag_ms, now_ms=now_ms)
+    why = "no frontier of it is left on the log"
+    if records and asked.reaches(records[-1].frontier, records[-1].frontier.epoch):
+        why = "the log has not come so far"
+    if found is not None:
+        cut = freeze(kafka, found, tables, settings=settings)
+        if cut.verdict.allows_read:
+            return PastCut(found, cut)
+        why = "; ".join(cut.verdict.reasons)
+    epoch = records[-1].frontier.epoch if records else 0
+    for record in stored:
+        wanted = found.frontier if found is not None else None
+        if _same(record.frontier, wanted) or asked.is_exactly(record.frontier, epoch):
+            return PastCut(record, freeze(kafka, record, tables, settings=settings))
+
+    def is_exact(record: FrontierRecord) -> bool:
+        return freeze(kafka, record, tables, settings=settings).verdict.allows_read
+
+    exact = records[bisect_left(records, x=True, key=is_exact) :]  # all from some moment on
+    frontiers = [record.frontier for record in (*exact, *stored)]
+    raise _refused(asked, why, nearest(frontiers, asked, epoch))
+
+
+def _same(one: Frontier, other: Frontier | None) -> bool:
+    return other is not None and (one.epoch, one.lsn) == (other.epoch, other.lsn)
+
+
+def _refused(asked: AsOf, why: str, near: Sequence[Frontier]) -> VerdictError:
+    told = [f"--as-of {each.lsn} ({_moment(each.ts_us)}, epoch {each.epoch})" for each in near]
+    return VerdictError(
+        f"the state as of {asked.text} cannot be given exactly: {why}",
+        hint=f"the nearest that can be given: {' or '.join(told)}"
+        if told
+        else "nothing can be given: let capture write a newer frontier",
+    )
+
+
+def _moment(ts_us: int) -> str:
+    return datetime.fromtimestamp(ts_us / 1_000_000, UTC).isoformat(timespec="milliseconds")

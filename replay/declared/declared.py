@@ -1,0 +1,425 @@
+"""Logs of other programs through the same fold: freeze -> read -> interpret -> fold -> rows.
+
+The records are read in Python workers (`replay.declared.interpret`): what they say of which key
+stands in the value, so that each has to be read before the fold. From there it is Spark's: the last
+statement of each key, and only then whether it says that the row is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.forms.declared import DeclaredLog, Order, avro_columns
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.schema import LoggedColumn, SchemaPin
+from changelog.contract.rows.types import ColumnType, Kind
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import ReplaySettings
+from replay.base.failures import fail
+from replay.base.record_place import TopicRange
+from replay.base.task_faults import Fault
+from replay.broker.topic_state import changes
+from replay.broker.topics import inspect, stable_ends
+from replay.cut.cut import Answer, Cut, estimated
+from replay.declared.interpret import Interpreter, Statement
+from replay.declared.key_changes import carried
+from replay.declared.left_out import LeftOut
+from replay.decode.schemas import SchemaReader
+from replay.pipeline.replay import Found, Replay, opened
+from replay.result.metrics import StateObservations
+from replay.result.state import Rows
+from replay.scan.java_source import Reader, place
+from replay.verdict.declared_verdict import judge_declared, lost_meanwhile
+from replay.verdict.watch import LOOK_S
+
+if TYPE_CHECKING:
+    from changelog.contract.rows.relation import TableName
+
+NO_FRONTIER = -1
+"""The offset of a cut that stands on no frontier topic."""
+
+_LAST = 2**63 - 1
+_LOOK_MS = int(LOOK_S * 1000)
+_COLUMNS = (
+    ("key", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("step", pa.int32()),
+    ("lsn", pa.int64()),
+    ("is_tombstone", pa.bool_()),
+    ("fault", pa.string()),
+    ("missing", pa.list_(pa.int32())),
+    ("begins", pa.bool_()),
+    ("raw_key", pa.binary()),
+    ("raw_value", pa.binary()),
+)
+_DDL = (
+    "key string, partition int, offset bigint, step int, lsn bigint, is_tombstone boolean, "
+    "fault string, missing array<int>, begins boolean, raw_key binary, raw_value binary"
+)
+
+
+def freeze_declared(
+    kafka: KafkaConnection,
+    logs: Sequence[DeclaredLog],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+    sample: bool = False,
+) -> Cut:
+    """Take the offsets at which the logs end now, and judge.
+
+    A log ends where a transaction is open: of its records nobody knows if they are to count.
+
+    With `sample` a few records are read, for a better estimate of how many there are.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    settings = settings or ReplaySettings()
+    started_ms = clock()
+    topics = {log.table: log.topic for log in logs}
+    answer = Answer(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
+    states = answer.states
+    frontier = Frontier(
+        slot="",
+        epoch=0,
+        lsn=Lsn(0),
+        ts_us=time.time_ns() // 1000,
+        cluster_id=next((state.cluster_id for state in states.values()), ""),
+        tables={topic: table for table, topic in topics.items()},
+        topic_ids={topic: state.topic_id for topic, state in states.items()},
+        ends=stable_ends(kafka, states),
+    )
+    densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
+    times = answer.times(clock(), settings, estimate_ms=estimate_ms)
+    return Cut(
+        record=FrontierRecord(frontier, NO_FRONTIER, started_ms),
+        topics=topics,
+        states=states,
+        verdict=judge_declared(logs, states, times),
+        started_ms=started_ms,
+        settings=settings,
+        densities=densities,
+    )
+
+
+def recheck_declared(
+    logs: Sequence[DeclaredLog], cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms
+) -> int:
+    """Check that no record of a scan that began with the cut can have been cleaned away up to now.
+
+    Gives for how many milliseconds that stays so; for long where nothing was appended.
+
+    Raises:
+        VerdictError: one may have been, or a topic changed.
+        UnavailableLogError: the brokers do not answer.
+    """
+    answer = Answer(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
+    found = list(changes(cut.states, answer.states))
+    now_ms = clock()
+    times = answer.times(now_ms, cut.settings)
+    found = found or lost_meanwhile(logs, cut.states, answer.states, times)
+    if found:
+        raise VerdictError(
+            "the log changed while it was read: " + "; ".join(found),
+            hint="run it again; a compacted topic needs message.timestamp.type=LogAppendTime "
+            "and a min.compaction.lag.ms that is longer than the rebuild",
+        )
+    if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
+        return _LOOK_MS
+    return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
+
+
+def open_declared(
+    spark: SparkSession,
+    kafka: KafkaConnection,
+    registry: RegistryConnection,
+    cut: Cut,
+    logs: Sequence[DeclaredLog],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+) -> Replay:
+    """Open the states of declared logs at a cut; reads no record yet but of key changes.
+
+    Raises:
+        VerdictError: the log cannot give the state.
+        CorruptRecordError: a schema is not of the declared form, or has a type without exact form.
+        LogError: the registry has no schemas of a topic.
+        UnavailableLogError: the registry does not answer.
+    """
+    cut = cut if settings is None else replace(cut, settings=settings)
+    cut.verdict.require()
+    reader = Reader(spark, kafka, cut.settings.reader_options)
+    found: dict[TableName, Found] = {}
+    with closing(SchemaReader(registry, kafka)) as schemas:
+        for log in logs:
+            source = _source(log, schemas)
+            seen = StateObservations(Observation(), Observation())
+            raw = reader.raw(
+                TopicRange(
+                    topic=log.topic,
+                    starts=cut.states[log.topic].log_starts,
+                    ends=cut.record.frontier.ends[log.topic],
+                    key_schema_id=None,
+                )
+            )
+            left_out = LeftOut(log, source.columns)
+            groups = _grouped(source, _statements(source, seen.of_records(raw)), left_out)
+            groups = left_out.followed(groups, _carried(source, raw, left_out))
+            survivors = _folded(log, groups, left_out)
+            found[log.table] = Found(
+                key=log.key,
+                pin=SchemaPin(None, source.reader_id),
+                survivors=_Said(source, seen.of_survivors(survivors)),
+                observations=seen,
+            )
+    exact_for_ms = partial(recheck_declared, tuple(logs), cut, kafka, clock)
+    return opened(spark, cut, found, exact_for_ms=exact_for_ms, clock=clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A log and how its records are read."""
+
+    log: DeclaredLog
+    columns: tuple[LoggedColumn, ...]
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+    reader_id: int
+
+
+def _source(log: DeclaredLog, schemas: SchemaReader) -> _Source:
+    columns, newest = log.columns, 0
+    keys: dict[int, str] = {}
+    values: dict[int, str] = {}
+    if log.shape.is_avro:
+        keys, values = schemas.versions_of(log.topic)
+        newest = list(values)[-1]
+        columns = avro_columns(values[newest], log.shape)
+        if log.delete:
+            columns = tuple(each for each in columns if each.column != log.delete)
+    names = [each.column for each in columns]
+    missing = [name for name in log.key if name not in names]
+    if missing:
+        raise ConfigurationError(
+            f'log "{log.table}": its key names {", ".join(missing)}, and its columns are '
+            f"{', '.join(names) or 'none'}",
+            hint="correct `key` or `columns` of the log in changelog.toml",
+        )
+    twins = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
+    if twins:
+        raise CorruptRecordError(
+            f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
+        )
+    return _Source(log, columns, keys, values, newest)
+
+
+def _statements(source: _Source, raw: DataFrame) -> DataFrame:
+    """Give what the records say, a row each."""
+    types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
+    schema = pa.schema([*_COLUMNS, ("row", types)])
+
+    def interpret(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = Interpreter(source.log, source.columns, source.keys, source.values)
+        for batch in batches:
+            yield _batch(batch, reader, source.columns, schema)
+
+    ddl = ", ".join(f"{_quoted(c.column)}: {_spark(c.type)}" for c in source.columns)
+    records = raw.select("key", "value", "partition", "offset")
+    return records.mapInArrow(interpret, f"{_DDL}, row struct<{ddl}>")
+
+
+def _batch(
+    batch: pa.RecordBatch,
+    reader: Interpreter,
+    columns: Sequence[LoggedColumn],
+    schema: pa.Schema,
+) -> pa.RecordBatch:
+    out: list[tuple[object, ...]] = []
+    said: list[Statement] = []
+    for key, value, partition, offset in zip(
+        *(batch.column(n).to_pylist() for n in range(4)), strict=True
+    ):
+        for step, each in enumerate(reader.statements(key, value)):
+            # Only what may be set apart needs its bytes again.
+            raw = (key, value) if each.fault is not None or each.missing else (None, None)
+            missing = [*each.missing], each.begins
+            facts = (each.key, partition, offset, step, each.lsn, each.is_tombstone, each.fault)
+            out.append((*facts, *missing, *raw))
+            said.append(each)
+    arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
+    fields = [
+        pa.array([None if s.row is None else s.row[n] for s in said], _storage(c.type)).cast(
+            _arrow(c.type)
+        )
+        for n, c in enumerate(columns)
+    ]
+    mask = pa.array([each.row is None for each in said], pa.bool_())
+    names = [each.column for each in columns]
+    arrays.append(pa.StructArray.from_arrays(fields, names, mask=mask))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _carried(source: _Source, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+    """Give what rows had under keys that they left, where a row lacks it under its new one."""
+    log = source.log
+    if not (left_out.places and log.key_changes) or log.shape.is_flat:
+        return None
+    types = {place: _spark(source.columns[place].type) for place in left_out.places}
+    order = ("lsn", "offset", "step") if log.order is Order.LSN else ("offset", "step")
+    return carried(raw, partial(_statements, source), left_out.places, types, order)
+
+
+def _grouped(source: _Source, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Give for each key what its statements come to.
+
+    A statement at fault comes last: what it would have said of its key is not known. One without
+    a key stands for itself.
+    """
+    whole = F.struct("row", "fault", "missing", "partition", "offset", "raw_key", "raw_value")
+    at_fault = F.col("fault").isNotNull()
+    offset = F.struct("offset", "step")
+    own = F.when(F.col("key").isNull(), F.struct("partition", "offset"))
+    by_lsn = source.log.order is Order.LSN
+    lsn = F.when(at_fault, F.lit(_LAST)).otherwise(F.col("lsn")) if by_lsn else F.lit(0)
+    is_event = ~F.col("is_tombstone") if by_lsn else F.lit(True)
+    order = F.struct(at_fault.alias("at_fault"), lsn.alias("lsn"), "offset", "step")
+    return statements.groupBy("key", own).agg(
+        *left_out.aggregates(F.when(is_event, whole), F.when(is_event, order)),
+        F.min("partition").alias("low"),
+        F.max("partition").alias("high"),
+        F.max(F.when(F.col("is_tombstone"), F.col("offset"))).alias("tombstone"),
+        F.max_by(
+            F.when(is_event, F.struct("offset", F.col("row").isNull().alias("is_gone"))),
+            F.when(is_event, offset),
+        ).alias("newest"),
+    )
+
+
+def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Give each key's last statement: `partition, offset, fault, raw_key, raw_value, row`."""
+    last = F.when(_is_torn(log), _torn(log)).otherwise(left_out.last())
+    checked = groups.withColumn("last", last)
+    if log.order is Order.LSN:
+        # A tombstone has no lsn. The delete before it says when it was; where that is cleaned
+        # away, so is all that was older, and the place in the partition decides.
+        newest = F.col("newest")
+        decides = F.col("tombstone").isNotNull() & (
+            newest.isNull()
+            | ((F.col("tombstone") > newest.getField("offset")) & ~newest.getField("is_gone"))
+        )
+        checked = checked.where(~decides | F.col("last").getField("fault").isNotNull())
+    found = checked.select("last.*")
+    return found.where(F.col("row").isNotNull() | F.col("fault").isNotNull())
+
+
+def _is_torn(log: DeclaredLog) -> Column:
+    """Tell whether a key stands in two partitions, so that offsets do not say what is newer."""
+    apart = F.col("low") != F.col("high")
+    return apart if log.order is Order.OFFSET else apart & F.col("tombstone").isNotNull()
+
+
+def _torn(log: DeclaredLog) -> Column:
+    return fail(
+        Fault.CORRUPT,
+        f'topic "{log.topic}": the key ',
+        F.col("key"),
+        " stands in partitions ",
+        F.col("low"),
+        " and ",
+        F.col("high"),
+        ", and nothing says which of its records is newer",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
+
+    source: _Source
+    frame: DataFrame
+
+    def rows(self) -> Rows:
+        """Give the rows; a statement at fault ends the task."""
+        fault, row = F.col("fault"), F.col("row")
+        corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
+        checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
+        return Rows(self.frame.select(checked.alias("row")), self._columns)
+
+    def sound_rows(self) -> Rows:
+        """Give the rows of the statements without a fault."""
+        return Rows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
+
+    def set_apart(self) -> DataFrame:
+        """Give the others: `topic, partition, offset, key, value, reason`."""
+        return self.frame.where(F.col("fault").isNotNull()).select(
+            F.lit(self.source.log.topic).alias("topic"),
+            "partition",
+            "offset",
+            F.col("raw_key").alias("key"),
+            F.col("raw_value").alias("value"),
+            F.col("fault").alias("reason"),
+        )
+
+    def _columns(self, frame: DataFrame) -> DataFrame:
+        row = F.col("row")
+        return frame.select(*(row.getField(c.column).alias(c.column) for c in self.source.columns))
+
+
+_ARROW = {
+    Kind.BOOLEAN: (pa.bool_(), "boolean"),
+    Kind.INT: (pa.int32(), "int"),
+    Kind.LONG: (pa.int64(), "bigint"),
+    Kind.FLOAT: (pa.float32(), "float"),
+    Kind.DOUBLE: (pa.float64(), "double"),
+    Kind.STRING: (pa.string(), "string"),
+    Kind.UUID: (pa.string(), "string"),
+    Kind.BYTES: (pa.binary(), "binary"),
+    Kind.DATE: (pa.date32(), "date"),
+    Kind.TIMESTAMP: (pa.timestamp("us"), "timestamp_ntz"),
+    Kind.TIMESTAMPTZ: (pa.timestamp("us", tz="UTC"), "timestamp"),
+}
+
+
+def _arrow(kind: ColumnType) -> pa.DataType:
+    if kind.kind is Kind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind.element is not None:
+        return pa.list_(_arrow(kind.element))
+    return _ARROW[kind.kind][0]
+
+
+def _storage(kind: ColumnType) -> pa.DataType:
+    """Give the type of the bare values: days and microseconds are numbers."""
+    if kind.element is not None:
+        return pa.list_(_storage(kind.element))
+    if kind.kind is Kind.DATE:
+        return pa.int32()
+    return pa.int64() if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ} else _arrow(kind)
+
+
+def _spark(kind: ColumnType) -> str:
+    if kind.kind is Kind.DECIMAL:
+        return f"decimal({kind.precision},{kind.scale})"
+    if kind.element is not None:
+        return f"array<{_spark(kind.element)}>"
+    return _ARROW[kind.kind][1]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,332 @@
+"""Records of declared logs -> what each says of a key. Pure; runs in Spark's Python workers.
+
+One record says one thing or two: that a key has a row now, that it is gone, or, where an update
+changed the key, first that the old one is gone and then that the new one has a row. A record that
+says neither is a fault, told as a text; where its key can be read, the key is told too, since
+then it is known whose row is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.forms.declared import (
+    DIGITS,
+    MILLIS,
+    DeclaredLog,
+    Order,
+    Shape,
+    avro_columns,
+)
+from changelog.contract.rows.codec import unframe
+from changelog.contract.rows.evolution import type_fits
+from changelog.contract.rows.schema import LoggedColumn
+from changelog.contract.rows.types import ColumnType
+from replay.declared.exact import FaultError, default, loads, reader
+from replay.declared.placeholder import Placeholder
+
+Row = list[Any]
+"""A value for each column: plain numbers and texts, bytes, Decimal; dates as days since 1970 and
+timestamps as microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a record says of one key.
+
+    Attributes:
+        key: canonical text of the key's values; None where it cannot be read.
+        row: the row that it has now; None when it is gone, or at fault.
+        lsn: the source's position; None where the record has none.
+        is_tombstone: whether the record has no value.
+        fault: why the record cannot be read, or None.
+        missing: places of the columns in `row` whose value the source left out.
+        begins: whether the row is new under its key, so that no older record of the key has what
+            is missing.
+    """
+
+    key: str | None
+    row: Row | None = None
+    lsn: int | None = None
+    is_tombstone: bool = False
+    fault: str | None = None
+    missing: tuple[int, ...] = ()
+    begins: bool = False
+
+
+_MALFORMED = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    EOFError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    InvalidOperation,
+    ChangelogError,
+)
+_INTEGER = re.compile(r"-?\d{1,18}")
+_GONE, _THERE, _CHANGED = "d", frozenset("rcu"), "u"
+_MARKS: Mapping[Any, bool] = {
+    True: True,
+    False: False,
+    "true": True,
+    "false": False,
+    "t": True,
+    "f": False,
+}
+
+
+class Interpreter:
+    """Reads the records of one log.
+
+    Args:
+        log: as declared.
+        columns: of the rows.
+        keys: Avro schemas of keys by id; empty in JSON.
+        values: Avro schemas of values by id; empty in JSON.
+    """
+
+    def __init__(
+        self,
+        log: DeclaredLog,
+        columns: Sequence[LoggedColumn],
+        keys: Mapping[int, str],
+        values: Mapping[int, str],
+    ) -> None:
+        self._log = log
+        self._columns = tuple(columns)
+        self._keys, self._values = keys, values
+        self._parsed: dict[int, Any] = {}
+        self._obstacles: dict[int, str] = {}
+        self._read = [reader(each, avro=log.shape.is_avro) for each in self._columns]
+        places = {each.column: place for place, each in enumerate(self._columns)}
+        self._key_places = [places[name] for name in log.key]
+        self._placeholder = Placeholder(log.placeholder if log.leaves_out else "")
+
+    def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
+        """Give what a record says, in its order; a record at fault says one thing."""
+        found: str | None = None
+        try:
+            if value is None:
+                return [Statement(self._key_of_record(key), is_tombstone=True)]
+            try:
+                return self._of_value(key, value)
+            except (*_MALFORMED, FaultError) as error:
+                reason = _why(error)
+                if key is not None:
+                    found = self._key_of_record(key)
+                return [Statement(found, fault=reason)]
+        except (*_MALFORMED, FaultError) as error:
+            what = "the tombstone's key" if value is None else "the value and the key"
+            return [Statement(None, fault=f"{what} cannot be read: {_why(error)}")]
+
+    def _of_value(self, key: bytes | None, value: bytes) -> list[Statement]:
+        document, schema_id = self._decoded(value, self._values)
+        if document is None:
+            return [Statement(self._key_of_record(key), is_tombstone=True)]
+        if schema_id is not None:
+            self._check_version(schema_id)
+        if self._log.shape.is_flat:
+            return self._of_row(key, document)
+        before, after = document.get("before"), document.get("after")
+        op = document.get("op")
+        lsn = self._lsn(document)
+        if op == _GONE:
+            if before is not None and self._has_key(before):
+                return [Statement(self._key_in(before), lsn=lsn)]
+            return [Statement(self._key_of_record(key), lsn=lsn)]
+        if op not in _THERE:
+            raise FaultError(f"the event's operation is {op!r}")
+        if not isinstance(after, dict):
+            raise FaultError("the event has no row after the change")
+        row, missing = self._row(after)
+        own = self._key_text(row, missing)
+        statement = Statement(own, row, lsn, missing=missing, begins=op != _CHANGED)
+        if before is not None and self._has_key(before) and self._key_in(before) != own:
+            if self._log.shape is Shape.CUD_JSON and not self._log.key_changes:
+                raise FaultError("the update changes the key, which `key_changes = false` denies")
+            return [Statement(self._key_in(before), lsn=lsn), statement]
+        return [statement]
+
+    def _of_row(self, key: bytes | None, document: Mapping[str, Any]) -> list[Statement]:
+        mark = self._log.delete
+        if mark and _is_marked(document, mark):
+            if self._has_key(document):
+                return [Statement(self._key_in(document))]
+            return [Statement(self._key_of_record(key))]
+        row, missing = self._row(document)
+        return [Statement(self._key_text(row, missing), row, missing=missing)]
+
+    def _decoded(
+        self, raw: bytes, schemas: Mapping[int, str]
+    ) -> tuple[dict[str, Any] | None, int | None]:
+        if not self._log.shape.is_avro:
+            return _payload(loads(raw)), None
+        schema_id, body = unframe(raw)
+        if schema_id not in schemas:
+            raise FaultError(f"its schema id {schema_id} is not of the topic's subject")
+        if schema_id not in self._parsed:
+            self._parsed[schema_id] = fastavro.parse_schema(bare(json.loads(schemas[schema_id])))
+        source = BytesIO(body)
+        found: Any = fastavro.schemaless_reader(source, self._parsed[schema_id], None)
+        if source.read(1):
+            raise FaultError("bytes are left over behind the record")
+        return (found if isinstance(found, dict) else {"": found}), schema_id
+
+    def _check_version(self, schema_id: int) -> None:
+        """Refuse a record whose columns had other types than they have now."""
+        if schema_id not in self._obstacles:
+            old = {c.column: c for c in avro_columns(self._values[schema_id], self._log.shape)}
+            self._obstacles[schema_id] = "; ".join(
+                f'column "{new.column}" was {old[new.column].type.name}, is {new.type.name}'
+                for new in self._columns
+                if new.column in old
+                and not (
+                    type_fits(old[new.column].type, new.type)
+                    and _unit(old[new.column].type) == _unit(new.type)
+                )
+            )
+        if self._obstacles[schema_id]:
+            raise FaultError(self._obstacles[schema_id])
+
+    def _row(self, found: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
+        """Give the row, and the places whose value was left out."""
+        row, missing = [], []
+        for column, read in zip(self._columns, self._read, strict=True):
+            item = found.get(column.column)
+            if item is None:
+                is_new = column.column not in found and column.default is not None
+                row.append(read(default(column)) if is_new else None)
+                continue
+            is_there = not self._placeholder.is_here(item)
+            if not is_there:
+                missing.append(len(row))
+            try:
+                row.append(read(item))
+            except (*_MALFORMED, FaultError) as error:
+                if is_there:
+                    raise FaultError(f'column "{column.column}": {_why(error)}') from error
+                row.append(None)  # a placeholder that the type cannot hold
+        return row, tuple(missing)
+
+    def _has_key(self, found: object) -> bool:
+        return isinstance(found, dict) and all(
+            found.get(name) is not None for name in self._log.key
+        )
+
+    def _key_in(self, found: Mapping[str, Any]) -> str:
+        return _canonical(
+            [self._read[place](found[self._columns[place].column]) for place in self._key_places]
+        )
+
+    def _key_text(self, row: Row, missing: Sequence[int]) -> str:
+        values = [row[place] for place in self._key_places]
+        if any(value is None for value in values) or {*missing} & {*self._key_places}:
+            raise FaultError(f"a column of the key ({', '.join(self._log.key)}) is not there")
+        return _canonical(values)
+
+    def _key_of_record(self, key: bytes | None) -> str:
+        if key is None:
+            raise FaultError("the record has no key")
+        if self._log.shape.is_avro:
+            found, _ = self._decoded(key, self._keys)
+        else:
+            found = _key_document(key, self._log.key)
+        if found is not None and set(found) == {""} and len(self._log.key) == 1:
+            found = {self._log.key[0]: found[""]}
+        if found is None or not self._has_key(found):
+            raise FaultError(f"the record's key has not all of {', '.join(self._log.key)}")
+        return self._key_in(found)
+
+    def _lsn(self, document: Mapping[str, Any]) -> int | None:
+        source = document.get("source")
+        lsn = source.get("lsn") if isinstance(source, dict) else None
+        if self._log.order is Order.LSN:
+            if lsn is None:
+                raise FaultError("it has no source.lsn, by which the log is declared to be ordered")
+            return int(lsn)
+        # Elsewhere it only tells which create belongs to which delete.
+        return int(str(lsn)) if _INTEGER.fullmatch(str(lsn)) else None
+
+
+def _unit(kind: ColumnType) -> str:
+    """Give what the bare values of a type are, where its kind does not say it."""
+    return kind.name if kind.name in {MILLIS, DIGITS} else ""
+
+
+def _why(error: Exception) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _is_marked(document: Mapping[str, Any], mark: str) -> bool:
+    found = document.get(mark)
+    if found is None and mark not in document:
+        raise FaultError(f'it has no marker "{mark}"')
+    try:
+        return _MARKS[found]
+    except (KeyError, TypeError):
+        raise FaultError(f'its marker "{mark}" is {found!r}, neither true nor false') from None
+
+
+def _is_wrapped(document: Any) -> bool:  # noqa: ANN401 - JSON
+    return isinstance(document, dict) and set(document) == {"schema", "payload"}
+
+
+def _payload(document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
+    """Take a document out of its wrapper with a schema, if it has one.
+
+    Kafka Connect's converter writes the tombstones of `ExtractNewRecordState` as JSON's null.
+    """
+    if _is_wrapped(document):
+        document = document["payload"]
+    if document is not None and not isinstance(document, dict):
+        raise FaultError("the value is not a JSON object")
+    return document
+
+
+def _key_document(key: bytes, names: Sequence[str]) -> dict[str, Any]:
+    """Read a JSON key: an object, or of one column its bare value or text."""
+    try:
+        found = loads(key)
+    except ValueError:
+        found = key.decode("utf-8")
+    if _is_wrapped(found):
+        found = found["payload"]
+    return found if isinstance(found, dict) else {names[0]: found} if len(names) == 1 else {}
+
+
+def _canonical(values: Sequence[Any]) -> str:
+    """Give a text that two keys share exactly when their values are equal."""
+    return json.dumps([_canonical_value(value) for value in values], ensure_ascii=False)
+
+
+def _canonical_value(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def bare(raw: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
+    """Take the logical types off a schema: fastavro's own fail on values that Avro allows."""
+    match raw:
+        case dict():
+            return {
+                name: bare(item) if name in {"type", "items", "values", "fields"} else item
+                for name, item in raw.items()
+                if name not in {"logicalType", "default"}
+            }
+        case list():
+            return [bare(item) for item in raw]
+        case _:
+            return raw

@@ -1,0 +1,129 @@
+"""Key changes of Debezium's envelope: what a row's new key lacks, from the records of its old one.
+
+A key change is a delete and a create, which share `source.lsn` and bear headers that name the
+other key. The create has no value that PostgreSQL did not send; the old key's records have it,
+while they are on the log. A log where no key was changed, or none with such a value, costs one
+look at its headers: nothing else is read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from replay.base.failures import translated
+
+_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
+_LSN = "carried_lsn"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where the value of a column is: a statement's place, or what a departure of a key had."""
+
+    place: int | None = None
+    departure: int | None = None
+
+
+Cells = dict[int, Cell]
+"""By column."""
+
+
+def carried(
+    raw: DataFrame,
+    statements: Callable[[DataFrame], DataFrame],
+    columns: Sequence[int],
+    types: Mapping[int, str],
+    order: Sequence[str],
+) -> DataFrame | None:
+    """Give by `carried_lsn` what rows had in some columns when they left their keys, or None.
+
+    Args:
+        raw: the records of the log.
+        statements: makes of records what they say.
+        columns: the places of the columns that a record may lack.
+        types: their types, in Spark's words.
+        order: the columns that say which statement of a key is newer.
+    """
+    of_changes = raw.where(F.exists("headers", lambda each: each["key"].isin(*_HEADERS)))
+    said = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")
+    lacks = F.col("begins") & (F.size("missing") > 0)
+    with translated():
+        found = said.select("key", "lsn", F.col("row").isNull(), lacks).collect()
+    arrivals = {lsn for _, lsn, _, lacking in found if lacking}
+    keys = {key for key, lsn, is_gone, _ in found if is_gone and lsn in arrivals}
+    if not keys:
+        return None
+    histories = statements(raw).where(F.col("key").isin(*keys) & F.col("fault").isNull())
+    fields = ", ".join(f"{name(place)} struct<value: {types[place]}>" for place in columns)
+
+    def resolve(of_keys: pa.Table) -> pa.Table:
+        return _departures(of_keys, columns, order)
+
+    return histories.groupBy(F.lit(True)).applyInArrow(resolve, f"{_LSN} bigint, {fields}")
+
+
+def name(place: int) -> str:
+    """Give the name of the column with what was carried for a place."""
+    return f"carried_{place}"
+
+
+def joined(groups: DataFrame, found: DataFrame | None) -> DataFrame:
+    """Put what was carried beside the keys to which it was."""
+    if found is None:
+        return groups
+    arrived = F.col("began").getField("lsn")
+    return groups.join(found, arrived == F.col(_LSN), "left")
+
+
+def _departures(said: pa.Table, columns: Sequence[int], order: Sequence[str]) -> pa.Table:
+    said = said.sort_by([("key", "ascending"), *((each, "ascending") for each in order)])
+    facts = said.select(["key", "lsn", "is_tombstone", "missing", "begins"]).to_pylist()
+    has_row = said.column("row").combine_chunks().is_valid().to_pylist()
+    found = dict(departures(zip(facts, has_row, strict=True), columns))
+    rows = said.column("row").combine_chunks()
+    out: list[Any] = [pa.array(found, pa.int64())]
+    for column in columns:
+        places = pa.array([resolved(found, lsn, column) for lsn in found], pa.int64())
+        values = rows.field(column).take(places)
+        out.append(pa.StructArray.from_arrays([values], ["value"], mask=places.is_null()))
+    return pa.table(out, names=[_LSN, *map(name, columns)])
+
+
+def departures(
+    said: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
+) -> Iterator[tuple[int, Cells]]:
+    """Give by lsn what rows had when they were deleted, of statements by key and order."""
+    key: str | None = None
+    cells: Cells = {}
+    for place, (each, has_row) in enumerate(said):
+        if each["key"] != key:
+            key, cells = each["key"], {}
+        if not has_row:
+            if cells and not each["is_tombstone"] and each["lsn"] is not None:
+                yield each["lsn"], cells
+            cells = {}
+            continue
+        missing = {*each["missing"]}
+        before = dict.fromkeys(columns, Cell(departure=each["lsn"])) if each["begins"] else cells
+        cells = {
+            column: before.get(column, Cell()) if column in missing else Cell(place)
+            for column in columns
+        }
+
+
+def resolved(found: Mapping[int, Cells], lsn: int, column: int) -> int | None:
+    """Give the place of the statement that has a column, from key to key; None without."""
+    cell, departure, seen = Cell(departure=lsn), lsn, set[int]()
+    while cell.place is None and cell.departure is not None:
+        departure = cell.departure
+        if departure in seen or departure not in found:
+            return None
+        seen.add(departure)
+        cell = found[departure][column]
+    return cell.place

@@ -1,0 +1,136 @@
+"""Columns that a record left out -> their values in older records of its key. Pure expressions.
+
+PostgreSQL does not send an unchanged value that it keeps outside of the row, and Debezium writes a
+placeholder. The value is then that of the newest older record of the key that has it. Of each key
+are kept: its newest statement that has everything (or says that the row is gone), its newest one
+that has not, and of each column the newest value among those that have not everything. So a log
+without placeholders carries what it would without this, and no key a list of its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.forms.declared import DeclaredLog, Unavailable
+from changelog.contract.rows.schema import LoggedColumn
+from changelog.contract.rows.types import Kind
+from replay.declared import key_changes
+
+_KINDS = {Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.DECIMAL}
+"""What PostgreSQL may keep outside of the row, and Debezium has a placeholder for."""
+
+
+class LeftOut:
+    """The columns of a log that its records may leave out.
+
+    Args:
+        log: as declared.
+        columns: of its rows.
+    """
+
+    def __init__(self, log: DeclaredLog, columns: Sequence[LoggedColumn]) -> None:
+        self._log, self._columns = log, columns
+        self._follows = False
+        self.places = [
+            place
+            for place, each in enumerate(columns)
+            if log.leaves_out and each.type.kind in _KINDS and each.column not in log.key
+        ]
+
+    def aggregates(self, said: Column, order: Column) -> list[Column]:
+        """Give what is kept of each key's statements, which have `row`, `missing` and `begins`."""
+        if not self.places:
+            return [F.max_by(said, order).alias("last")]
+        is_partial = F.size("missing") > 0
+        ordered = F.struct(order.alias("order"), said.alias("said"))
+        found = [
+            F.max_by(ordered, F.when(~is_partial, order)).alias("whole"),
+            F.max_by(ordered, F.when(is_partial, order)).alias("partial"),
+            F.max_by(
+                F.struct(order.alias("order"), "lsn"),
+                F.when(is_partial & F.col("begins"), order),
+            ).alias("began"),
+        ]
+        for place in self.places:
+            value = F.struct(order.alias("order"), self._of(F.col("row"), place).alias("value"))
+            has_it = is_partial & ~F.array_contains("missing", F.lit(place))
+            found.append(F.max_by(value, F.when(has_it, order)).alias(_name(place)))
+        return found
+
+    def followed(self, groups: DataFrame, carried: DataFrame | None) -> DataFrame:
+        """Put what rows had under their old keys beside the new ones."""
+        self._follows = carried is not None
+        return key_changes.joined(groups, carried)
+
+    def last(self) -> Column:
+        """Give the newest statement of a key; what is missing in it is filled, or its fault."""
+        if not self.places:
+            return F.col("last")
+        whole, partial = F.col("whole"), F.col("partial")
+        is_whole = partial.isNull() | (whole.getField("order") > partial.getField("order"))
+        return F.when(is_whole, whole.getField("said")).otherwise(
+            self._filled(partial.getField("said"))
+        )
+
+    def _filled(self, said: Column) -> Column:
+        row, missing = said.getField("row"), said.getField("missing")
+        values, faults = [], []
+        for place, column in enumerate(self._columns):
+            own = self._of(row, place)
+            if place in self.places:
+                is_missing = F.array_contains(missing, F.lit(place))
+                found, other = self._found(place), self._otherwise(own)
+                lacks = is_missing & found.isNull() & other.isNull()
+                faults.append(F.when(lacks, F.lit(_why(column.column))))
+                filled = F.coalesce(found, other).getField("value")
+                own = F.when(is_missing, filled).otherwise(own)
+            values.append(own.alias(column.column))
+        fault = F.coalesce(*faults)
+        return said.withField("fault", fault).withField(
+            "row", F.when(fault.isNull(), F.struct(*values))
+        )
+
+    def _otherwise(self, own: Column) -> Column:
+        """Give `value` as it is to be where no record has it; null where that is a fault."""
+        match self._log.on_unavailable:
+            case Unavailable.NULL:
+                return _value(F.lit(None).cast("void"))
+            case Unavailable.KEEP:
+                return F.when(own.isNotNull(), _value(own))  # where the type can hold it
+            case _:
+                return F.lit(None)
+
+    def _found(self, place: int) -> Column:
+        """Give `value` of the newest statement that has it and is of this row; null without."""
+        whole, partial = F.col("whole"), F.col(_name(place))
+        began = F.col("began").getField("order")
+        floor = F.greatest(whole.getField("order"), began)
+        is_newer = floor.isNull() | (partial.getField("order") >= floor)
+        before = whole.getField("said").getField("row")
+        is_own = before.isNotNull() & (began.isNull() | (whole.getField("order") > began))
+        found = F.when(partial.isNotNull() & is_newer, _value(partial.getField("value"))).when(
+            is_own, _value(self._of(before, place))
+        )
+        is_carried = began.isNotNull() & (whole.isNull() | (began > whole.getField("order")))
+        return found.when(is_carried, F.col(key_changes.name(place))) if self._follows else found
+
+    def _of(self, row: Column, place: int) -> Column:
+        return row.getField(self._columns[place].column)
+
+
+def _value(value: Column) -> Column:
+    return F.struct(value.alias("value"))
+
+
+def _name(place: int) -> str:
+    return f"newest_{place}"
+
+
+def _why(column: str) -> str:
+    return (
+        f'column "{column}" was left out by the source, which does not send an unchanged value '
+        "that PostgreSQL keeps outside of the row, and no older record has it"
+    )

@@ -1,0 +1,262 @@
+"""Surviving records -> rows. Pure: DataFrame to DataFrame; the schemas are given.
+
+Each Avro record is decoded under the schema that wrote it, resolved to the reader's, in one
+expression that looks at the record's schema id. `from_avro` runs in its permissive mode only to
+say *which* record is corrupt: there it answers a record that it cannot decode with nulls, and a
+null in the key, which no row has, is the record's fault. In its strict mode it fails too, but
+names nothing. Documents have their own reading (`replay.decode.documents`), and give the same
+shape.
+
+A fault is a text beside the row. Either it ends the task, naming topic, partition and offset, or
+the record is set apart (`set_apart`) and its row left out. A null never gets through: every
+column of the result is taken from behind that check, so it holds whatever columns a view uses.
+
+A value that has no place in its column's type is another matter: the record is sound, and the
+value ends the task only where its column is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.avro.functions import from_avro
+
+from changelog.contract.base.headers import Op
+from changelog.contract.log.form import Envelope, Output
+from changelog.contract.rows.codec import FRAME_BYTES, frame
+from changelog.contract.rows.evolution import obstacles
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from replay.base.failures import fail, joined
+from replay.base.record_place import FAULT
+from replay.base.task_faults import Fault
+from replay.decode import documents
+from replay.decode.documents import ESCAPE, VALUE
+from replay.decode.schemas import TopicSchemas
+from replay.result.state import Rows
+from replay.scan.java_source import place
+
+_ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]
+_GONE = Op.DELETE.value.decode()
+_PLACE = ("partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Surviving records, decoded: `key, value, partition, offset, fault, row`.
+
+    Attributes:
+        frame: one row a record; `fault` says what is wrong with it, else `row` holds its row.
+        schemas: under which it was decoded.
+    """
+
+    frame: DataFrame
+    schemas: TopicSchemas
+
+    def rows(self) -> Rows:
+        """Give the rows, one column per column of the table; a fault ends the task."""
+        topic, fault = self.schemas.topic, F.col("fault")
+        corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
+        row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
+        return self._rows(self.frame.select(*_PLACE, row.alias("row")))
+
+    def sound_rows(self) -> Rows:
+        """Give the rows of the records that have no fault."""
+        return self._rows(self.frame.where(F.col("fault").isNull()))
+
+    def set_apart(self) -> DataFrame:
+        """Give the records that have a fault: `topic, partition, offset, key, value, reason`."""
+        topic = F.lit(self.schemas.topic).alias("topic")
+        reason = F.col("fault").alias("reason")
+        found = self.frame.where(F.col("fault").isNotNull())
+        return found.select(topic, *_PLACE, "key", "value", reason)
+
+    def _rows(self, frame: DataFrame) -> Rows:
+        reader = self.schemas.logged(self.schemas.reader_id)
+        logged = [
+            F.col("row").getField(column.field).alias(_logged(number))
+            for number, column in enumerate(reader.columns)
+        ]
+        return Rows(frame.select(*_PLACE, *logged), partial(_read, reader, self.schemas.topic))
+
+
+def decode(survivors: DataFrame, schemas: TopicSchemas) -> Rows:
+    """Return the rows of `key, value, partition, offset`; a record that cannot be read fails."""
+    return decoded(survivors, schemas).rows()
+
+
+def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
+    """Decode the records of `key, value, partition, offset`, and `fault` where reading found one.
+
+    A record that tells of a delete is no row; its tombstone is what mostly says so before.
+    """
+    reader = schemas.logged(schemas.reader_id)
+    known = [F.col(FAULT)] if FAULT in survivors.columns else []
+    own = ("key", "value", *_PLACE)
+    if schemas.form.output is Output.JSON:
+        frame = _of_documents(survivors, schemas, reader, own, known)
+    else:
+        frame = _of_avro(survivors, schemas, reader, own, known)
+    if schemas.form.has_events:
+        frame = frame.where(F.col("fault").isNotNull() | (F.col("op") != _GONE))
+    return Decoded(frame.select(*own, "fault", "row"), schemas)
+
+
+def _of_avro(
+    survivors: DataFrame,
+    schemas: TopicSchemas,
+    reader: LoggedSchema,
+    own: tuple[str, ...],
+    known: list[Column],
+) -> DataFrame:
+    decoded = survivors.select(*own, *known, _by_schema(schemas).alias("decoded"))
+    found = F.col("decoded")
+    row = found.getField("after") if schemas.form.envelope is Envelope.NESTED else found
+    op = found.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
+    parts = decoded.select(*own, *known, row.alias("row"), op.alias("op"))
+    fault = F.coalesce(*known, _frame_fault(schemas), _row_fault(schemas, reader))
+    return parts.select(*own, fault.alias("fault"), "row", "op")
+
+
+def _of_documents(
+    survivors: DataFrame,
+    schemas: TopicSchemas,
+    reader: LoggedSchema,
+    own: tuple[str, ...],
+    known: list[Column],
+) -> DataFrame:
+    envelope = schemas.form.envelope
+    read = survivors.select(
+        *own, *known, documents.parsed(F.col("value"), envelope).alias("document")
+    )
+    document = F.col("document")
+    row = documents.members(document, envelope)
+    op = documents.operation(document, envelope) if schemas.form.has_events else F.lit(None)
+    texts = read.select(
+        *own,
+        *known,
+        document.isNull().alias("is_lost"),
+        op.cast("string").alias("op"),
+        F.when(row.isNotNull(), documents.texts(row, reader, envelope)).alias("texts"),
+    )
+    found = F.col("texts")
+    typed = F.when(found.isNotNull(), documents.typed(found, reader))
+    parts = texts.select(*own, *known, "is_lost", "op", "texts", typed.alias("row"))
+    malformed = documents.malformed(found, F.col("row"), reader)
+    fault = F.coalesce(
+        *known,
+        F.when(F.col("is_lost"), F.lit("the value is not a JSON document")),
+        _row_fault(schemas, reader),
+        F.when(
+            malformed.isNotNull(),
+            F.concat(F.lit('the value of column "'), malformed, F.lit('" is not of its type')),
+        ),
+    )
+    return parts.select(*own, fault.alias("fault"), "row", "op")
+
+
+def _by_schema(schemas: TopicSchemas) -> Column:
+    """Decode by the schema id of the record's frame; null under any other."""
+    found = F.substring("value", 1, FRAME_BYTES)
+    first, *rest = [each for each in schemas.writers if not _obstacles(schemas, each)]
+    decoded = F.when(_bears(found, first), _decoded(schemas, first))
+    for each in rest:
+        decoded = decoded.when(_bears(found, each), _decoded(schemas, each))
+    return decoded
+
+
+def _bears(found: Column, schema_id: int) -> Column:
+    return found == F.lit(bytearray(frame(schema_id)))
+
+
+def _decoded(schemas: TopicSchemas, writer_id: int) -> Column:
+    body = F.expr(f"substring(value, {FRAME_BYTES + 1})")
+    options = {"mode": "PERMISSIVE", "avroSchema": schemas.reader}
+    return from_avro(body, schemas.writers[writer_id], options)
+
+
+def _obstacles(schemas: TopicSchemas, writer_id: int) -> list[str]:
+    return obstacles(schemas.logged(writer_id), schemas.logged(schemas.reader_id))
+
+
+def _frame_fault(schemas: TopicSchemas) -> Column:
+    """Say what is wrong with the schema id of a record, null when nothing is."""
+    found = F.substring("value", 1, FRAME_BYTES)
+    unknown = F.concat(
+        F.lit("the value's first bytes "),
+        F.hex(found),
+        F.lit(f' are no frame with a schema id of subject "{schemas.topic}-value"'),
+    )
+    faults = []
+    for each in schemas.writers:
+        why = _obstacles(schemas, each)
+        if why:
+            text = (
+                f"written under schema id {each}, cannot be read as {schemas.reader_id}: "
+                + "; ".join(why)
+            )
+            faults.append(F.when(_bears(found, each), F.lit(text)))
+    is_known = reduce(Column.__or__, [_bears(found, each) for each in schemas.writers])
+    return F.coalesce(*faults, F.when(~is_known, unknown))
+
+
+def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
+    """Say what is wrong with a row, or with the event that tells of it."""
+    row = F.col("row")
+    missing = [row.getField(column.field).isNull() for column in _key_columns(reader)]
+    broken = F.when(
+        reduce(Column.__or__, missing), F.lit("the value's body does not follow its schema")
+    )
+    if not schemas.form.has_events:
+        return broken
+    op = F.coalesce(F.col("op"), F.lit(""))
+    strange = F.concat(F.lit("the event's operation is '"), op, F.lit("'"))
+    return F.when(op.isin(_ROW_OPS), broken).when(op != _GONE, strange)
+
+
+def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
+    by_name = {column.column: column for column in schema.columns}
+    return [by_name[name] for name in schema.key]
+
+
+def _logged(number: int) -> str:
+    """Return the name of a column as it is kept: no name of a table's own stands beside it."""
+    return f"column_{number}"
+
+
+def _read(reader: LoggedSchema, topic: str, logged: DataFrame) -> DataFrame:
+    """Take the columns out of rows as they were logged."""
+    where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
+    behind = joined(*where, *place(topic))
+    return logged.select(
+        *(_column(reader, column, number, behind) for number, column in enumerate(reader.columns))
+    )
+
+
+def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
+    """Take one column; PostgreSQL's text in the escape branch has no place here."""
+    value = F.col(_logged(number))
+    if column.type.has_escape:
+        escape = value.getField(ESCAPE)
+        loud = fail(
+            Fault.ESCAPE,
+            f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
+            escape,
+            where,
+        )
+        value = F.when(escape.isNotNull(), loud).otherwise(value.getField(VALUE))
+    return value.alias(column.column)
+
+
+def _key_text(reader: LoggedSchema) -> Column:
+    texts = []
+    for number, column in enumerate(reader.columns):
+        if column.column not in reader.key:
+            continue
+        value = F.col(_logged(number))
+        if column.type.has_escape:
+            value = F.coalesce(value.getField(VALUE).cast("string"), value.getField(ESCAPE))
+        texts.append(value.cast("string"))
+    return F.concat_ws(", ", *texts)

@@ -1,0 +1,220 @@
+"""Which schemas a topic's records bear, from the registry or the topic of the schemas.
+
+Every version of the topic's value subject may stand on the log; the newest one is what rows are
+read as. The key's subject must have one version only: the cleaner compares key bytes, which hold
+the schema id. Documents bear no id: of their versions the newest alone counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import httpx
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import (
+    CorruptRecordError,
+    LogError,
+    SchemaConflictError,
+    UnavailableLogError,
+)
+from changelog.contract.forms.event_record import event_row_schema, read_value_schema
+from changelog.contract.log.form import PLAIN, Form, Output
+from changelog.contract.log.topic import schema_topic_of
+from changelog.contract.rows.harmless_schema import check_tame
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from replay.broker.topics import read_schema_topic
+
+_T = TypeVar("_T")
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchemas:
+    """The schemas of a topic.
+
+    Attributes:
+        topic: its name.
+        key_id: the pinned schema id of its keys; None where keys are documents.
+        writers: each version of the value's schema, by its id; of documents by its number.
+        reader_id: id of the newest version.
+        form: of the records.
+        key: the schema of its keys; empty where they are documents.
+    """
+
+    topic: str
+    key_id: int | None
+    writers: Mapping[int, str]
+    reader_id: int
+    form: Form = PLAIN
+    key: str = ""
+
+    def of_keys(self) -> TopicSchemas:
+        """Give the schemas under which keys are read as if they were values.
+
+        Keys that are documents hold the key columns under their names, as a row's document does.
+        """
+        if self.key_id is None:
+            return replace(self, form=Form(self.form.output))
+        return TopicSchemas(self.topic, self.key_id, {self.key_id: self.key}, self.key_id)
+
+    @property
+    def reader(self) -> str:
+        """Give the schema that values are read as: of an event what says which row there is."""
+        return event_row_schema(self.writers[self.reader_id])
+
+    @property
+    def pin(self) -> SchemaPin:
+        """Say by which versions the topic is read."""
+        return SchemaPin(self.key_id, self.reader_id)
+
+    def logged(self, schema_id: int) -> LoggedSchema:
+        """Read one version: the columns of the row that a value has or tells of."""
+        return read_value_schema(self.writers[schema_id])
+
+
+class SchemaReader:
+    """Reads the schemas of topics from where capture noted them, each once."""
+
+    def __init__(self, registry: RegistryConnection, kafka: KafkaConnection) -> None:
+        self._registry = registry
+        self._kafka = kafka
+        self._opened: SchemaRegistryClient | None = None
+        self._noted: dict[str, dict[str, list[str]]] = {}
+
+    def close(self) -> None:
+        """Close the connection to the registry."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _client(self) -> SchemaRegistryClient:
+        if self._opened is None:  # a log of documents has no registry
+            self._opened = SchemaRegistryClient.new_client(self._registry.client_config())
+        return self._opened
+
+    def of_table(self, topic: str, table: TableName, form: Form) -> TopicSchemas:
+        """Give the schemas of a table's topic.
+
+        Raises:
+            SchemaConflictError: the key's subject has more than one version.
+            LogError: a subject is not there, or the registry refuses.
+            CorruptRecordError: a schema is not one that capture writes.
+            UnavailableLogError: the registry or the brokers do not answer.
+        """
+        if form.output is Output.AVRO:
+            return self._registered(topic, form)
+        noted = schema_topic_of(topic, table)
+        if noted not in self._noted:
+            self._noted[noted] = read_schema_topic(self._kafka, noted)
+        values = self._noted[noted].get(f"{topic}-value")
+        if not values:
+            raise LogError(
+                f'the topic "{noted}" has no schema "{topic}-value"',
+                hint="check that nobody deletes its records; capture writes it once",
+            )
+        schemas = TopicSchemas(topic, None, dict(enumerate(values)), len(values) - 1, form)
+        check_columns(schemas)
+        return schemas
+
+    def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
+        """Give each version of the key's and the value's schema by its id, the oldest first.
+
+        For a log of another program: a key without a schema has none.
+
+        Raises:
+            LogError: the value's subject is not there, or the registry refuses.
+            UnavailableLogError: the registry does not answer.
+        """
+        try:
+            keys = self._versions(f"{topic}-key")
+        except UnavailableLogError:
+            raise
+        except LogError:
+            keys = {}
+        return keys, self._versions(f"{topic}-value")
+
+    def _registered(self, topic: str, form: Form) -> TopicSchemas:
+        """Give the schemas of a topic that the registry has.
+
+        Raises:
+            SchemaConflictError: the key's subject has more than one version.
+            LogError: a subject is not there, or the registry refuses.
+            CorruptRecordError: a schema is not one that capture writes.
+            UnavailableLogError: the registry does not answer.
+        """
+        keys = self._versions(f"{topic}-key")
+        if len(keys) > 1:
+            raise SchemaConflictError(
+                f'subject "{topic}-key" has {len(keys)} schemas; a key\'s schema is pinned for '
+                "the life of its topic",
+                hint="find out what registers them; a new key needs a new topic",
+            )
+        values = self._versions(f"{topic}-value")
+        ((key_id, key),) = keys.items()
+        schemas = TopicSchemas(topic, key_id, values, list(values)[-1], form, key)
+        check_columns(schemas)
+        return schemas
+
+    def _versions(self, subject: str) -> dict[int, str]:
+        """Give each version of a subject by its id, the oldest first."""
+        numbers = self._ask(partial(self._client.get_versions, subject), subject)
+        versions: dict[int, str] = {}
+        for number in sorted(numbers):
+            found = self._ask(partial(self._client.get_version, subject, number), subject)
+            if found.schema_id is None or not found.schema.schema_str:
+                raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
+            check_tame(found.schema.schema_str, f'subject "{subject}", version {number}')
+            versions.pop(found.schema_id, None)  # a schema registered again is the newest again
+            versions[found.schema_id] = found.schema.schema_str
+        if not versions:
+            raise self._missing(subject)
+        return versions
+
+    def _ask(self, question: Callable[[], _T], subject: str) -> _T:
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                raise self._missing(subject) from error
+            raise LogError(
+                f"the schema registry at {self._registry} refuses: {error.error_message}"
+            ) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise UnavailableLogError(
+                f"the schema registry at {self._registry} does not answer",
+                hint="start it, or correct its address",
+            ) from error
+
+    def _missing(self, subject: str) -> LogError:
+        return LogError(
+            f'the schema registry at {self._registry} has no subject "{subject}"',
+            hint="check that it is the registry that capture uses",
+        )
+
+
+def check_columns(schemas: TopicSchemas) -> None:
+    """Refuse a table whose columns Spark cannot tell apart.
+
+    Raises:
+        LogError: two columns differ in the case of their letters alone.
+        CorruptRecordError: the schema names no key.
+    """
+    schema = schemas.logged(schemas.reader_id)
+    seen: dict[str, str] = {}
+    for column in schema.columns:
+        twin = seen.setdefault(column.column.lower(), column.column)
+        if twin != column.column:
+            raise LogError(
+                f'table "{schema.table}" has columns "{twin}" and "{column.column}", which Spark '
+                "does not tell apart",
+                hint="exclude one of the two columns, or the table, or rename one",
+            )
+    if not set(schema.key) or not {each.lower() for each in schema.key} <= set(seen):
+        raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key of its own')

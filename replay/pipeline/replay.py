@@ -1,0 +1,234 @@
+"""The pipeline: freeze -> verdict -> read -> fold -> decode -> state, and the check afterwards.
+
+Nothing is read until an action runs on a state's frame. The verdict before it says whether the
+read can be exact; `Replay.recheck` after it says whether it was: nothing that the exactness rests
+on has moved, and the deadline has not passed. `Replay.watched` asks the same while a read goes on
+and ends one that cannot be exact any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import OnBadRecord, ReplaySettings
+from replay.base.record_place import TopicRange
+from replay.cut.cut import Cut, freeze, recheck
+from replay.decode.decode import Decoded, decoded
+from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.result.metrics import StateObservations
+from replay.result.state import ReplayedState, Rows, States, TableMetrics
+from replay.scan.fold import cut_of, survivors
+from replay.scan.scan import Scan
+from replay.verdict.verdict import Verdict
+from replay.verdict.watch import LOOK_S, Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(States):
+    """The states of some tables at one frontier.
+
+    Attributes:
+        cut: what is read.
+        states: the state of each table.
+    """
+
+    _spark: SparkSession = field(repr=False)
+    _observations: Mapping[TableName, StateObservations] = field(repr=False)
+    _exact_for_ms: Callable[[], int] = field(repr=False)
+    _clock: Clock = field(repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Give the verdict before the read."""
+        return self.cut.verdict
+
+    def metrics(self) -> dict[TableName, TableMetrics | None]:
+        """Give what the first action on each state saw; None for one that no action has read."""
+        return {table: each.get() for table, each in self._observations.items()}
+
+    def recheck(self) -> None:
+        """Check after the scan, and before its result is used, that it was exact.
+
+        Raises:
+            VerdictError: a topic or its settings changed, a leader moved, or the deadline passed.
+            UnavailableLogError: the brokers do not answer.
+        """
+        self._exact_for_ms()
+
+    def watched(self, *, look_s: float = LOOK_S) -> Watch:
+        """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
+
+        Raises:
+            VerdictError: when the block is left: what `recheck` has found meanwhile.
+        """
+        return watching(
+            self._spark, self.verdict, self._exact_for_ms, clock=self._clock, look_s=look_s
+        )
+
+
+def watching(
+    spark: SparkSession,
+    verdict: Verdict,
+    exact_for_ms: Callable[[], int],
+    *,
+    clock: Clock = clock_ms,
+    look_s: float = LOOK_S,
+) -> Watch:
+    """Give what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
+
+    Args:
+        spark: runs the jobs of the read.
+        verdict: on the read, before it began.
+        exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
+            milliseconds it stays so.
+        clock: ours.
+        look_s: the longest time between two checks, in seconds.
+    """
+    first_s = LOOK_S
+    if verdict.deadline_ms is not None:
+        first_s = max(0.0, (verdict.deadline_ms - verdict.allowance_ms - clock()) / 1000)
+
+    def check() -> float:
+        return exact_for_ms() / 1000
+
+    def cancel() -> None:
+        spark.interruptAll()
+
+    return Watch(check, cancel, first_s=first_s, look_s=look_s)
+
+
+def open_replay(
+    spark: SparkSession,
+    kafka: KafkaConnection,
+    registry: RegistryConnection,
+    record: FrontierRecord,
+    tables: Sequence[TableName],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+) -> Replay:
+    """Open the states of `tables` at a frontier; reads no record yet.
+
+    Raises:
+        ConfigurationError: a table is not part of the frontier.
+        VerdictError: the log cannot give the exact state any more.
+        SchemaConflictError: a topic's key has several schemas.
+        UnavailableLogError: the brokers or the registry do not answer.
+    """
+    cut = freeze(kafka, record, tables, settings=settings, clock=clock)
+    cut.verdict.require()
+    scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
+    found: dict[TableName, Found] = {}
+    with closing(SchemaReader(registry, kafka)) as schemas:
+        for table, topic in cut.topics.items():
+            of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
+            seen = StateObservations(Observation(), Observation())
+            found[table] = Found(
+                key=of_topic.logged(of_topic.reader_id).key,
+                pin=of_topic.pin,
+                survivors=_decoded(cut, scan, of_topic, seen),
+                observations=seen,
+            )
+    return opened(spark, cut, found, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock)
+
+
+class Survivors(Protocol):
+    """The last record of each key, decoded; those of a topic, of whatever form."""
+
+    def rows(self) -> Rows:
+        """Give the rows; a record that cannot be read ends the task."""
+
+    def sound_rows(self) -> Rows:
+        """Give the rows of the records that can be read."""
+
+    def set_apart(self) -> DataFrame:
+        """Give the others: `topic, partition, offset, key, value, reason`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is known of a table before its state is opened.
+
+    Attributes:
+        key: names of the primary key's columns.
+        pin: the versions of the schemas that it is read by.
+        survivors: its rows, as far as they can be read.
+        observations: count what its scan sees.
+    """
+
+    key: tuple[str, ...]
+    pin: SchemaPin
+    survivors: Survivors
+    observations: StateObservations
+
+
+def opened(
+    spark: SparkSession,
+    cut: Cut,
+    found: Mapping[TableName, Found],
+    *,
+    exact_for_ms: Callable[[], int],
+    clock: Clock,
+) -> Replay:
+    """Give the states of a cut, of our log or of another program's.
+
+    Args:
+        spark: runs the jobs of the read.
+        cut: what is read.
+        found: its tables.
+        exact_for_ms: raises VerdictError when the read is exact no more; gives for how many
+            milliseconds it stays so.
+        clock: ours.
+    """
+    fails = cut.settings.on_bad_record is OnBadRecord.FAIL
+    states = {
+        table: ReplayedState(
+            table,
+            each.key,
+            each.survivors.rows() if fails else each.survivors.sound_rows(),
+            cut.record.frontier,
+            each.pin,
+            None if fails else each.survivors.set_apart(),
+        )
+        for table, each in found.items()
+    }
+    return Replay(
+        cut=cut,
+        states=states,
+        _spark=spark,
+        _observations={table: each.observations for table, each in found.items()},
+        _exact_for_ms=exact_for_ms,
+        _clock=clock,
+    )
+
+
+def _decoded(
+    cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObservations
+) -> Decoded:
+    frontier, topic = cut.record.frontier, schemas.topic
+    wanted = TopicRange(
+        topic=topic,
+        starts=cut.states[topic].log_starts,
+        ends=frontier.ends[topic],
+        key_schema_id=schemas.key_id,
+        keeps_faults=cut.settings.on_bad_record is OnBadRecord.QUARANTINE,
+    )
+    last = scan.last_records(
+        wanted,
+        since=frontier.since.get(topic),
+        before=cut_of(frontier),
+        has_grown=topic in frontier.grown,
+        seen=observations.records,
+    )
+    return decoded(observations.of_survivors(survivors(last)), schemas)

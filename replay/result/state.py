@@ -1,0 +1,110 @@
+"""The public result of a replay: the rows of a table at a frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from replay.cut.cut import Cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as the log has them, and how their columns are read.
+
+    A value that no type of Spark holds ends the task that reads its column, and no other: what
+    Spark leaves out of a plan is never looked at. So rows that are kept are kept as `logged`,
+    with such values still beside their columns.
+
+    Attributes:
+        logged: one row a row of the table, in columns of our own.
+        read: gives one column per column of the table, under PostgreSQL's names.
+    """
+
+    logged: DataFrame
+    read: Callable[[DataFrame], DataFrame]
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the rows as a view reads them."""
+        return self.read(self.logged)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedState:
+    """The current rows of a table at a frontier.
+
+    Attributes:
+        table: schema and table.
+        key: names of the primary key's columns, in the key's own order.
+        rows: lazy: each action on them reads the log up to the frontier. Every column is
+            nullable in Spark's eyes.
+        frontier: what the rows are true at.
+        pin: the versions of the schemas that it is read by; None where that is not known.
+        bad: the records that were set apart, of the same scan and lazy too: `topic, partition,
+            offset, key, value, reason`; None where such a record fails the replay.
+    """
+
+    table: TableName
+    key: tuple[str, ...]
+    rows: Rows
+    frontier: Frontier
+    pin: SchemaPin | None = None
+    bad: DataFrame | None = None
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the rows, one column per column of the table, under PostgreSQL's names."""
+        return self.rows.frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """The states of some tables at one frontier, wherever they come from.
+
+    Attributes:
+        cut: what was read for them, or is going to be.
+        states: the state of each table.
+    """
+
+    cut: Cut
+    states: Mapping[TableName, ReplayedState]
+
+    @property
+    def frontier(self) -> Frontier:
+        """Give the frontier that every state is true at."""
+        return self.cut.record.frontier
+
+    @property
+    def pins(self) -> dict[str, SchemaPin]:
+        """Give by topic the versions of the schemas that the states are read by."""
+        return pins_of(self.cut.topics, self.states)
+
+
+def pins_of(
+    topics: Mapping[TableName, str], states: Mapping[TableName, ReplayedState]
+) -> dict[str, SchemaPin]:
+    """Give by topic the versions of the schemas that states are read by, where they are known."""
+    return {topics[table]: state.pin for table, state in states.items() if state.pin is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetrics:
+    """What the first action on a state saw.
+
+    Attributes:
+        records_read: records between the log start and the frontier's ends.
+        tombstones: those of them without a value.
+        rows: rows of the state.
+    """
+
+    records_read: int
+    tombstones: int
+    rows: int

@@ -1,0 +1,141 @@
+"""A range of a topic -> the last record of each key there, as a frame; reads nothing yet.
+
+Mostly the tasks read and fold by themselves (`replay.scan.task`), and what comes out is already the
+last record of each key, since a key has one partition. Where a key may be in several ranges, since
+its topic grew or its partition was cut for more tasks, Spark folds what the tasks have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.utils import is_remote
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.position import Position
+from replay.base.config import Client, ReplaySettings
+from replay.base.record_place import FAULT, RECORD, Layer, TopicRange
+from replay.broker.client_options import travelling
+from replay.broker.probe import refine_density, sample_density
+from replay.broker.splits import layers, tasks_of
+from replay.result.metrics import counted, counted_by_tasks
+from replay.scan import fold
+from replay.scan.java_source import Reader
+from replay.scan.last_records import Rules
+from replay.scan.range import PartitionRange
+from replay.scan.task import SPARK_SCHEMA, Job, run
+from replay.spark.server_look import PARALLELISM
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """How topics are read.
+
+    Attributes:
+        spark: runs the tasks.
+        kafka: the brokers.
+        settings: which client reads, and how much memory a task has.
+    """
+
+    spark: SparkSession
+    kafka: KafkaConnection
+    settings: ReplaySettings
+
+    def last_records(
+        self,
+        wanted: TopicRange,
+        *,
+        since: Position | None,
+        before: Position,
+        has_grown: bool,
+        seen: Observation,
+    ) -> DataFrame:
+        """Give each key's last record, tombstones included, in the columns of `RECORD`.
+
+        Where faults are kept there is `fault` too.
+
+        Args:
+            wanted: what is read.
+            since: records before this position are dead; None when none are.
+            before: the first position that does not count.
+            has_grown: keys may lie in several partitions.
+            seen: counts the `records` that are read, and the `tombstones` among them.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
+        if self.settings.client is Client.JAVA:
+            reader = Reader(self.spark, self.kafka, self.settings.reader_options)
+            records = counted(reader.read(wanted, parts), seen)
+            kept = fold.alive(records, since=since, before=before)
+            return fold.last_of_each_key(kept, RECORD[1:])
+        ranges = ranges_of(wanted, parts)
+        may_repeat = has_grown or len(ranges) > len({each.partition for each in ranges})
+        job = Job(
+            kafka=replace(self.kafka, options=travelling(self.kafka.options)),
+            topic=wanted.topic,
+            ranges=ranges,
+            rules=Rules.of(
+                wanted, since=since, before=before, most_bytes=self.settings.task_memory_mb << 20
+            ),
+            homes=None if may_repeat else len(wanted.ends),
+        )
+        found = counted_by_tasks(by_tasks(self.spark, job), seen)
+        if not wanted.keeps_faults:
+            found = found.drop(FAULT)
+        return fold.last_of_each_key(found, RECORD[1:]) if may_repeat else found
+
+
+def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
+    """Give what the tasks find, in the columns of `SPARK_SCHEMA`."""
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(job, numbers)
+
+    count = len(job.ranges)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(task, SPARK_SCHEMA)
+
+
+def ranges_of(wanted: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:
+    """Give the ranges of a topic that hold offsets, one a task."""
+    return [
+        PartitionRange(partition, start, end)
+        for starts, ends in list(parts) or [(wanted.starts, wanted.ends)]
+        for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if start < end
+    ]
+
+
+def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list[Layer]:
+    """Cut a range so that its tasks have about as many records; none where partitions suffice.
+
+    Reads a few records here and there, if so many offsets could be worth more tasks.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    topic, partitions = wanted.topic, len(wanted.ends)
+    offsets = sum(wanted.ends) - sum(wanted.starts)
+    if tasks_of(offsets, partitions=partitions, cores=cores) <= partitions:
+        return []
+    density = sample_density(kafka, {topic: (wanted.starts, wanted.ends)})[topic]
+    tasks = tasks_of(density.records, partitions=partitions, cores=cores)
+    if tasks <= partitions:
+        return []
+    return layers(refine_density(kafka, topic, density, tasks=tasks), tasks)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Give how many tasks run at once; a session on a server has noted it."""
+    if is_remote():
+        return int(spark.conf.get(PARALLELISM) or 1)
+    return spark.sparkContext.defaultParallelism

@@ -1,0 +1,104 @@
+"""What a task of Spark runs: a range of a partition -> the last record of each of its keys.
+
+It reads with librdkafka and folds at once, so that Spark never sees a record that was superseded
+in its range: neither moved, nor sorted, nor decoded. Imported where the task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from changelog.contract.base.connection import KafkaConnection
+from replay.base.record_place import RECORD_SCHEMA
+from replay.base.task_faults import Fault, MarkedError
+from replay.scan.last_records import Columns, LastRecords, Rules, StrangeRecordError
+from replay.scan.range import PartitionRange, read_into
+
+_ROWS, _BYTES = 5_000, 8 << 20
+"""Of a batch that goes back to Spark."""
+
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("position", pa.binary()),
+        ("fault", pa.string()),
+        ("records", pa.int64()),
+        ("tombstones", pa.int64()),
+    ]
+)
+SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigint"
+"""One row a record; and one a range, which has nothing but the numbers of what was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the tasks of one scan have to know.
+
+    Attributes:
+        kafka: the brokers; its options name no file.
+        topic: what is read.
+        ranges: one a task.
+        rules: which records count.
+        homes: the partitions of the topic, where each key has to lie in the one that its hash
+            names; None where keys may lie in others too.
+    """
+
+    kafka: KafkaConnection
+    topic: str
+    ranges: Sequence[PartitionRange]
+    rules: Rules
+    homes: int | None = field(default=None)
+
+
+def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the last records of the ranges whose numbers come in.
+
+    Raises:
+        MarkedError: the range cannot be read, or holds a record that capture did not write.
+    """
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from _folded(job, job.ranges[number])
+
+
+def _folded(job: Job, wanted: PartitionRange) -> Iterator[pa.RecordBatch]:
+    made = LastRecords(job.rules, partition=wanted.partition, homes=job.homes)
+    with closing(made) as last:
+        try:
+            read_into(last, job.kafka, job.topic, wanted)
+            for found in last.drain(_ROWS, _BYTES):
+                yield _batch(wanted.partition, found)
+        except StrangeRecordError as error:
+            place = f'topic "{job.topic}", partition {wanted.partition}, offset {error.offset}'
+            raise MarkedError(Fault.CORRUPT, f"{place}: {error.why}") from error
+        yield _tally(last)
+
+
+def _batch(partition: int, found: Columns) -> pa.RecordBatch:
+    count = len(found.keys)
+    nothing = pa.nulls(count, pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            found.keys,
+            found.values,
+            pa.repeat(pa.scalar(partition, pa.int32()), count),
+            found.offsets,
+            found.positions,
+            found.faults,
+            nothing,
+            nothing,
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def _tally(last: LastRecords) -> pa.RecordBatch:
+    row = {"records": last.records, "tombstones": last.tombstones}
+    return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)

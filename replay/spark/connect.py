@@ -1,0 +1,130 @@
+"""A session on a Spark Connect server that runs already: nothing of Spark starts here.
+
+What a session of our own is started with, the server has to be started with. That is looked at
+before anything is read (`replay.spark.server_look`), and a server that lacks something is refused
+with the way out: `changelog spark-server` starts one.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from replay.base.config import CONNECT_PORT
+from replay.spark.server_look import PARALLELISM, Wanted, one_line, settled
+from replay.spark.server_token import TOKEN, taken_token
+
+START = "start it with `changelog spark-server`, elsewhere with the words that its --show prints"
+
+_NO_TOKEN = "UNAUTHENTICATED"  # noqa: S105 - what gRPC says
+_ASKS_TOKEN = f"it asks for a token: give it by {TOKEN}, or be the user who started the server"
+_ANSWER_S = 10
+_RETRIES = 5
+"""Each waits four times as long as the one before it, from 50 ms on: 17 s for one request. What
+is left to ask when a server has gone, to let go of this and that, was four requests."""
+
+
+def connected(url: str, wanted: Wanted) -> SparkSession:
+    """Give the session of this process on the server at `url`, made at the first call.
+
+    Raises:
+        UnavailableError: nobody answers there.
+        ConfigurationError: the server refuses, or lacks what a rebuild needs.
+    """
+    _check_answer(url)
+    if (known := _of_this_process()) is not None:
+        if _lives(known):
+            return known
+        known.stop()
+    try:
+        with taken_token(url) as address:
+            spark = SparkSession.builder.config("spark.remote", address).getOrCreate()
+        return _looked_at(spark, url, wanted)
+    except PySparkException as error:
+        what = f"the Spark Connect server at {place_of(url)}"
+        if _NO_TOKEN in str(error):
+            raise ConfigurationError(f"{what} does not let us in", hint=_ASKS_TOKEN) from error
+        raise ConfigurationError(f"{what} refuses: {one_line(error)}", hint=START) from error
+
+
+def _looked_at(spark: SparkSession, url: str, wanted: Wanted) -> SparkSession:
+    """Give a session that has what it needs; end one that lacks something."""
+    try:
+        _expect_an_answer(spark)
+        if lacking := settled(spark, wanted):
+            raise ConfigurationError(
+                f"the Spark Connect server at {place_of(url)} lacks {'; '.join(lacking)}",
+                hint=START,
+            )
+    except BaseException:
+        spark.stop()
+        raise
+    return spark
+
+
+def _lives(spark: SparkSession) -> bool:
+    """Tell whether a session that was looked at is there: a server forgets all when it restarts."""
+    try:
+        return spark.conf.get(PARALLELISM, None) is not None
+    except PySparkException:
+        return False
+
+
+def release() -> None:
+    """End the session of this process on its server, and what the server keeps for it."""
+    spark = _of_this_process()
+    if spark is not None:
+        spark.stop()
+
+
+def interrupt() -> None:
+    """End what runs on a server for this process."""
+    spark = _of_this_process()
+    if spark is not None:
+        spark.interruptAll()
+
+
+def _of_this_process() -> SparkSession | None:
+    if not is_remote():
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None  # there is none, or none any more
+
+
+def place_of(url: str) -> str:
+    """Give host and port of a server; behind them a URL may hold a token."""
+    try:
+        found = urlsplit(url)
+        host, port = found.hostname, found.port
+    except ValueError as error:
+        raise ConfigurationError(f"a Spark master that is no address: {error}") from error
+    if not host:
+        raise ConfigurationError("a Spark master without a host", hint="it is sc://HOST:PORT")
+    return f"{host}:{port or CONNECT_PORT}"
+
+
+def _check_answer(url: str) -> None:
+    """Ask whether anybody is there; Spark's client would try again for ten minutes."""
+    host, _, port = place_of(url).rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_S).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}",
+            hint=START,
+        ) from error
+
+
+def _expect_an_answer(spark: SparkSession) -> None:
+    """Try again for seconds, not for ten minutes: a server that comes back knows nothing of us."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - needs gRPC
+
+    cast("Any", spark).client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])

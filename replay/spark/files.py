@@ -1,0 +1,146 @@
+"""The few file operations on a warehouse: where deltalake publishes, with its credentials.
+
+obstore and deltalake stand on the same library, so options and environment mean the same to both.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import obstore
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, ObjectStore, from_url
+from pyarrow import fs
+
+from changelog.contract.base.errors import ConfigurationError
+from replay.spark.warehouse import of_deltalake
+
+
+def uri_of(warehouse: str) -> str:
+    """Give a warehouse without a closing slash, a local folder as its absolute path."""
+    if "://" in warehouse:
+        return warehouse.rstrip("/")
+    return str(Path(warehouse.removeprefix("file:")).expanduser().resolve())
+
+
+def can_copy(place: str) -> bool:
+    """Tell whether `Files.copy` works at a place: on a disk, and on the storages of clouds."""
+    scheme = of_deltalake(place).partition("://")[0]
+    return _is_here(place) or scheme in {"s3", "gs", "az", "azure", "abfs", "abfss", "adl"}
+
+
+class Files:
+    """Files and folders by URI or absolute path."""
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take what deltalake needs to reach a warehouse that is no folder of this machine."""
+        self._storage_options = storage_options
+
+    def names(self, folder: str) -> list[str]:
+        """List the names in a folder; none when it is not there."""
+        return sorted(each.base_name for each in self._listed(folder))
+
+    def exists(self, place: str) -> bool:
+        """Tell whether a file or folder is there."""
+        folder, _, name = place.rpartition("/")
+        return name in self.names(folder)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Give the files in a folder, by name, and their bytes."""
+        found = self._listed(folder)
+        return {each.base_name: each.size for each in found if each.type is fs.FileType.File}
+
+    def parquet_rows(self, place: str) -> int:
+        """Give the rows of a Parquet file, which its last bytes tell."""
+        system, path = self._of(place)
+        return int(pq.read_metadata(path, filesystem=system).num_rows)
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder and all in it; none there is no error."""
+        if self.exists(folder):
+            system, path = self._of(folder)
+            system.delete_dir(path)
+
+    def read(self, place: str) -> bytes:
+        """Give what a file holds."""
+        folder, _, name = place.rpartition("/")
+        return bytes(obstore.get(self._store(folder), name).bytes())
+
+    def create(self, place: str, data: bytes) -> None:
+        """Make a file, whole or not at all.
+
+        Raises:
+            FileExistsError: there is one already.
+        """
+        folder, _, name = place.rpartition("/")
+        try:
+            obstore.put(self._store(folder), name, data, mode="create")
+        except AlreadyExistsError as error:
+            raise FileExistsError(place) from error
+
+    def copy(self, folder: str, source: str, target: str) -> None:
+        """Give a file a second name; its bytes stay at the storage, and once on a disk.
+
+        Args:
+            folder: that both are below.
+            source: its name, relative to the folder.
+            target: the other name.
+        """
+        obstore.copy(self._store(folder), source, target)
+
+    def _listed(self, folder: str) -> list[fs.FileInfo]:
+        system, path = self._of(folder)
+        return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
+
+    def _store(self, folder: str) -> ObjectStore:
+        if _is_here(folder):
+            return LocalStore(folder.removeprefix("file://"))
+        config = dict(self._storage_options or {})
+        return from_url(of_deltalake(folder), config=config)  # type: ignore[call-overload,no-any-return]
+
+    def _of(self, place: str) -> tuple[fs.FileSystem, str]:
+        if _is_here(place):
+            return fs.LocalFileSystem(), place.removeprefix("file://")
+        uri = of_deltalake(place)
+        root, _, name = uri.rpartition("/")
+        handler = DeltaStorageHandler(root, dict(self._storage_options or {}) or None)
+        return fs.PyFileSystem(handler), name
+
+
+def _is_here(place: str) -> bool:
+    return "://" not in place or place.startswith("file://")
+
+
+@contextmanager
+def marked(warehouse: str) -> Iterator[Path]:
+    """Make the folder of a warehouse if need be, and have a file in it while the block runs.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    folder = Path(uri_of(warehouse))
+    path = folder / f"_seen-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the warehouse {folder} cannot be written: {error.strerror}",
+            hint="give it to this user, or choose another under [rebuild] in changelog.toml",
+        ) from error
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def check_writable(warehouse: str) -> None:
+    """Check that a warehouse that is a folder here can be written; raises as `marked` does."""
+    if "://" not in warehouse:
+        with marked(warehouse):
+            pass

@@ -1,0 +1,21 @@
+"""Which code this is: what tasks import on another machine has to be the same."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+from changelog.runtime.imports import PACKAGES, ROOT
+
+_KINDS = ("*.py", "*.h")
+
+
+@cache
+def fingerprint() -> str:
+    """Return a hash of the modules beside this one, and of the compiled part's interface."""
+    found = hashlib.sha256()
+    for folder in (ROOT / package for package in PACKAGES):
+        for path in sorted(each for kind in _KINDS for each in folder.rglob(kind)):
+            found.update(f"{path.relative_to(folder)}\n".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()

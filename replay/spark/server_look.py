@@ -1,0 +1,216 @@
+"""What a Spark Connect server has to be started with, looked at before anything is read.
+
+Settings that no session can change, the jars, the warehouse, and on its executors the options of
+Java and this very code in Python. What a session can set is set.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.avro.functions import from_avro
+
+from changelog.contract.base.secret import redacted
+from replay.base.config import Client
+from replay.spark.files import marked
+from replay.spark.package import fingerprint
+
+PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
+"""How many tasks run at once; a server's own context knows and does not tell."""
+EXTENSIONS = "spark.sql.extensions"
+
+_JAVA = frozenset({"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"})
+_UTC = frozenset({"UTC", "Z", "GMT", "UCT", "Zulu", "Etc/UTC", "Etc/GMT", "Etc/UCT", "Etc/Zulu"})
+_ROWS = 1024
+"""Of the job that looks at the executors: more than there are cores, so that each gets some."""
+_NO_PLACE = "PATH_NOT_FOUND"
+_TASKS = "replay.scan.task"
+"""By its name: this stands below it."""
+_FACTS = "part int, zone string, properties string, lacks string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a session on a server has to have.
+
+    Attributes:
+        settings: ours and the user's, by Spark's names. A session takes some; the others the
+            server must have been started with.
+        properties: of each executor's Java, which runs in UTC too.
+        warehouse: where the server writes and this process reads; None when nobody does.
+        client: what reads topics there.
+    """
+
+    settings: Mapping[str, str]
+    properties: Mapping[str, str]
+    warehouse: str | None
+    client: Client
+
+
+def settled(spark: SparkSession, wanted: Wanted) -> list[str]:
+    """Set what a session takes, and give what its server lacks, each in some words.
+
+    Raises:
+        ConfigurationError: the warehouse cannot be written here.
+        PySparkException: the server refuses what it is asked.
+    """
+    lacking = _version(spark) + _settings(spark, wanted.settings)
+    lacking += _sources(spark, wanted.client)
+    if not lacking:
+        with _marker(wanted.warehouse) as marker:
+            lacking = _executors(spark, wanted, marker)
+    return lacking
+
+
+def _version(spark: SparkSession) -> list[str]:
+    there = spark.version
+    return [] if there == pyspark.__version__ else [f"Spark {pyspark.__version__}, it is {there}"]
+
+
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> list[str]:
+    """Set what a session takes; give what the server was not started with."""
+    there = spark.conf.getAll
+    differ = {name: value for name, value in wanted.items() if not _holds(there, name, value)}
+    fixed = sorted(name for name in differ if not spark.conf.isModifiable(name))
+    for name in differ.keys() - fixed:
+        spark.conf.set(name, differ[name])
+    told = redacted("; ".join(f"{name}={differ[name]}" for name in fixed))
+    return [f"settings that no session can change: {told}"] if fixed else []
+
+
+def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
+    """Tell whether a server has a setting; of several words, whether all are there."""
+    found = there.get(name)
+    if found is None:
+        return False
+    if name == EXTENSIONS:
+        return set(value.split(",")) <= set(found.split(","))
+    if name in _JAVA:
+        return set(value.split()) <= set(found.split())
+    return found == value
+
+
+def _sources(spark: SparkSession, client: Client) -> list[str]:
+    """Let the server look for the classes that its jars bring; give the jars that are missing."""
+
+    def avro() -> DataFrame:
+        return spark.range(0).select(from_avro(F.lit(bytearray()), '"string"'))
+
+    def delta() -> DataFrame:
+        return spark.read.format("delta").load(f"/nowhere-{uuid.uuid4().hex}")
+
+    def kafka() -> DataFrame:
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", "nowhere:9092")
+        return reader.option("subscribe", "nothing").load()
+
+    looks = {"spark-avro": avro, "delta-spark": delta}
+    if client is Client.JAVA:
+        looks["spark-sql-kafka-0-10"] = kafka
+    found = {jar: _fault(look) for jar, look in looks.items()}
+    return [f"the jar {jar}: {fault}" for jar, fault in found.items() if fault is not None]
+
+
+def _fault(look: Callable[[], DataFrame]) -> str | None:
+    """Say why the server cannot read; that there is nothing at a place is no reason."""
+    try:
+        look().schema  # noqa: B018 - this asks the server
+    except PySparkException as error:
+        return None if error.getCondition() == _NO_PLACE else one_line(error)
+    return None
+
+
+def _sees(spark: SparkSession, path: str) -> bool:
+    try:
+        spark.read.text(path).schema  # noqa: B018 - this asks the server
+    except PySparkException as error:
+        if error.getCondition() == _NO_PLACE:
+            return False
+        raise
+    return True
+
+
+@contextmanager
+def _marker(warehouse: str | None) -> Iterator[str | None]:
+    """Give a file in the warehouse while the block runs, where that is a folder and no URI."""
+    if warehouse is None or "://" in warehouse:
+        yield None
+        return
+    with marked(warehouse) as path:
+        yield str(path)
+
+
+def _executors(spark: SparkSession, wanted: Wanted, marker: str | None) -> list[str]:
+    """Look at the server's own machine and its executors; note how many tasks run at once."""
+    if marker is not None and not _sees(spark, marker):
+        return [_no_warehouse(marker)]
+    rows = _facts(spark, wanted, marker).collect()
+    spark.conf.set(PARALLELISM, str(len({row.part for row in rows})))
+    lacking = sorted({row.lacks for row in rows if row.lacks})
+    if zones := sorted({row.zone for row in rows} - _UTC):
+        lacking.append(f"executors whose Java runs in UTC, not in {', '.join(zones)}")
+    properties = ",".join(wanted.properties.values())
+    if any(row.properties != properties for row in rows):
+        told = " ".join(f"-D{name}={value}" for name, value in wanted.properties.items())
+        lacking.append(f"executors whose Java has the options {told}")
+    return lacking
+
+
+def _no_warehouse(marker: str) -> str:
+    folder = str(Path(marker).parent)
+    return f"the warehouse {folder}, which has to be the same folder there as here, or a URI"
+
+
+def _facts(spark: SparkSession, wanted: Wanted, marker: str | None) -> DataFrame:
+    """Ask the executors; what the tasks of a replay need of Python only where they read."""
+    of_java = "java_method('java.lang.System', 'getProperty', '{}')"
+    frame = spark.range(_ROWS).select(
+        F.spark_partition_id().alias("part"),
+        F.expr("java_method('java.time.ZoneId', 'systemDefault')").alias("zone"),
+        F.concat_ws(",", *(F.expr(of_java.format(name)) for name in wanted.properties)).alias(
+            "properties"
+        ),
+        F.lit("").alias("lacks"),
+    )
+    if wanted.client is Client.JAVA:
+        return frame
+    warehouse = "" if marker is None else _no_warehouse(marker)
+    return frame.mapInArrow(_look(marker, warehouse, fingerprint()), _FACTS)
+
+
+def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Give what a task of the look does; it must not need the package that it looks for."""
+
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)
+        lacks = ""
+        try:
+            import_module(_TASKS)  # with all that it needs
+            from replay.spark.package import fingerprint  # noqa: PLC0415 - it may be missing
+
+            if fingerprint() != code:
+                lacks = f"the same version of this package in its Python {sys.executable}"
+            elif marker is not None and not Path(marker).exists():
+                lacks = f"on its executors {warehouse}"
+        except Exception as error:  # noqa: BLE001 - whatever it lacks: a module, its compiled part
+            lacks = f"this package in its Python {sys.executable}: {error}"
+        if first is not None:
+            at = first.schema.get_field_index("lacks")
+            yield first.set_column(at, first.schema.field(at), pa.array([lacks]))
+
+    return look
+
+
+def one_line(error: PySparkException) -> str:
+    """Give the first line of what a server says, without secrets."""
+    return redacted(str(error).strip().partition("\n")[0])

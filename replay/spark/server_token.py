@@ -1,0 +1,126 @@
+"""The token of a Spark Connect server: who has it may run any code there.
+
+`changelog spark-server` makes one for each life and keeps it in a file that only its user may
+read, so that no one has to hand it about: rebuilds of the same user on the same machine find it.
+Spark takes it from the environment on both sides. There it stands in no setting, no log and no
+list of processes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from changelog.contract.base.errors import ConfigurationError
+from replay.base.config import CONNECT_PORT
+
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name that Spark reads
+SETTING = "spark.connect.authenticate.token"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def token_file(port: int) -> Path:
+    """Return where the token of the server at a port of this machine is kept."""
+    return Path(platformdirs.user_state_dir("changelog-store")) / f"spark-server-{port}.token"
+
+
+@contextmanager
+def served_token(port: int) -> Iterator[Path | None]:
+    """Have a server that starts in the block ask for a token.
+
+    Yields:
+        The file that holds it while the block runs; None when the user's environment has one.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    if os.environ.get(TOKEN):
+        yield None
+        return
+    place, token = token_file(port), secrets.token_urlsafe(32)
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)  # of a server that was killed
+        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the token of the server cannot be kept at {place}: {error.strerror}",
+            hint=f"give one in the environment: {TOKEN}",
+        ) from error
+    try:
+        with _in_environment(token):
+            yield place
+    finally:
+        place.unlink(missing_ok=True)
+
+
+@contextmanager
+def taken_token(url: str) -> Iterator[str]:
+    """Have Spark's client find the token of a server while the block runs.
+
+    Yields:
+        The address for Spark: gRPC sends a token without TLS to `localhost` only, by that name.
+
+    Raises:
+        ConfigurationError: others may read the file that should hold it.
+    """
+    found = urlsplit(url)
+    words = {each.partition("=")[0].strip("/") for each in found.path.split(";")}
+    if not _is_here(found.hostname or "") or "use_ssl" in words:
+        yield url
+        return
+    port = f":{found.port}" if found.port else ""
+    url = found._replace(netloc=f"localhost{port}").geturl()
+    token = None
+    if "token" not in words and not os.environ.get(TOKEN):
+        token = _kept(token_file(found.port or CONNECT_PORT))
+    with _in_environment(token):
+        yield url
+
+
+def _kept(place: Path) -> str | None:
+    """Read a file that is ours alone; None when there is none."""
+    try:
+        with place.open(encoding="ascii") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+                raise ConfigurationError(
+                    f"others may read the token in {place}, or have written it",
+                    hint="remove the file and start `changelog spark-server` again",
+                )
+            return file.read().strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(
+            f"the token in {place} cannot be read: {error.strerror}",
+            hint=f"its server belongs to another user? give the token by {TOKEN}",
+        ) from error
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _in_environment(token: str | None) -> Iterator[None]:
+    if token is None:
+        yield
+        return
+    os.environ[TOKEN] = token
+    try:
+        yield
+    finally:
+        os.environ.pop(TOKEN, None)

@@ -1,0 +1,266 @@
+"""The one place that builds a Spark session.
+
+The session is the same wherever it runs: UTC, ANSI (an overflow is an error), Delta tables, the
+jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits. On
+a Spark Connect server (`replay.spark.connect`) it takes from there what cannot be set from here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.contract.base.secret import redacted
+from changelog.stack.download.fetch import spark_jars
+from changelog.stack.download.jre import java_home
+from replay.base.config import Client
+from replay.spark import connect
+from replay.spark.files import check_writable
+from replay.spark.server_look import Wanted
+
+LEAST_JAVA = 17
+_REACH_S = 5.0
+_AVRO_LIMITS = {
+    "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
+    "org.apache.avro.limits.string.maxLength": str(64 << 20),
+    "org.apache.avro.limits.collectionItems.maxLength": str(4 << 20),
+}
+"""What a value of a record may be long. Avro makes room for as much as a record says it holds
+before it looks whether that is there: five bytes could end the process."""
+_JAVA = " ".join(
+    ["-Duser.timezone=UTC", *(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())]
+)
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[(\s*\d+\s*,){2}\s*\d+\s*\]"
+    r"|spark://\S+|yarn|k8s://\S+|sc://\S+"
+)
+_REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """How to make the Spark session.
+
+    Attributes:
+        master: Spark's master URL.
+        app_name: what Spark's own pages call the application.
+        warehouse: folder of Spark's managed tables, or None for Spark's default.
+        driver_memory: heap of the driver, which with a local master does all the work.
+        shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
+            Spark's own default elsewhere.
+        ui: whether Spark serves its status pages.
+        client: what reads topics; a server that runs already has to have it.
+        extra: further settings by Spark's names; they win over ours, but options for Java
+            stand beside ours.
+    """
+
+    master: str = "local[*]"
+    app_name: str = "changelog"
+    warehouse: str | None = None
+    driver_memory: str = "2g"
+    shuffle_partitions: int | None = None
+    ui: bool = False
+    client: Client = Client.LIBRDKAFKA
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def session(settings: SessionSettings | None = None) -> SparkSession:
+    """Give the Spark session of this process, made at the first call.
+
+    A session that is already there is given back as it is, with our settings of SQL on top.
+
+    Raises:
+        ConfigurationError: Spark does not start with these settings, or the server lacks some.
+        UnavailableError: the server does not answer.
+    """
+    settings = settings or SessionSettings()
+    if is_remote(settings.master):
+        return connect.connected(settings.master, _wanted(settings))
+    check_master(settings.master)
+    check_reachable(settings.master)
+    if settings.warehouse is not None:
+        check_writable(settings.warehouse)
+    prepare_environment(settings.master)
+    builder = SparkSession.builder.appName(settings.app_name)
+    for name, value in spark_settings(settings).items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f'Spark does not start with master "{settings.master}": {first}',
+            hint="check the master's address and the Spark settings",
+        ) from error
+
+
+def _wanted(settings: SessionSettings) -> Wanted:
+    return Wanted(
+        settings=spark_settings(settings),
+        properties=_AVRO_LIMITS,
+        warehouse=settings.warehouse,
+        client=settings.client,
+    )
+
+
+def cancel_jobs() -> None:
+    """End what runs in the session of this process; whoever waits for it gets an exception."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.cancelAllJobs()
+    connect.interrupt()
+
+
+def spark_settings(settings: SessionSettings) -> dict[str, str]:
+    """Give the settings of the session by Spark's names."""
+    ours = {
+        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # Every date that PostgreSQL has lies in the proleptic Gregorian calendar, as Spark's do.
+        "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        # INT96, the default, has no room for infinite timestamps, and readers guess at it.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # All of the default but Kafka: its older source makes objects of each record and header.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        # What our tasks give looks to Spark like the few numbers that they are given, so that it
+        # would send it to every task of a join: only sizes that were measured may decide that.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": _REDACTED,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": (
+            f"{_JAVA} -Dlog4j2.configurationFile={_log_settings().as_uri()}"
+        ),
+        "spark.executor.extraJavaOptions": _JAVA,
+    }
+    if is_remote(settings.master):
+        ours = {name: ours[name] for name in ours if name.startswith("spark.sql.")}
+        # Of an error the whole text, in which our tasks have marked what they found.
+        ours["spark.sql.connect.enrichError.enabled"] = "true"
+        ours["spark.sql.connect.serverStacktrace.enabled"] = "true"
+        ours["spark.sql.redaction.options.regex"] = f"{_REDACTED}|url"
+    else:
+        ours["spark.master"] = settings.master
+    if is_local(settings.master):
+        # Small tables are the rule: Delta's log and a shuffle need no 50 or 200 tasks on one host.
+        ours["spark.databricks.delta.snapshotPartitions"] = "2"
+        ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
+        ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+    if settings.shuffle_partitions is not None:
+        ours["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
+    if settings.warehouse is not None and not is_remote(settings.master):
+        ours["spark.sql.warehouse.dir"] = settings.warehouse
+    return {**ours, **settings.extra, **_java_options(ours, settings.extra)}
+
+
+def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """Put the user's options for Java behind ours, which UTC depends on."""
+    return {
+        name: f"{ours[name]} {extra[name]}"
+        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+        if name in ours and name in extra
+    }
+
+
+def prepare_environment(master: str) -> None:
+    """Set what the launcher of Spark and its Python workers read from the environment."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not is_remote(master) and not _has_java(os.environ.get("JAVA_HOME")):
+        os.environ["JAVA_HOME"] = str(java_home())
+
+
+def check_master(master: str) -> None:
+    """Check that Spark has such a master, before it starts for seconds to say no in Java's words.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigurationError(
+            f'there is no Spark master "{redacted(master)}"',
+            hint="local[4], local[*], spark://host:7077, yarn, k8s://…, or sc://host:15002",
+        )
+
+
+def check_reachable(master: str) -> None:
+    """Check that a standalone master listens: Spark tries for a minute, and hangs afterwards.
+
+    Raises:
+        UnavailableError: none of the addresses of `spark://HOST:PORT,…` takes a connection.
+    """
+    if not master.startswith("spark://"):
+        return
+    why = "no address"
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        else:
+            return
+    raise UnavailableError(
+        f"no Spark master answers at {redacted(master)}: {why}",
+        hint="start it, or correct the address",
+    )
+
+
+def is_local(master: str) -> bool:
+    """Tell whether the master runs on this machine, for this session alone."""
+    return master.startswith("local")
+
+
+def is_remote(master: str) -> bool:
+    """Tell whether the master is a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def local_cores(master: str) -> int:
+    """Give the cores that a local master uses."""
+    match = re.match(r"local(?:-cluster)?\[(\d+)(?:,\s*(\d+))?", master)
+    if match is None:
+        return (os.cpu_count() or 1) if master.startswith("local[*") else 1
+    workers_times = int(match[2]) if match[2] and master.startswith("local-cluster") else 1
+    return max(1, int(match[1]) * workers_times)
+
+
+def _has_java(home: str | None) -> bool:
+    """Tell whether `home` holds a Java that Spark can run on."""
+    command = Path(home) / "bin" / "java" if home else None
+    if command is None or not command.is_file():
+        return False
+    if command.is_relative_to(java_home()):
+        return True
+    try:
+        said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
+            [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return False
+    match = _VERSION.search(said)
+    return match is not None and int(match[1]) >= LEAST_JAVA
+
+
+def _log_settings() -> Path:
+    return Path(__file__).with_name("log4j2.xml")

@@ -1,0 +1,272 @@
+"""Bring the stored state of each topic to a frontier, then read it there.
+
+    judge -> read [ends of the checkpoint, ends of the frontier) -> fold -> a new layer
+          -> ask the log again -> seal
+
+A topic without a usable checkpoint is read from its start into a base layer, under the ordinary
+verdict. The log is needed until the seal and no longer: what follows reads layers alone.
+
+A layer holds few records beside its base. When the layers behind a base have become many they are
+folded into one; when they hold more than a quarter of the base, base and layers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.log.frontier import Frontier
+from replay.base.clock import Clock, clock_ms
+from replay.base.failures import translated
+from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange
+from replay.broker.probe import past_ends
+from replay.cut.cut import Answer, judged_again
+from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.pipeline.replay import watching
+from replay.result.metrics import counted
+from replay.result.state import ReplayedState, TableMetrics
+from replay.scan.fold import cut_of, last_of_each_key, with_values
+from replay.scan.scan import Scan
+from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, kept
+from replay.store.committed import committed, write
+from replay.store.plan import Advance, Step
+from replay.store.stored import Records, Stored
+from replay.verdict.increment import Base
+from replay.verdict.limits import lag_ms, retention_ms
+
+MANY_LAYERS = 6
+MANY_ROWS = 4  # a base is made anew when a quarter of it was touched
+SMALL_ROWS = 10_000  # below that a base is not worth counting
+
+Stage = Callable[[str, str], AbstractContextManager[None]]
+"""Shows and times a step: its name, and what it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advancer:
+    """Brings checkpoints to a frontier."""
+
+    spark: SparkSession
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    store: CheckpointStore
+    stage: Stage
+    days: int = 7
+    clock: Clock = clock_ms
+
+    def advance(self, plan: Advance) -> Stored:
+        """Read what is missing, seal it, and give the states.
+
+        Raises:
+            VerdictError: the log cannot give it, or moved while it was read.
+            CheckpointConflictError: another run advanced one of the topics.
+            SchemaConflictError: a topic's key has several schemas.
+        """
+        plan.verdict.require()
+        frontier = plan.record.frontier
+        with closing(SchemaReader(self.registry, self.kafka)) as reader:
+            schemas = {
+                topic: reader.of_table(topic, table, frontier.scope_of(topic).form)
+                for table, topic in plan.topics.items()
+            }
+        plan = self._pinned(plan, schemas)
+        made: dict[str, Checkpoint] = {}
+        metrics: dict[str, TableMetrics] = {}
+        with self._watched(plan):
+            for topic, step in plan.steps.items():
+                made[topic], metrics[topic] = self._made(plan, step, schemas[topic])
+        with self.stage("recheck", "topics unchanged during the scan"):
+            self._exact_for_ms(plan)
+        with self.stage("seal", "checkpoints count from here on"):
+            gone = [
+                place
+                for topic, checkpoint in made.items()
+                for place in self._seal(plan.steps[topic], checkpoint)
+            ]
+        stored = self._stored(plan, made, schemas, metrics)
+        return replace(stored, superseded=tuple(gone))
+
+    def _pinned(self, plan: Advance, schemas: Mapping[str, TopicSchemas]) -> Advance:
+        """Read a topic from its start where the keys of its checkpoint bear another schema."""
+        steps = dict(plan.steps)
+        for topic, step in plan.steps.items():
+            pin = step.checkpoint.base.pin if step.checkpoint is not None else None
+            if pin is not None and pin.key != schemas[topic].key_id:
+                why = "the keys of its checkpoint bear another schema"
+                steps[topic] = replace(step, checkpoint=None, why=why, is_there=False)
+        if steps == plan.steps:
+            return plan
+        changed = replace(plan, steps=steps)
+        past = past_ends(self.kafka, plan.record.frontier, plan.states)
+        answer = Answer(states=plan.states, past=past, asked_ms=plan.started_ms)
+        verdict = changed.judged(answer, self.clock())
+        verdict.require()
+        return replace(changed, verdict=verdict)
+
+    def _made(
+        self, plan: Advance, step: Step, schemas: TopicSchemas
+    ) -> tuple[Checkpoint, TableMetrics]:
+        """Write the layer that brings a topic to the frontier; it does not count yet."""
+        checkpoint, topic = step.checkpoint, step.topic
+        nothing = TableMetrics(records_read=0, tombstones=0, rows=0)
+        is_gone = topic not in plan.states
+        is_younger = checkpoint is not None and checkpoint.frontier.lsn >= plan.record.frontier.lsn
+        if checkpoint is not None and step.is_there and (is_younger or is_gone):
+            return checkpoint, nothing
+        at = datetime.now(UTC)
+        base = Base(
+            record=plan.record,
+            lag_ms=lag_ms(plan.states[topic]),
+            retention_ms=retention_ms(plan.states[topic]),
+            pin=schemas.pin,
+        )
+        if checkpoint is not None and step.is_there:
+            return replace(checkpoint, base=base, at=at), nothing
+        text = f"{topic}: at most {plan.records_of(topic):,} records"
+        with self.stage("scan", text), translated():
+            if checkpoint is not None:
+                checkpoint = self._compacted(checkpoint)
+            layer, metrics = self._layer(plan, step, schemas)
+        frontier = plan.record.frontier
+        if checkpoint is None:
+            made = Checkpoint(
+                topic=topic, base=base, layers=(layer,), founded=frontier, folded=frontier, at=at
+            )
+        else:
+            layers = (*checkpoint.layers, layer)
+            made = replace(checkpoint, base=base, layers=layers, at=at)
+        return made, metrics
+
+    def _compacted(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Give the same state in fewer layers, once there are many.
+
+        What comes after it gets a layer of its own, so that whoever refreshes from this state
+        still finds what its keys held then.
+        """
+        topic, (base, *more) = checkpoint.topic, checkpoint.layers
+        is_small = sum(layer.rows for layer in more) * MANY_ROWS <= max(base.rows, SMALL_ROWS)
+        if is_small and len(more) < MANY_LAYERS:
+            return checkpoint
+        frontier = checkpoint.frontier
+        if is_small:
+            records = self._union(topic, [layer.name for layer in more])
+            written = self._write(topic, last_of_each_key(records, RECORD[1:]), frontier)
+            layer = replace(written, since=more[0].since, until=more[-1].until)
+            return replace(checkpoint, layers=(base, layer), folded=frontier)
+        records = self._union(topic, [layer.name for layer in checkpoint.layers])
+        layer = self._write(topic, with_values(last_of_each_key(records, RECORD[1:])), frontier)
+        return replace(checkpoint, layers=(layer,), founded=frontier, folded=frontier)
+
+    def _layer(
+        self, plan: Advance, step: Step, schemas: TopicSchemas
+    ) -> tuple[Layer, TableMetrics]:
+        """Write what the log holds between a step's checkpoint and the frontier."""
+        frontier, topic = plan.record.frontier, step.topic
+        wanted = TopicRange(
+            topic=topic,
+            starts=step.starts(plan.states),
+            ends=frontier.ends[topic],
+            key_schema_id=schemas.key_id,
+        )
+        since, until = frontier.since.get(topic), cut_of(frontier)
+        if step.checkpoint is not None:
+            since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
+        seen = Observation()
+        last = Scan(spark=self.spark, kafka=self.kafka, settings=plan.settings).last_records(
+            wanted,
+            since=since,
+            before=until,
+            has_grown=topic in frontier.grown,
+            seen=seen,
+        )
+        if step.checkpoint is None:
+            layer = self._write(topic, with_values(last), frontier)
+        else:
+            layer = replace(self._write(topic, last, frontier), since=since, until=until)
+        metrics = TableMetrics(
+            records_read=seen.get["records"],
+            tombstones=seen.get["tombstones"],
+            rows=layer.rows - layer.tombstones,
+        )
+        return layer, metrics
+
+    def _write(self, topic: str, records: DataFrame, frontier: Frontier) -> Layer:
+        name = self.store.new_layer()
+        written = Observation()
+        records = counted(records.select(*RECORD), written)
+        write(records, self.store.layer(topic, name), told={"frontier": frontier.to_json()})
+        return Layer(name, written.get["records"], written.get["tombstones"])
+
+    def _watched(self, plan: Advance) -> AbstractContextManager[object]:
+        """Watch while a block reads the log; there is nothing to watch where nothing is read."""
+        if all(step.is_there for step in plan.steps.values()):
+            return nullcontext()
+        exact_for_ms = partial(self._exact_for_ms, plan)
+        return watching(self.spark, plan.verdict, exact_for_ms, clock=self.clock)
+
+    def _exact_for_ms(self, plan: Advance) -> int:
+        """Check that the read is exact up to now; gives for how many milliseconds it stays so."""
+        return judged_again(self.kafka, plan.cut(), plan.judged, self.clock)
+
+    def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
+        """Let a checkpoint count, and give the layers that are not needed any more."""
+        if checkpoint is step.checkpoint:
+            return []
+        before = step.manifest.checkpoints
+        keep = kept(before, now=checkpoint.at, days=self.days)
+        self.store.seal(checkpoint, step.manifest, keep)
+        gone = {layer.name for each in before for layer in each.layers}
+        gone -= {layer.name for each in (*keep, checkpoint) for layer in each.layers}
+        return [self.store.layer(step.topic, name) for name in sorted(gone)]
+
+    def _stored(
+        self,
+        plan: Advance,
+        made: Mapping[str, Checkpoint],
+        schemas: Mapping[str, TopicSchemas],
+        metrics: Mapping[str, TableMetrics],
+    ) -> Stored:
+        records = {
+            table: self._records(made[topic], schemas[topic])
+            for table, topic in plan.topics.items()
+        }
+        return Stored(
+            cut=plan.cut(),
+            states={
+                table: ReplayedState(
+                    table,
+                    each.schemas.logged(each.schemas.reader_id).key,
+                    each.rows(each.survivors()),
+                    plan.record.frontier,
+                    each.schemas.pin,
+                )
+                for table, each in records.items()
+            },
+            checkpoints={table: made[topic] for table, topic in plan.topics.items()},
+            from_start=plan.from_start(),
+            superseded=(),
+            _metrics={table: metrics[topic] for table, topic in plan.topics.items()},
+            _records=records,
+            _proof=plan.proof,
+            _kafka=self.kafka,
+            _clock=self.clock,
+        )
+
+    def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> Records:
+        more = [layer.name for layer in checkpoint.layers[1:] if layer.rows]
+        read = partial(self._union, checkpoint.topic)
+        base, layers = read([checkpoint.layers[0].name]), read(more) if more else None
+        if layers is None:
+            return Records(checkpoint, schemas, base, None, None, read)
+        touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
+        return Records(checkpoint, schemas, base, touched, layers, read)
+
+    def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
+        places = [self.store.layer(topic, name) for name in names]
+        return committed(self.spark, places, RECORD_SCHEMA)

@@ -1,0 +1,309 @@
+"""Checkpoints: the folded state of a topic at a frontier, in Delta tables under the warehouse.
+
+    {root}/{topic}/manifest         one row per checkpoint, replaced in one commit each time
+    {root}/{topic}/layers/{id}      a Delta table of records, written once
+
+A checkpoint is a list of layers. The first, its base, holds the last record of each live key; each
+further one the last record of each key that was touched since, tombstones among them. A record is
+stored as it stands on the log, so it is decoded by the schema of whoever reads it later.
+
+A layer that no manifest names does not exist: it is written first, the log is asked again whether
+the read was exact, and only then the manifest's commit makes it count. A run that is killed in
+between leaves a folder that `unnamed` finds. Nothing but the frontier's ends says how far a layer
+goes, and both stand in the same commit, so no record is taken twice or left out.
+
+The manifest is written with deltalake, in milliseconds. Two runs that advance one topic at the
+same time conflict in that commit; the second one fails and nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from changelog.contract.base.errors import LogError, UnavailableError
+from changelog.contract.base.position import Position
+from changelog.contract.base.secret import redacted
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.schema import SchemaPin
+from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
+from replay.verdict.increment import Base
+
+FOLDER = "_checkpoints"
+FORMAT = 1
+GRACE = timedelta(minutes=10)
+"""How long what was replaced stays for a run that reads it."""
+YOUNG = timedelta(days=1)
+"""So long after its beginning a layer without a name may still be being written."""
+_SCHEMA = pa.schema([("number", pa.int64()), ("checkpoint", pa.string())])
+
+
+class CheckpointError(LogError):
+    """A checkpoint cannot be read or written; without checkpoints a rebuild still works."""
+
+
+class CheckpointConflictError(CheckpointError, UnavailableError):
+    """Another run advanced the checkpoint of the same topic in the meantime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One Delta table of a checkpoint.
+
+    Attributes:
+        name: of its folder.
+        rows: how many records it holds.
+        tombstones: how many of them.
+        since: the first position that its records can have.
+        until: the first position behind theirs. Both are None for a base, and where nobody noted
+            them.
+    """
+
+    name: str
+    rows: int
+    tombstones: int = 0
+    since: Position | None = None
+    until: Position | None = None
+
+
+def _layer_json(layer: Layer) -> list[Any]:
+    places = (layer.since, layer.until)
+    return [layer.name, layer.rows, layer.tombstones, *(each and str(each) for each in places)]
+
+
+def _layer(raw: Sequence[Any]) -> Layer:
+    """Read what `_layer_json` gives, and what it gave before it noted positions."""
+    name, rows, tombstones, *places = raw
+    return Layer(name, rows, tombstones, *(each and Position.parse(each) for each in places))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The state of a topic at a frontier.
+
+    Attributes:
+        topic: which one.
+        base: the frontier, and what decides how long the log can be read on from it.
+        layers: the base layer first, then what came after, oldest first.
+        founded: the frontier of the base layer: what was deleted before it is not told.
+        folded: the frontier up to which layers were folded into one: what a key held between the
+            base and that is not told.
+        at: when it was made.
+    """
+
+    topic: str
+    base: Base
+    layers: tuple[Layer, ...]
+    founded: Frontier
+    folded: Frontier
+    at: datetime
+
+    @property
+    def frontier(self) -> Frontier:
+        """Give the frontier that the state is true at."""
+        return self.base.record.frontier
+
+    def layers_since(self, position: Position) -> list[Layer] | None:
+        """Give the layers of what came from a position on; None when one holds more than that.
+
+        Args:
+            position: from the founding of the checkpoint on.
+        """
+        behind = [layer for layer in self.layers[1:] if layer.rows]
+        after = [each for each in behind if each.until is None or each.until > position]
+        is_known = all(each.since is not None and each.since >= position for each in after)
+        return after if is_known else None
+
+    def to_json(self) -> str:
+        """Give the checkpoint as the manifest stores it."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "topic": self.topic,
+                "frontier": self.frontier.to_json(),
+                "offset": self.base.record.offset,
+                "appended_ms": self.base.record.appended_ms,
+                "lag_ms": self.base.lag_ms,
+                "retention_ms": self.base.retention_ms,
+                "pin": [self.base.pin.key, self.base.pin.value],
+                "layers": [_layer_json(each) for each in self.layers],
+                "founded": self.founded.to_json(),
+                "folded": self.folded.to_json(),
+                "at": self.at.isoformat(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` gave.
+
+        Raises:
+            CheckpointError: it is of another format.
+        """
+        raw: dict[str, Any] = json.loads(text)
+        if raw.get("format") != FORMAT:
+            raise CheckpointError(
+                f"a checkpoint has format {raw.get('format')}, this program writes {FORMAT}",
+                hint=f"remove the folder {FOLDER} of the warehouse; it is made again",
+            )
+        record = FrontierRecord(
+            Frontier.from_json(raw["frontier"]), raw["offset"], raw["appended_ms"]
+        )
+        base = Base(
+            record=record,
+            lag_ms=raw["lag_ms"],
+            retention_ms=raw["retention_ms"],
+            pin=SchemaPin(*raw["pin"]),
+        )
+        return cls(
+            topic=raw["topic"],
+            base=base,
+            layers=tuple(map(_layer, raw["layers"])),
+            founded=Frontier.from_json(raw["founded"]),
+            folded=Frontier.from_json(raw["folded"]),
+            at=datetime.fromisoformat(raw["at"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The checkpoints of a topic at one version of its manifest.
+
+    Attributes:
+        checkpoints: oldest first.
+        version: of the manifest's table; -1 when there is none yet.
+    """
+
+    checkpoints: tuple[Checkpoint, ...] = ()
+    version: int = -1
+
+
+class CheckpointStore:
+    """The checkpoints of a warehouse; needs no Spark."""
+
+    def __init__(self, warehouse: str) -> None:
+        """Take the folder or URI of the warehouse, absolute, without a closing slash."""
+        self._root = f"{warehouse}/{FOLDER}"
+
+    def layers_of(self, topic: str) -> str:
+        """Give the folder of a topic's layers."""
+        return f"{self._root}/{topic}/layers"
+
+    def layer(self, topic: str, name: str) -> str:
+        """Give the place of a layer."""
+        return f"{self.layers_of(topic)}/{name}"
+
+    def new_layer(self) -> str:
+        """Give a name that no layer has."""
+        return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
+
+    def manifest(self, topic: str) -> Manifest:
+        """Read the checkpoints of a topic.
+
+        Raises:
+            CheckpointError: they are there and cannot be read.
+        """
+        try:
+            table = DeltaTable(self._place(topic))
+            rows = table.to_pyarrow_table().sort_by("number").column("checkpoint").to_pylist()
+        except TableNotFoundError:
+            return Manifest()
+        except (DeltaError, OSError) as error:
+            raise self._failed(topic, "read", error) from error
+        return Manifest(tuple(Checkpoint.from_json(row) for row in rows), table.version())
+
+    def newest(self, topic: str) -> Checkpoint | None:
+        """Give the last checkpoint of a topic."""
+        return next(reversed(self.manifest(topic).checkpoints), None)
+
+    def seal(self, checkpoint: Checkpoint, before: Manifest, keep: Sequence[Checkpoint]) -> None:
+        """Let a checkpoint count, in one commit.
+
+        Args:
+            checkpoint: the new one.
+            before: the manifest that it was made from.
+            keep: the older ones that stay.
+
+        Raises:
+            CheckpointConflictError: another run has advanced the topic since `before`.
+            CheckpointError: it cannot be written.
+        """
+        place = self._place(checkpoint.topic)
+        if self.manifest(checkpoint.topic).version != before.version:
+            raise self._conflict(checkpoint.topic)
+        rows = [each.to_json() for each in (*keep, checkpoint)]
+        table = pa.table({"number": list(range(len(rows))), "checkpoint": rows}, schema=_SCHEMA)
+        told = {"frontier": checkpoint.frontier.to_json()}
+        try:
+            write_deltalake(
+                place,
+                table,
+                mode="error" if before.version < 0 else "overwrite",
+                configuration=SETTINGS,
+                commit_properties=CommitProperties(custom_metadata=told),
+            )
+        except CommitFailedError as error:
+            raise self._conflict(checkpoint.topic) from error
+        except (DeltaError, OSError) as error:
+            if "already exists" in str(error):
+                raise self._conflict(checkpoint.topic) from error
+            raise self._failed(checkpoint.topic, "written", error) from error
+
+    def tidy(self, topic: str, *, hours: int) -> None:
+        """Remove what older versions of a manifest left behind, after some hours."""
+        try:
+            tidy(DeltaTable(self._place(topic)), hours)
+        except (DeltaError, OSError) as error:
+            raise self._failed(topic, "tidied", error) from error
+
+    def _place(self, topic: str) -> str:
+        return of_deltalake(f"{self._root}/{topic}/manifest")
+
+    def _conflict(self, topic: str) -> CheckpointConflictError:
+        return CheckpointConflictError(
+            f'another run advanced the checkpoint of topic "{topic}" at the same time',
+            hint="run it again",
+        )
+
+    def _failed(self, topic: str, what: str, error: Exception) -> CheckpointError:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        return CheckpointError(
+            f"the checkpoint {redacted(self._place(topic))} cannot be {what}: {redacted(line)}"
+        )
+
+
+def unnamed(manifest: Manifest, there: Iterable[str], *, now: datetime) -> list[str]:
+    """Give what killed runs left: layers that no checkpoint names; a young one may be named yet."""
+    named = {layer.name for each in manifest.checkpoints for layer in each.layers}
+    limit = f"{(now - YOUNG).astimezone(UTC):%Y%m%dT%H%M%S}"
+    return sorted(name for name in there if name not in named and name < limit)
+
+
+def kept(checkpoints: Sequence[Checkpoint], *, now: datetime, days: int) -> list[Checkpoint]:
+    """Give the older checkpoints that stay: all of the last minutes, one an hour, one a day.
+
+    The last minutes' stay for runs that are reading them; the others answer `--as-of`.
+
+    Args:
+        checkpoints: of one topic, oldest first.
+        now: the moment.
+        days: how long the daily ones stay.
+    """
+    last: dict[object, Checkpoint] = {}
+    for each in checkpoints:
+        age, at = now - each.at, each.at.astimezone(UTC)
+        if age < GRACE:
+            last[each.at] = each
+        elif age < timedelta(days=1):
+            last[at.date(), at.hour] = each
+        elif age < timedelta(days=days):
+            last[at.date()] = each
+    return [each for each in checkpoints if any(each is one for one in last.values())]

@@ -1,0 +1,171 @@
+"""Delta tables that this program writes and reads without Delta's own part of Spark.
+
+They are written as Parquet by Spark, and get their log from deltalake: Delta's writer takes 0.4 s
+for a table of any size, which is most of what a small one takes. A table is there when its log is;
+what a killed run leaves behind is a folder without one. On an object storage Delta's writer does
+it, since Spark's gives each file its place by a rename, and that is a copy there.
+
+They are read as the files that their log names. Spark asks a Delta log by jobs of its own: to put a
+table together, and again for each place in a plan that reads it. For a table of few rows these jobs
+are most of the time. deltalake reads the same log in this process, in milliseconds, and Spark gets
+the Parquet files; a folder would not do, since what a task left that was tried twice may lie there
+too (docs/decisions/0023-checkpoints-and-refresh.md).
+
+That holds for tables whose rows are all that their files have. One whose features say otherwise, by
+the defaults of somebody's Spark, is read by Spark's own reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.transaction import create_table_with_add_actions
+from pyspark.sql import DataFrame
+
+from replay.base.clock import clock_ms
+from replay.spark.files import Files
+from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PATTERN = frozenset("*?[]{}\\")
+"""What Spark takes for a pattern in a path. Its option not to gives rows of several files twice."""
+
+_WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever a session says otherwise: a file of ours that cannot be read is an error."""
+
+
+_COMMITTER = {
+    # Whatever a session says: files get their place when all tasks are done, not one by one.
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
+"""Counts only, as `adding_counted` says."""
+_MOMENTS = "spark.sql.parquet.outputTimestampType"
+_FOOTERS = 8
+"""So many files are asked for their rows at once."""
+
+
+def write(
+    frame: DataFrame,
+    place: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    told: Mapping[str, str] | None = None,
+) -> None:
+    """Write a Delta table of some rows, where there is nothing yet, in one commit.
+
+    Args:
+        frame: the rows; of types that Delta has.
+        place: URI or absolute path.
+        storage_options: what deltalake needs to get there.
+        told: what the commit says besides.
+
+    Raises:
+        DeltaError: the log cannot be written.
+        OSError: a file cannot be read.
+    """
+    with _exact_moments(frame.sparkSession):
+        if not _renames_at_once(place):
+            metadata = {"userMetadata": json.dumps(dict(told or {}))}
+            frame.write.format("delta").mode("error").options(**_NO_BOUNDS, **metadata).save(place)
+            return
+        frame.write.mode("error").options(**_COMMITTER).parquet(place)
+    files, now_ms = Files(storage_options), clock_ms()
+    sizes = {name: size for name, size in files.sizes(place).items() if name.endswith(".parquet")}
+    with ThreadPoolExecutor(_FOOTERS) as pool:
+        rows = pool.map(lambda name: files.parquet_rows(f"{place}/{name}"), sizes)
+    adds = [
+        adding_counted(name, size, count, modified_ms=now_ms)
+        for (name, size), count in zip(sizes.items(), rows, strict=True)
+    ]
+    create_table_with_add_actions(
+        of_deltalake(place),
+        Schema.from_json(json.dumps(_any_null(frame.schema.jsonValue()))),
+        adds,
+        mode="error",
+        commit_properties=CommitProperties(custom_metadata=dict(told or {})),
+        storage_options=dict(storage_options or {}) or None,
+    )
+
+
+def _renames_at_once(place: str) -> bool:
+    return "://" not in place or place.startswith(("file://", "hdfs://"))
+
+
+@contextmanager
+def _exact_moments(spark: SparkSession) -> Iterator[None]:
+    """Let Parquet hold timestamps as 64 bits of microseconds while the block runs.
+
+    Spark's default is INT96, which other readers turn to nanoseconds: moments before 1677 and
+    after 2262, infinity among them, come out wrong without an error.
+    """
+    before = spark.conf.get(_MOMENTS)
+    spark.conf.set(_MOMENTS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(_MOMENTS, before or "INT96")
+
+
+def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
+    """Give a type as Delta stores it: what a query says of nulls holds for its rows alone."""
+    if isinstance(kind, str):
+        return "string" if kind.startswith(("char(", "varchar(")) else kind
+    match kind["type"]:
+        case "struct":
+            plain = {"nullable": True, "metadata": {}}
+            fields = [
+                {"name": each["name"], "type": _any_null(each["type"]), **plain}
+                for each in kind["fields"]
+            ]
+            return {"type": "struct", "fields": fields}
+        case "array":
+            item = _any_null(kind["elementType"])
+            return {"type": "array", "elementType": item, "containsNull": True}
+        case "map":
+            key, value = (_any_null(kind[f"{part}Type"]) for part in ("key", "value"))
+            both = {"keyType": key, "valueType": value}
+            return {"type": "map", **both, "valueContainsNull": True}
+        case other:
+            raise ValueError(f"Delta has no type {other}")
+
+
+def committed(spark: SparkSession, places: Sequence[str], schema: StructType | str) -> DataFrame:
+    """Read all rows of some Delta tables with the same columns, one at least.
+
+    Args:
+        spark: the session.
+        places: URI or absolute path of each.
+        schema: of their rows.
+
+    Raises:
+        TableNotFoundError: there is none at a place.
+        DeltaError: a log cannot be read.
+    """
+    paths: list[str] = []
+    others: list[str] = []
+    for place in places:
+        table = DeltaTable(of_deltalake(place))
+        is_whole = is_plain(table) and not table.metadata().partition_columns
+        if is_whole and not PATTERN & set(place):
+            paths += [f"{place}/{path}" for path in paths_of(table)]
+        else:
+            others.append(place)
+    found = [parquet(spark, paths, schema)] if paths else []
+    found += [spark.read.format("delta").load(place) for place in others]
+    return reduce(DataFrame.unionByName, found) if found else spark.createDataFrame([], schema)
+
+
+def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:
+    """Read all rows that some files have, one at least, whatever a log says of them."""
+    return spark.read.schema(schema).options(**_WHOLE).parquet(*paths)

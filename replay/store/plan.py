@@ -1,0 +1,229 @@
+"""What has to be read to have tables at a frontier: from which checkpoints, or from the start.
+
+The newest checkpoint of each topic that leads to the frontier is chosen, and the verdict says
+whether reading on from there is exact. Needs no Spark; what is written is in
+`replay.store.advancer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import ReplaySettings
+from replay.broker.probe import past_ends
+from replay.broker.topic_state import PastEnds, TopicState
+from replay.cut.cut import Answer, Cut, ask, topic_of
+from replay.store.checkpoint import Checkpoint, CheckpointStore, Manifest
+from replay.verdict import limits
+from replay.verdict.increment import is_one_log, judge_increment
+from replay.verdict.verdict import Kind, Verdict, judge, together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is to be read of one topic.
+
+    Attributes:
+        topic: which one.
+        manifest: its checkpoints.
+        checkpoint: the one to go on from; None to read from the log's start.
+        why: why it is read from the start; empty otherwise.
+        is_there: the checkpoint holds the very state, nothing has to be read.
+    """
+
+    topic: str
+    manifest: Manifest
+    checkpoint: Checkpoint | None
+    why: str = ""
+    is_there: bool = False
+
+    def starts(self, states: Mapping[str, TopicState]) -> tuple[int, ...]:
+        """Give the first offset of each partition to read."""
+        if self.checkpoint is None:
+            return states[self.topic].log_starts if self.topic in states else ()
+        return self.checkpoint.frontier.ends[self.topic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """What has to be read to have the tables at a frontier; nothing of it is read yet.
+
+    Attributes:
+        record: the frontier.
+        topics: the topic of each table.
+        steps: what is to be read of each topic.
+        states: how each topic stands.
+        verdict: whether that is exact.
+        started_ms: when it was judged, by our clock.
+        settings: how careful the verdict is.
+        proof: how the log stands to the verifier, which reads it from its start; None where
+            nobody asked.
+    """
+
+    record: FrontierRecord
+    topics: Mapping[TableName, str]
+    steps: Mapping[str, Step]
+    states: Mapping[str, TopicState]
+    verdict: Verdict
+    started_ms: int
+    settings: ReplaySettings
+    proof: Cut | None = None
+
+    @property
+    def records_at_most(self) -> int:
+        """Give an upper bound of the records to read."""
+        return sum(self.records_of(topic) for topic in self.steps)
+
+    def records_of(self, topic: str) -> int:
+        """Give an upper bound of the records to read of a topic."""
+        if self.steps[topic].is_there:
+            return 0
+        starts = self.steps[topic].starts(self.states)
+        ends = self.record.frontier.ends.get(topic, ())
+        return sum(max(0, end - start) for start, end in zip(starts, ends, strict=False))
+
+    def from_start(self) -> dict[str, str]:
+        """Give the topics that are read from their start, and why."""
+        return {topic: step.why for topic, step in self.steps.items() if step.checkpoint is None}
+
+    def cut(self) -> Cut:
+        """Give the same for those who ask about a replay."""
+        return Cut(
+            record=self.record,
+            topics=self.topics,
+            states=self.states,
+            verdict=self.verdict,
+            started_ms=self.started_ms,
+            settings=self.settings,
+        )
+
+    def judged(self, answer: Answer, now_ms: int, *, estimate_ms: int | None = None) -> Verdict:
+        """Judge all that has to be read: from their starts some, from their checkpoints others.
+
+        Args:
+            answer: how the topics stand.
+            now_ms: our clock.
+            estimate_ms: how long the read may take; None when not known.
+        """
+        times = answer.times(
+            now_ms, self.settings, started_ms=self.started_ms, estimate_ms=estimate_ms
+        )
+        found = {
+            topic: _judged(self.record, step, answer, times) for topic, step in self.steps.items()
+        }
+        return together(found, times.allowance_ms)
+
+
+def plan_advance(
+    kafka: KafkaConnection,
+    store: CheckpointStore,
+    record: FrontierRecord,
+    tables: Sequence[TableName],
+    *,
+    settings: ReplaySettings | None = None,
+    clock: Clock = clock_ms,
+) -> Advance:
+    """Choose a checkpoint for each topic and judge; needs no Spark, reads no record.
+
+    Raises:
+        ConfigurationError: a table is not part of the frontier.
+        CheckpointError: a checkpoint cannot be read.
+        UnavailableLogError: the brokers do not answer.
+    """
+    settings = settings or ReplaySettings()
+    topics = {table: topic_of(record.frontier, table) for table in tables}
+    answer = ask(kafka, record.frontier, topics.values(), clock)
+    times = answer.times(clock(), settings)
+    steps = {
+        topic: _step(kafka, store.manifest(topic), record, topic, answer=answer, times=times)
+        for topic in topics.values()
+    }
+    plan = Advance(
+        record=record,
+        topics=topics,
+        steps=steps,
+        states=answer.states,
+        verdict=Verdict(Kind.EXACT, None, ()),
+        started_ms=answer.asked_ms,
+        settings=settings,
+    )
+    estimate_ms = settings.estimate_ms(plan.records_at_most)
+    return replace(plan, verdict=plan.judged(answer, clock(), estimate_ms=estimate_ms))
+
+
+def _step(
+    kafka: KafkaConnection,
+    manifest: Manifest,
+    record: FrontierRecord,
+    topic: str,
+    *,
+    answer: Answer,
+    times: limits.Times,
+) -> Step:
+    """Go on from the newest checkpoint that leads to the frontier, else from the start."""
+    why, is_lost = "", False
+    newest_first = sorted(
+        manifest.checkpoints,
+        key=lambda each: (each.frontier.epoch, each.frontier.lsn, each.at),
+        reverse=True,
+    )
+    for checkpoint in newest_first:
+        behind = None if is_lost else _behind(kafka, checkpoint, answer.states.get(topic))
+        is_lost = is_lost or (behind is not None and bool(behind.truncated))
+        if _holds(checkpoint, record, is_whole=not is_lost):
+            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, is_there=True)
+        if is_lost and behind is None:
+            continue  # what a newer one has and the log has not may be missing behind it too
+        verdict = judge_increment(
+            {topic: checkpoint.base},
+            record,
+            answer.states,
+            times,
+            past=answer.past,
+            behind={} if behind is None else {topic: behind},
+        )
+        if verdict.allows_read:
+            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint)
+        why = why or "; ".join(verdict.reasons)
+    why = why or "it has no checkpoint yet"
+    return Step(topic=topic, manifest=manifest, checkpoint=None, why=why)
+
+
+def _behind(
+    kafka: KafkaConnection, checkpoint: Checkpoint, state: TopicState | None
+) -> PastEnds | None:
+    """Ask what stands behind a checkpoint's ends, where a leader has changed since."""
+    known = checkpoint.frontier.leader_epochs.get(checkpoint.topic)
+    if state is None or known in {None, state.leader_epochs}:
+        return None
+    return past_ends(kafka, checkpoint.frontier, {state.topic: state}).get(state.topic)
+
+
+def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) -> bool:
+    """Tell whether a checkpoint is the state at a frontier: no record lies between the two.
+
+    Equal ends say so of a log that `is_whole`: that has lost nothing since.
+    """
+    one, other, topic = checkpoint.frontier, record.frontier, checkpoint.topic
+    return is_one_log(checkpoint.base, record, topic) and (
+        one.lsn == other.lsn or (is_whole and one.ends.get(topic) == other.ends.get(topic))
+    )
+
+
+def _judged(record: FrontierRecord, step: Step, answer: Answer, times: limits.Times) -> Verdict:
+    topic, checkpoint = step.topic, step.checkpoint
+    if step.is_there:
+        return Verdict(Kind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)
+    if checkpoint is None:
+        found = judge(record, answer.states, (topic,), times, past=answer.past)
+    else:
+        # That leaders kept what stood before a checkpoint was asked when it was chosen; one that
+        # changes after that ends the read.
+        bases = {topic: checkpoint.base}
+        found = judge_increment(bases, record, answer.states, times, past=answer.past)
+    return found.topics[topic]

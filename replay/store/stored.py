@@ -1,0 +1,172 @@
+"""States from checkpoints, and the records behind them: what each key holds, and what it held.
+
+A state is the records of a base layer, less those of the keys that were touched since, and what
+the later layers say of these. The log is needed no more: the time that a view takes does not count
+against any deadline. `replay.store.advancer` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import Clock
+from replay.base.record_place import RECORD
+from replay.cut.cut import Cut, recheck
+from replay.decode.decode import decode
+from replay.decode.schemas import TopicSchemas
+from replay.result.state import Rows, States, TableMetrics
+from replay.scan.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
+from replay.store.checkpoint import Checkpoint
+
+FEW_ROWS = 2_000_000  # so many keys fit every task's memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored(States):
+    """The states of some tables at one frontier, from checkpoints; like a `Replay` of the log.
+
+    Attributes:
+        cut: what was read for it.
+        states: the state of each table.
+        checkpoints: of each table.
+        from_start: the topics that were read from their start, and why.
+        superseded: places of layers that no checkpoint needs any more.
+    """
+
+    checkpoints: Mapping[TableName, Checkpoint]
+    from_start: Mapping[str, str]
+    superseded: tuple[str, ...]
+    _metrics: Mapping[TableName, TableMetrics] = field(repr=False)
+    _records: Mapping[TableName, Records] = field(repr=False)
+    _proof: Cut | None = field(repr=False)
+    _kafka: KafkaConnection = field(repr=False)
+    _clock: Clock = field(repr=False)
+
+    def metrics(self) -> Mapping[TableName, TableMetrics | None]:
+        """Give what was read of the log for each table."""
+        return self._metrics
+
+    def watched(self) -> AbstractContextManager[object]:
+        """Watch nothing: the log was watched while it was read, and is needed no more."""
+        return nullcontext()
+
+    def recheck(self) -> None:
+        """Check that the log can still give what a verifier reads of it, from its start.
+
+        What these states rest on was checked before the checkpoints were sealed.
+
+        Raises:
+            VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.
+            UnavailableLogError: the brokers do not answer.
+        """
+        if self._proof is not None:
+            recheck(self._proof, self._kafka, self._clock)
+
+    def records(self, table: TableName) -> Records:
+        """Give the records behind a state."""
+        return self._records[table]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The last records of the keys that were touched from a position on.
+
+    Attributes:
+        records: one a key, tombstones included.
+        count: how many, where that is known without reading them.
+    """
+
+    records: DataFrame
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a checkpoint, as they stood on the log.
+
+    Attributes:
+        checkpoint: whose they are.
+        schemas: what they are decoded with.
+        base: one record of each key that lived when the base layer was made.
+        touched: the last record of each key that was touched since, tombstones included; None
+            when there is no such layer.
+        layers: all records behind the base layer; None when there is none.
+        read: gives the records of some layers, by their names.
+    """
+
+    checkpoint: Checkpoint
+    schemas: TopicSchemas
+    base: DataFrame
+    touched: DataFrame | None
+    layers: DataFrame | None
+    read: Callable[[Sequence[str]], DataFrame]
+
+    def survivors(self) -> DataFrame:
+        """Give the record of each live key."""
+        if self.touched is None:
+            return self.base
+        return fold_on(self.base, self.touched, few=self.touched_at_most <= FEW_ROWS)
+
+    @property
+    def touched_at_most(self) -> int:
+        """Give an upper bound of the keys that were touched since the base layer."""
+        return sum(layer.rows for layer in self.checkpoint.layers[1:])
+
+    def knows_changes_since(self, position: Position) -> bool:
+        """Tell whether every key that was touched from a position on is among the layers."""
+        return cut_of(self.checkpoint.founded) <= position
+
+    def knows_rows_at(self, position: Position) -> bool:
+        """Tell whether what every touched key held at a position is among the layers."""
+        return cut_of(self.checkpoint.folded) <= position
+
+    def changed_since(self, position: Position) -> Changed | None:
+        """Give the last record of each key touched from a position on; None without layers of it.
+
+        That may be none.
+        """
+        known = self.checkpoint.layers_since(position)
+        if self.layers is None or (known is not None and not known):
+            return None
+        if known is not None and len(known) == 1:
+            return Changed(self.read([known[0].name]), known[0].rows)
+        # Of a key touched since, the last record is among those since: older layers need no fold.
+        since = from_position(self.layers, position)
+        is_single = self.touched is self.layers
+        return Changed(since if is_single else last_of_each_key(since, RECORD[1:]), None)
+
+    def before(self, position: Position, keys: DataFrame) -> DataFrame:
+        """Give the records that some keys had before a position; a deleted key has none."""
+        wanted = keys.select("key")
+        if self.touched_at_most <= FEW_ROWS:
+            wanted = F.broadcast(wanted)
+        found = self.base.join(wanted, on="key", how="left_semi")
+        if self.layers is not None:
+            older = alive(self.layers, since=None, before=position)
+            found = found.unionByName(older.join(wanted, on="key", how="left_semi"))
+        return with_values(last_of_each_key(found, RECORD[1:]))
+
+    def decoded(self, records: DataFrame) -> DataFrame:
+        """Give rows of records of this topic, none of them a tombstone."""
+        return self.rows(records).frame
+
+    def rows(self, records: DataFrame) -> Rows:
+        """Return the same, to be kept."""
+        # What is observed keeps a view's own conditions above it. Below, Spark would put them
+        # into one filter with "the value is not null" and try them first, so that tombstones
+        # would be decoded.
+        sound = records.observe(Observation(), F.count(F.lit(1)).alias("rows"))
+        return decode(sound, self.schemas)
+
+    def decoded_keys(self, records: DataFrame) -> DataFrame:
+        """Give the key columns alone, of tombstones too."""
+        keys = records.select("key", F.col("key").alias("value"), "partition", "offset")
+        return decode(keys, self.schemas.of_keys()).frame

@@ -1,0 +1,177 @@
+"""Can what came after a stored state still be read exactly, until when, and why not? Pure.
+
+A stored state at a frontier F0 has taken in every record below F0. Reading `[ends(F0), ends(F1))`
+of the topic on top of it gives the state at F1, if nothing that changes a key is missing there:
+
+- A row's record in that range goes only for a newer one. Within the range that is harmless; past
+  `ends(F1)` the ordinary verdict on F1 covers it (`min.compaction.lag.ms`).
+- A tombstone in that range goes by itself. It was appended after F0's ends were taken, the cleaner
+  touches no record younger than `min.compaction.lag.ms`, and a tombstone stays
+  `delete.retention.ms` from its first cleaning on (KIP-534). So none of them is gone before
+
+      F0's append time + min.compaction.lag.ms + delete.retention.ms
+
+  by the broker's clock, and a read that ends before that has met them all. Later it may have
+  missed a delete, and nothing on the log tells: that is why a stored offset proves nothing by
+  itself. The settings count as they were when the state was stored or as they are now, whichever
+  is shorter; a setting that was lowered and raised again in between is not seen.
+
+Records past `ends(F0)` whose position is below F0 were sent again after a crash; the state has them
+and the fold leaves them out. Therefore a stored state needs no tombstones of its own: whatever is
+taken from the range is newer than all that it holds.
+
+All of that is about one and the same log, so identity comes first: slot, epoch, cluster, topic id,
+partitions and when they grew, `since`, what was copied (`whole`), scope, and the schema that keys
+bear. And about a log that kept what it had: where a partition's leader has changed since F0, it is
+asked whether it has all that stood before `ends(F0)`, for a truncated partition may hold others
+in the place of records that the state has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.schema import SchemaPin
+from replay.broker.topic_state import PastEnds, TopicState
+from replay.verdict.limits import Limit, Times, lag_ms, retention_ms
+from replay.verdict.problems import Problem
+from replay.verdict.verdict import Verdict, judge, refused, together
+
+_REMEDY = "rebuild from the start of the log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """Where the stored state of a topic stands.
+
+    Attributes:
+        record: the frontier that it is true at.
+        lag_ms: `min.compaction.lag.ms` of the topic when it was stored.
+        retention_ms: `delete.retention.ms` then.
+        pin: the versions of the schemas of its keys and values then.
+    """
+
+    record: FrontierRecord
+    lag_ms: int
+    retention_ms: int
+    pin: SchemaPin
+
+
+def judge_increment(
+    bases: Mapping[str, Base],
+    record: FrontierRecord,
+    topics: Mapping[str, TopicState],
+    times: Times,
+    *,
+    past: Mapping[str, PastEnds] | None = None,
+    behind: Mapping[str, PastEnds] | None = None,
+) -> Verdict:
+    """Judge a read of each topic from its base's ends to the frontier.
+
+    Args:
+        bases: the stored state of each topic to read.
+        record: the frontier to read to.
+        topics: how the topics stand now.
+        times: when it is judged.
+        past: what stands behind the frontier's ends, where it was asked for.
+        behind: what stands behind the ends of the bases' frontiers, where it was asked for.
+    """
+
+    def judged(topic: str, base: Base) -> Verdict:
+        state = topics.get(topic)
+        found = [
+            Problem(f'topic "{topic}": {reason}', _REMEDY)
+            for reason in obstacles(base, record, topic, state, (behind or {}).get(topic))
+        ]
+        if found or state is None:
+            return refused(found, times.allowance_ms)
+        # What lies before the stored state is not read, so it may be gone.
+        trimmed = replace(state, log_starts=(0,) * state.partitions)
+        return judge(
+            record,
+            {topic: trimmed},
+            (topic,),
+            times,
+            past=past,
+            resumed=base.record,
+            further=[limit_of(base, state)],
+        )
+
+    found = {topic: judged(topic, base) for topic, base in bases.items()}
+    return together(found, times.allowance_ms)
+
+
+def limit_of(base: Base, state: TopicState) -> Limit:
+    """Give from when on a tombstone after the base may be gone, by the settings then and now."""
+    lag = min(base.lag_ms, lag_ms(state))
+    retention = min(base.retention_ms, retention_ms(state))
+    return Limit(
+        base.record.appended_ms + lag + retention,
+        f'topic "{state.topic}": min.compaction.lag.ms ({lag}) and delete.retention.ms '
+        f"({retention}) of the stored state of LSN {base.record.frontier.lsn}: deletes may have "
+        "been missed since,",
+        _REMEDY,
+    )
+
+
+def obstacles(
+    base: Base,
+    record: FrontierRecord,
+    topic: str,
+    state: TopicState | None,
+    behind: PastEnds | None = None,
+) -> Iterator[str]:
+    """Say why the log between a stored state and a frontier does not lead from one to the other."""
+    old, new = base.record.frontier, record.frontier
+    if state is None:
+        yield "it does not exist any more"
+    for what, was, now in _identity(base, record, topic):
+        if was != now:
+            yield f"{what} changed from {was} to {now} since the stored state"
+    starts, ends = old.ends.get(topic, ()), new.ends.get(topic, ())
+    if len(starts) != len(ends):
+        yield f"it has {len(ends)} partitions, the stored state knows {len(starts)}"
+    elif new.lsn < old.lsn or any(end < start for start, end in zip(starts, ends, strict=True)):
+        yield f"the stored state of LSN {old.lsn} is newer than LSN {new.lsn}"
+    if state is not None:
+        for partition, (start, first) in enumerate(zip(starts, state.log_starts, strict=False)):
+            if first > start:
+                yield (
+                    f"partition {partition} starts at offset {first}: records after the stored "
+                    f"state's {start} were deleted"
+                )
+    for partition in behind.truncated if behind is not None else ():
+        yield (
+            f"partition {partition} was truncated below the stored state's end "
+            f"{starts[partition]} when its leader changed: records that the state has are lost"
+        )
+
+
+def is_one_log(base: Base, record: FrontierRecord, topic: str) -> bool:
+    """Tell whether a stored state and a frontier speak of the same records."""
+    return all(was == now for _, was, now in _identity(base, record, topic))
+
+
+def _identity(
+    base: Base, record: FrontierRecord, topic: str
+) -> tuple[tuple[str, object, object], ...]:
+    old, new = base.record.frontier, record.frontier
+    return (
+        ("the slot", old.slot, new.slot),
+        ("the epoch of the slot", old.epoch, new.epoch),
+        ("the PostgreSQL cluster", old.system_id, new.system_id),
+        ("the Kafka cluster", old.cluster_id, new.cluster_id),
+        ("the topic's id", old.topic_ids.get(topic), new.topic_ids.get(topic)),
+        ("when its partitions grew", _grown_ms(old, topic), _grown_ms(new, topic)),
+        ("what is alive (since)", old.since.get(topic), new.since.get(topic)),
+        ("the last copy of the table (LSN)", old.whole.get(topic), new.whole.get(topic)),
+        ("what of the table is captured", old.scope_of(topic), new.scope_of(topic)),
+    )
+
+
+def _grown_ms(frontier: Frontier, topic: str) -> int | None:
+    """Give when a topic grew; the LSN beside it moves with each start of capture."""
+    growth = frontier.grown.get(topic)
+    return None if growth is None else growth.ms

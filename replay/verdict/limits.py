@@ -1,0 +1,159 @@
+"""Until when a read is exact: the moments that the cleaner and the tombstones set. Pure.
+
+Why these and no others is said in `replay/verdict/verdict.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from changelog.contract.log.frontier import FrontierRecord
+from replay.broker.topic_state import PastEnds, TopicState
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Limit:
+    """A moment from which on a read is not exact.
+
+    Attributes:
+        at_ms: the moment, by the broker's clock, milliseconds since 1970.
+        why: which setting of what sets it.
+        remedy: what to do when it is over.
+        is_of_frontier: whether a newer frontier would be exact then.
+    """
+
+    at_ms: int
+    why: str
+    remedy: str = field(compare=False)
+    is_of_frontier: bool = field(compare=False, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """When things were, by our clock, and how well that is known; milliseconds.
+
+    Attributes:
+        started_ms: when the scan began, or now.
+        asked_ms: before the broker was asked how the topics stand.
+        now_ms: now.
+        estimate_ms: how long the scan may take from its start; None when not known.
+        allowance_ms: how far our clock may be from the broker's.
+    """
+
+    started_ms: int
+    asked_ms: int
+    now_ms: int
+    estimate_ms: int | None
+    allowance_ms: int
+
+    def is_over(self, limit: Limit) -> bool:
+        """Tell whether a limit has passed, or may have."""
+        return self.now_ms + self.allowance_ms >= limit.at_ms
+
+
+def limits(
+    record: FrontierRecord,
+    state: TopicState,
+    past: PastEnds | None,
+    resumed: FrontierRecord | None,
+    times: Times,
+) -> Iterator[Limit]:
+    """Give the limits of reading a topic of our log up to a frontier.
+
+    Args:
+        record: the frontier.
+        state: how the topic stands; its partitions are those of the frontier.
+        past: what stands behind the frontier's ends, where it was asked for.
+        resumed: the frontier of a state that the scan goes on from; None to scan from the start.
+        times: when it is judged.
+    """
+    name, lag, retention = f'topic "{state.topic}"', lag_ms(state), retention_ms(state)
+    has_lag = lag > times.allowance_ms
+    yield Limit(
+        min(_starts(record, state, past, times)) + lag,
+        f"{name}: min.compaction.lag.ms ({lag}) of the frontier",
+        "let capture write a newer frontier, or choose a newer one"
+        if has_lag
+        else "run `changelog capture --fix-topics`: a longer min.compaction.lag.ms",
+        is_of_frontier=has_lag,
+    )
+    growth = record.frontier.grown.get(state.topic)
+    if growth is not None:
+        yield Limit(
+            growth.ms + lag + retention,
+            f"{name}: min.compaction.lag.ms ({lag}) and delete.retention.ms ({retention}) since it "
+            "got more partitions",
+            "copy the table anew with `changelog resnapshot`",
+        )
+    if resumed is None:
+        yield scan_limit(state, times)
+        return
+    yield Limit(
+        resumed.appended_ms + lag + retention,
+        f"{name}: min.compaction.lag.ms ({lag}) and delete.retention.ms ({retention}) of the "
+        "stored state: deletes may have been missed since,",
+        "rebuild from the start of the log",
+    )
+
+
+def scan_limit(state: TopicState, times: Times) -> Limit:
+    """Give when a scan from the start must have ended, so that it meets each tombstone."""
+    retention = retention_ms(state)
+    return Limit(
+        times.started_ms + retention - longest_cleaning_ms(retention),
+        f'topic "{state.topic}": delete.retention.ms ({retention}) of the scan',
+        "give the topic a longer delete.retention.ms"
+        if retention <= times.allowance_ms
+        else "run it again; a longer delete.retention.ms gives it more time",
+    )
+
+
+def longest_cleaning_ms(retention: int) -> int:
+    """Give how long a cleaning may take for which a scan's deadline allows."""
+    return min(retention // 10, _HOUR_MS)
+
+
+def _starts(
+    record: FrontierRecord, state: TopicState, past: PastEnds | None, times: Times
+) -> Iterator[int]:
+    """Give per partition from when on the lag counts."""
+    ends = record.frontier.ends[state.topic]
+    no_tombstone_gone_ms = record.appended_ms + lag_ms(state) + retention_ms(state)
+    is_whole = times.now_ms + times.allowance_ms < no_tombstone_gone_ms
+    first_ms = past.first_ms if past is not None else (record.appended_ms,) * len(ends)
+    yield times.asked_ms  # of partitions that hold nothing past their ends
+    for end, now, first in zip(ends, state.ends, first_ms, strict=True):
+        if now > end and is_whole:
+            yield times.asked_ms if first is None else first
+        elif now > end:
+            yield record.appended_ms if first is None else min(first, record.appended_ms)
+
+
+def lag_ms(state: TopicState) -> int:
+    """Give how old a newer record must be before the cleaner removes one for it."""
+    return int(state.settings.get("min.compaction.lag.ms") or 0)
+
+
+def retention_ms(state: TopicState) -> int:
+    """Give how long a tombstone stays after its first cleaning."""
+    return int(state.settings.get("delete.retention.ms") or 0)
+
+
+def moment_iso(ms: int | None) -> str | None:
+    """Give milliseconds since 1970 in ISO 8601, UTC; None for no moment, or one beyond all."""
+    try:
+        return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def moment_text(ms: int) -> str:
+    """Give milliseconds since 1970 as a time for people."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"  # a retention of "for ever"

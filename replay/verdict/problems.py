@@ -1,0 +1,151 @@
+"""What stands against an exact read of a topic, each with its way out. Pure.
+
+Nothing here depends on time: what is found stays until somebody does something about it. What
+time does is in `replay/verdict/verdict.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import deletes_by_age
+from replay.broker.topic_state import PastEnds, TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why no exact state can be read.
+
+    Attributes:
+        what: is wrong, with the topic's name.
+        remedy: what to do about it.
+    """
+
+    what: str
+    remedy: str
+
+
+_ASK_CAPTURE = "start `changelog capture`: it says how the log goes on"
+_FIX = "`changelog capture --fix-topics`, then copy the table anew with `changelog resnapshot`"
+_COPY = "copy the table anew with `changelog resnapshot`"
+_WAIT = "let capture write a newer frontier"
+
+
+def problems(
+    frontier: Frontier, topic: str, state: TopicState | None, past: PastEnds | None
+) -> Iterator[Problem]:
+    """Give what stands against reading a topic of our log up to a frontier.
+
+    Args:
+        frontier: what is to be read.
+        topic: its name.
+        state: how it stands; None when it does not exist.
+        past: what stands behind the frontier's ends, where that was asked.
+    """
+    name = f'topic "{topic}"'
+    if state is None:
+        yield Problem(f"{name} does not exist any more", _ASK_CAPTURE)
+        return
+    scope = frontier.scope_of(topic)
+    for why in scope.obstacles():
+        remedy = "it holds no state of its table by its settings: see `changelog status`"
+        yield Problem(f"{name} cannot be rebuilt: {why}", remedy if scope.copied else _COPY)
+    for what, remedy in (
+        *_of_identity(frontier, state),
+        *_of_settings(state),
+        *_of_offsets(frontier, state),
+        *_of_truncation(frontier, state, past),
+    ):
+        yield Problem(f"{name}: {what}", remedy)
+
+
+def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
+    """Give what stands against reading a topic of which no frontier of ours speaks."""
+    name = f'topic "{state.topic}"'
+    if deletes_by_age(state.settings):
+        policy = state.settings.get("cleanup.policy")
+        yield Problem(
+            f"{name}: cleanup.policy is {policy}: keys vanish with the oldest segments",
+            "set cleanup.policy=compact and have every key written again",
+        )
+    yield from problems_of_starts(state)
+
+
+def problems_of_starts(state: TopicState) -> Iterator[Problem]:
+    """Give the partitions of a topic that is not ours whose first records are gone."""
+    for partition, start in enumerate(state.log_starts):
+        if start > 0:
+            yield Problem(
+                f'topic "{state.topic}": partition {partition} starts at offset {start}: older '
+                "records were deleted, so rows may be missing",
+                "have every key written again",
+            )
+
+
+def problems_of_resuming(stored: Frontier, frontier: Frontier, topic: str) -> Iterator[Problem]:
+    """Give what stands against going on from a state at `stored` up to `frontier`."""
+    name, remedy = f'topic "{topic}"', "rebuild from the start of the log"
+    ids = stored.topic_ids.get(topic), frontier.topic_ids.get(topic)
+    if stored.cluster_id != frontier.cluster_id or ids[0] != ids[1]:
+        yield Problem(f"{name} is another one than that of the stored state", remedy)
+        return
+    old, new = stored.ends.get(topic, ()), frontier.ends.get(topic, ())
+    if len(old) != len(new):
+        what = (
+            f"{name} had {len(old)} partitions at the stored state, the frontier knows {len(new)}"
+        )
+        yield Problem(what, remedy)
+    elif any(was > now for was, now in zip(old, new, strict=True)):
+        yield Problem(f"{name}: the frontier lies before the stored state", "choose a newer one")
+    if stored.since.get(topic) != frontier.since.get(topic):
+        yield Problem(f"{name} was emptied or copied anew since the stored state", remedy)
+
+
+def _of_identity(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, str]]:
+    if frontier.cluster_id != state.cluster_id:
+        what = f"the Kafka cluster is {state.cluster_id}, the frontier is of"
+        yield f"{what} {frontier.cluster_id!r}", "read from the cluster that capture writes to"
+    known = frontier.topic_ids.get(state.topic)
+    if known != state.topic_id:
+        what = f"it was made anew: its id is {state.topic_id}, the frontier knows {known}"
+        yield what, _ASK_CAPTURE
+
+
+def _of_settings(state: TopicState) -> Iterator[tuple[str, str]]:
+    for setting, must in (
+        ("cleanup.policy", "compact"),
+        ("message.timestamp.type", "LogAppendTime"),
+    ):
+        has = state.settings.get(setting)
+        if has != must:
+            yield f"{setting} is {has}, must be {must}", _FIX
+
+
+def _of_offsets(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, str]]:
+    ends = frontier.ends.get(state.topic)
+    if ends is None:
+        yield "the frontier has no ends for it", _WAIT
+        return
+    if len(ends) != state.partitions:
+        yield f"it has {state.partitions} partitions, the frontier knows {len(ends)}", _WAIT
+        return
+    for what in frontier.missing_of(state.topic, state.log_starts):
+        yield what, _COPY
+    for partition, (now, end) in enumerate(zip(state.ends, ends, strict=True)):
+        if now < end:
+            what = f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
+            yield what, _COPY
+
+
+def _of_truncation(
+    frontier: Frontier, state: TopicState, past: PastEnds | None
+) -> Iterator[tuple[str, str]]:
+    ends = frontier.ends.get(state.topic, ())
+    for partition in past.truncated if past is not None else ():
+        what = (
+            f"partition {partition} was truncated below the frontier's end {ends[partition]} when "
+            "its leader changed: records are lost, others may stand in their place"
+        )
+        yield what, _COPY

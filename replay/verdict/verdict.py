@@ -1,0 +1,271 @@
+"""Can the log still give the exact state at a frontier, until when, and why not? Pure.
+
+The records of `[0, ends)` fold to the state at the frontier as long as the cleaner has not used a
+record past `ends` to remove one before it, and as long as no tombstone goes that the scan needs:
+
+- The cleaner removes a record for a newer one only when that one is `min.compaction.lag.ms` old
+  by its append time, the broker's clock (KIP-58). So a partition's clock starts with the first
+  record past its end. Where there is none, nothing could remove anything before one is appended
+  and as old as that: there the clock starts when we asked. A first record that is still there is
+  the first that ever was: whatever the cleaner had used for a removal would be older than the
+  lag, and so would what had replaced it, unless it was a tombstone whose own retention is over
+  too. From then on the frontier's append time counts instead.
+- A tombstone stays `delete.retention.ms` from the beginning of the cleaning that removed the values
+  before it (KIP-534). A scan that met such a value did so before that cleaning was through, so one
+  that is shorter than the retention less the time of a cleaning meets the tombstone too. We allow
+  a cleaning a tenth of the retention, an hour at most.
+- A reader that goes on from a state of an earlier frontier needs each tombstone since then. The
+  first to go was appended after that frontier, cleaned a lag later, and stayed its retention.
+
+The deadline is the earliest of these. It counts by the broker's clock while `now_ms` is ours: the
+allowance says how far apart the two may be, and the deadline is used only up to that much before
+it. A wider gap between the clocks is not detected.
+
+A frontier whose lag is over is not the end: one that is newer, behind all records there are, is
+exact again. That is `FOLLOW`. Of a topic that keeps no lag at all, no bounded read is exact, but
+following it to its head within the retention gives the state there.
+
+What no client can see, and so is taken on trust: settings that were changed and changed back
+before we asked, a replica whose cleaner is `delete.retention.ms` behind that of another, and a
+cleaner whose memory for keys was too small and that then rested for so long
+(`docs/decisions/0020-verdict.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.log.frontier import FrontierRecord
+from replay.broker.topic_state import PastEnds, TopicState
+from replay.verdict.limits import Limit, Times, lag_ms, limits, moment_iso, moment_text, scan_limit
+from replay.verdict.problems import Problem, problems, problems_of_foreign, problems_of_resuming
+
+_COMFORT = 2  # the finish may be that many times as far as estimated
+
+
+class Kind(Enum):
+    """What the log can give."""
+
+    EXACT = "exact"
+    EXACT_UNTIL = "exact-until"
+    FOLLOW = "follow"
+    NOT_EXACT = "not-exact"
+
+
+_WORDS = {
+    Kind.EXACT: "exact now",
+    Kind.EXACT_UNTIL: "exact if finished by",
+    Kind.FOLLOW: "exact only after following to the head",
+    Kind.NOT_EXACT: "not exact",
+}
+_RANK = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a read now is exact.
+
+    Attributes:
+        kind: EXACT; EXACT_UNTIL when the deadline may come before our own finish; FOLLOW when
+            only a later state can be had; NOT_EXACT when something has to be done first.
+        deadline_ms: when the scan must have ended, by the broker's clock, milliseconds since
+            1970; None where none is set, or no bounded scan is exact.
+        reasons: why it is refused; else what limits it.
+        allowance_ms: how far our clock may be from the broker's.
+        remedies: what to do, when it is refused.
+        finish_ms: when we expect to be done, by our clock; None when that is not known.
+        topics: the verdict on each topic, where there are several.
+    """
+
+    kind: Kind
+    deadline_ms: int | None
+    reasons: tuple[str, ...]
+    allowance_ms: int = 0
+    remedies: tuple[str, ...] = ()
+    finish_ms: int | None = None
+    topics: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def allows_read(self) -> bool:
+        """Tell whether reading up to the frontier can give the exact state at all."""
+        return self.kind in {Kind.EXACT, Kind.EXACT_UNTIL}
+
+    def is_late(self, now_ms: int) -> bool:
+        """Tell whether a scan that ends now ends too late."""
+        if self.deadline_ms is None:
+            return not self.allows_read
+        return now_ms + self.allowance_ms >= self.deadline_ms
+
+    def require(self) -> None:
+        """Refuse when the log cannot give the exact state.
+
+        Raises:
+            VerdictError: names every reason, and what to do.
+        """
+        if not self.allows_read:
+            raise VerdictError(
+                "the log cannot give the exact state any more: " + "; ".join(self.reasons),
+                hint="; ".join(self.remedies),
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as plain values: times in UTC, words as people read them."""
+        return {
+            "verdict": self.kind.value,
+            "text": str(self),
+            "deadline": moment_iso(self.deadline_ms),
+            "finish": moment_iso(self.finish_ms),
+            "reasons": list(self.reasons),
+            "remedies": list(self.remedies),
+        }
+
+    def __str__(self) -> str:
+        """Give one line for people."""
+        said = _WORDS[self.kind]
+        notes = list(self.reasons)
+        if self.kind is Kind.EXACT_UNTIL:
+            said += f" {moment_text(self.deadline_ms or 0)}"
+            if self.finish_ms is not None:
+                notes.insert(0, f"done at about {moment_text(self.finish_ms)}")
+        elif self.deadline_ms is not None:
+            notes.insert(0, f"until {moment_text(self.deadline_ms)}")
+        said += f" ({'; '.join(notes)})" if notes else ""
+        return f"{said} | {'; '.join(self.remedies)}" if self.remedies else said
+
+
+def judge(
+    record: FrontierRecord,
+    topics: Mapping[str, TopicState],
+    wanted: tuple[str, ...],
+    times: Times,
+    *,
+    past: Mapping[str, PastEnds] | None = None,
+    resumed: FrontierRecord | None = None,
+    further: Sequence[Limit] = (),
+) -> Verdict:
+    """Judge whether a scan of `wanted` to the frontier is exact.
+
+    Args:
+        record: the frontier and when it was appended, by the broker's clock.
+        topics: how the topics stand now; one that is missing does not exist.
+        wanted: the topics to read.
+        times: when it is judged.
+        past: what stands behind the frontier's ends, where it was asked for.
+        resumed: the frontier of a state that the scan goes on from; None to scan from the start.
+        further: limits that hold beside those of the topics.
+    """
+
+    def judged(topic: str) -> Verdict:
+        state, behind = topics.get(topic), (past or {}).get(topic)
+        found = list(problems(record.frontier, topic, state, behind))
+        if resumed is not None:
+            found += problems_of_resuming(resumed.frontier, record.frontier, topic)
+        if found or state is None:
+            return refused(found, times.allowance_ms)
+        return _timed([*limits(record, state, behind, resumed, times), *further], times)
+
+    return together({topic: judged(topic) for topic in wanted}, times.allowance_ms)
+
+
+def judge_foreign(state: TopicState, times: Times) -> Verdict:
+    """Judge whether a read of a topic of which no frontier speaks, to its present end, is exact.
+
+    What its writers do is taken on trust: that a key stays in its partition, and its records in
+    their order.
+    """
+    found = list(problems_of_foreign(state))
+    if found:
+        return refused(found, times.allowance_ms)
+    if "compact" not in state.settings.get("cleanup.policy", ""):
+        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), times.allowance_ms)
+    scan = scan_limit(state, times)
+    if times.is_over(scan):
+        return _past_limit(scan, times)
+    why = _why_no_lag(state, times.allowance_ms)
+    if why is not None:
+        remedy = f"read from the start and on to the head, by {moment_text(scan.at_ms)}"
+        return Verdict(Kind.FOLLOW, None, (why,), times.allowance_ms, (remedy,))
+    lag = lag_ms(state)
+    what = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
+    return _timed([Limit(times.asked_ms + lag, what, ""), scan], times)
+
+
+def _timed(limits: list[Limit], times: Times) -> Verdict:
+    first = min(limits)
+    over = [limit for limit in sorted(limits) if times.is_over(limit)]
+    if over:
+        # What a newer frontier does not mend comes first.
+        return _past_limit(min(over, key=lambda limit: limit.is_of_frontier), times)
+    finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
+    is_sure = (
+        times.estimate_ms is not None
+        and times.started_ms + _COMFORT * times.estimate_ms + times.allowance_ms < first.at_ms
+    )
+    return Verdict(
+        Kind.EXACT if is_sure else Kind.EXACT_UNTIL,
+        first.at_ms,
+        (f"limit: {first.why}",),
+        times.allowance_ms,
+        finish_ms=finish,
+    )
+
+
+def _past_limit(limit: Limit, times: Times) -> Verdict:
+    late = (
+        f"{limit.why} ended at {moment_text(limit.at_ms)}, it is {moment_text(times.now_ms)} "
+        f"(clocks may differ by {times.allowance_ms} ms)"
+    )
+    kind = Kind.FOLLOW if limit.is_of_frontier else Kind.NOT_EXACT
+    return Verdict(kind, None, (late,), times.allowance_ms, (limit.remedy,))
+
+
+def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
+    """Give the verdict on a topic that something stands against."""
+    return Verdict(
+        Kind.NOT_EXACT,
+        None,
+        tuple(problem.what for problem in found),
+        allowance_ms,
+        tuple(dict.fromkeys(problem.remedy for problem in found)),
+    )
+
+
+def together(verdicts: Mapping[str, Verdict], allowance_ms: int) -> Verdict:
+    """Give the verdict on all topics: no better than the worst, and until the first deadline."""
+    if not verdicts:
+        return Verdict(Kind.EXACT, None, (), allowance_ms)
+    each = list(verdicts.values())
+    worst = max(each, key=lambda verdict: _RANK[verdict.kind])
+    if not worst.allows_read:
+        each = [verdict for verdict in each if not verdict.allows_read]
+        return Verdict(
+            worst.kind,
+            None,
+            tuple(reason for verdict in each for reason in verdict.reasons),
+            allowance_ms,
+            tuple(dict.fromkeys(remedy for verdict in each for remedy in verdict.remedies)),
+            topics=verdicts,
+        )
+    first = min(each, key=lambda verdict: (verdict.deadline_ms is None, verdict.deadline_ms or 0))
+    return Verdict(
+        worst.kind,
+        first.deadline_ms,
+        first.reasons,
+        allowance_ms,
+        finish_ms=first.finish_ms,
+        topics=verdicts,
+    )
+
+
+def _why_no_lag(state: TopicState, allowance_ms: int) -> str | None:
+    kind, lag = state.settings.get("message.timestamp.type"), lag_ms(state)
+    name = f'topic "{state.topic}"'
+    if kind != "LogAppendTime":
+        return f"{name}: message.timestamp.type is {kind}, so records may be cleaned away at once"
+    if lag <= allowance_ms:
+        return f"{name}: min.compaction.lag.ms is {lag}, so records may be cleaned away at once"
+    return None

@@ -1,0 +1,43 @@
+"""Where one sealed generation of a view can be read, by a reader that knows no sink's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from changelog.contract.base.secret import redacted
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The place of one generation, published or not.
+
+    | sink | location |
+    |---|---|
+    | delta | `path`: URI of a Delta table |
+    | search | `url`: the server, `index`: the index |
+    | cache | `url`: the server, `prefix`: what each entry's key starts with |
+    | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
+
+    Attributes:
+        sink: which kind of sink it is.
+        location: what a reader needs. A `url` may hold a password, so it is not in `repr`.
+    """
+
+    sink: str
+    location: Mapping[str, str] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Give the place without any password."""
+        parts = ", ".join(f"{name}={redacted(text)}" for name, text in self.location.items())
+        return f"{self.sink}({parts})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Give a value for JSON; it holds the password of a `url`, so it is not for logs."""
+        return {"sink": self.sink, "location": dict(self.location)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Address:
+        """Read what `as_json` gave."""
+        return cls(value["sink"], dict(value["location"]))

@@ -1,0 +1,91 @@
+"""Turn what Spark, Kafka or a disk throws into one line that says what to do."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from changelog.contract.base.errors import (
+    ChangelogError,
+    UnavailableError,
+    UnavailableLogError,
+    VerdictError,
+    ViewError,
+)
+from changelog.contract.base.secret import redacted
+from replay.base.failures import translate
+
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_CAUSE = re.compile(r"^\s*Caused by: [\w.$]+(?:Exception|Error)?:?\s*(.+)$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*:\s*")
+
+
+class RebuildError(ChangelogError):
+    """A rebuild failed; what was published before still serves."""
+
+
+def explained(error: Exception, doing: str) -> ChangelogError:
+    """Give the error to raise in place of a library's, which stays as its cause.
+
+    Args:
+        error: what was thrown.
+        doing: what was being done, such as `rebuild of view "a"`.
+    """
+    if (known := translate(error)) is not None:
+        return known
+    text = "\n".join(_texts(error))
+    if _FULL.search(text):
+        return RebuildError(
+            f"{doing}: no space left on the disk",
+            hint="free space under the warehouse or Spark's scratch folder (TMPDIR), then "
+            "run it again; the unfinished generation is removed",
+        )
+    return RebuildError(f"{doing}: {type(error).__name__}: {_line(text)}", hint="--debug says more")
+
+
+def is_of_the_run(error: ChangelogError) -> bool:
+    """Tell whether an error is no view's fault: the log has moved or is away, or Spark is."""
+    return isinstance(error, VerdictError | UnavailableLogError) or type(error) is UnavailableError
+
+
+def of_view(error: ChangelogError, name: str) -> ChangelogError:
+    """Return the error with the view named in its text."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    if f'"{name}"' not in text:
+        error.args = (f'view "{name}": {text}', *error.args[1:])
+    return error
+
+
+def analysed(error: Exception, view: str, path: Path) -> ChangelogError:
+    """Return the error for a view whose query Spark does not accept, or whose function fails."""
+    if isinstance(error, ChangelogError):
+        return error
+    line = line_in(error, path)
+    if line is None:
+        return ViewError(f'{path.name}: Spark does not accept view "{view}": {_line(str(error))}')
+    return ViewError(
+        f'{path.name}:{line}: view "{view}" fails: {type(error).__name__}: {_line(str(error))}'
+    )
+
+
+def line_in(error: BaseException, path: Path) -> int | None:
+    """Return the innermost line of a file that an error came through; None when it did not."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame.lineno for frame in frames if frame.filename == str(path)), None)
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield str(seen)
+        seen = seen.__cause__
+
+
+def _line(text: str) -> str:
+    """Give the innermost cause when there are several, else the first line."""
+    causes = _CAUSE.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = causes[-1] if causes else next(iter(lines), "no message")
+    return redacted(_CLASS.sub("", found))[:500]

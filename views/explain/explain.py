@@ -1,0 +1,342 @@
+"""Where each field of a row comes from: the records on the log, and those that they superseded.
+
+The rows are found by the verifier's code: it reads the log to the newest frontier, folds it in
+DuckDB, and there runs the query for the places that `views.explain.provenance` reads off the view's
+SQL. So nothing is built, and no Spark is started. What cannot be traced is said, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from changelog.contract.base.errors import ChangelogError, ViewError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.form import Output
+from changelog.contract.rows.relation import TableName
+from replay.base.config import OnBadRecord
+from views.base.config import RebuildSettings
+from views.explain.explanation import Contribution, Contributions, Explanation, Place
+from views.explain.provenance import FieldOrigin, Lineage, UntraceableError, columns_of, trace
+from views.project.spec import ViewSpec
+from views.rebuild.plan import Plan, pins_now, planned
+from views.verify.log.states import Folded, Log
+from views.verify.log.tables import (
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    State,
+    create_view,
+    exact_values,
+)
+from views.verify.processes.scratch import first_row, scratch
+from views.verify.sql.translate import MACROS, UnverifiableError, translate
+from views.verify.values.names import folded
+from views.verify.values.types import Type, duckdb_type, logged_type, quoted
+
+MOST_RECORDS = 1_000
+"""Of a table; each takes some milliseconds. How many there are is told besides."""
+MOST_SUPERSEDED = 100
+
+
+class NoSuchRowError(ChangelogError):
+    """The view has no row of the key that is asked for."""
+
+
+def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
+    """Read the key of a row: its value, or for several columns a JSON array or object of them.
+
+    Raises:
+        ViewError: it does not fit the view's key.
+    """
+    if len(spec.key) == 1 and not text.lstrip().startswith("{"):
+        return {spec.key[0]: text}
+    try:
+        found = json.loads(text, parse_float=str, parse_int=str)
+    except ValueError:
+        found = None
+    if isinstance(found, list) and len(found) == len(spec.key):
+        found = dict(zip(spec.key, found, strict=True))
+    if not isinstance(found, dict) or set(found) != set(spec.key):
+        raise ViewError(
+            f'{text!r} is no key of view "{spec.name}"',
+            hint=f"its key is {', '.join(spec.key)}: give a JSON array of the values, such as "
+            f"'{json.dumps(['…'] * len(spec.key), ensure_ascii=False)}'",
+        )
+    return {name: _text(found[name]) for name in spec.key}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation:
+    """Say where the row of a view with a key comes from, at the newest frontier.
+
+    Raises:
+        NoSuchRowError: the view has no row of that key.
+        ViewError: the key does not fit the view, or it reads a table that is not captured.
+        VerdictError: the log cannot give the exact state any more.
+        LogError: the log cannot be read.
+    """
+    key = parse_key(spec, text)
+    plan = planned([spec], settings)
+    plan.cut.verdict.require()
+    project = settings.project
+    with scratch(None, "1GB") as database:
+        if plan.logs:
+            raise ViewError(
+                f'view "{spec.name}" reads logs of other programs, whose records are not traced',
+                hint="--explain works for views of captured tables",
+            )
+        log = Log(
+            database,
+            project.kafka,
+            project.registry,
+            plan.record.frontier,
+            pins=pins_now(plan, settings),
+            sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            keeps_records=True,
+        )
+        work = _Work(database, spec, key, plan)
+        for table in spec.tables:
+            work.add(log, table)
+        with exact_values():
+            return work.explanation()
+
+
+class _Work:
+    """The states of a view's tables, with their records, and the queries on them."""
+
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, spec: ViewSpec, key: dict[str, str], plan: Plan
+    ) -> None:
+        self._database, self._spec, self._key, self._plan = database, spec, key, plan
+        self._states: dict[TableName, State] = {}
+        self._folded: dict[TableName, Folded] = {}
+
+    def add(self, log: Log, table: TableName) -> None:
+        """Read a table, and let queries see where its rows lie."""
+        folded = log.fold(table)
+        state = log.load(folded)
+        create_view(self._database, state, with_places=True)
+        self._states[table], self._folded[table] = state, folded
+
+    def explanation(self) -> Explanation:
+        """Trace the row."""
+        if self._spec.sql is None:
+            return self._of_function()
+        columns = {table: [c.column for c in s.columns] for table, s in self._states.items()}
+        try:
+            found = trace(self._spec.sql, columns, self._spec.key)
+            places = self._places(found)
+        except (UntraceableError, UnverifiableError) as error:
+            fields = columns_of(self._spec.sql, columns)
+            return self._made(self._row(), fields, self._untraced(), (str(error),))
+        row = self._row()
+        if not places:
+            raise self._missing()
+        sources = tuple(
+            self._contributions(
+                source.alias, source.table, [(p, o) for p, o in places[number] if p is not None]
+            )
+            for number, source in enumerate(found.sources)
+        )
+        return self._made(row, found.fields, sources, found.notes)
+
+    def _missing(self) -> NoSuchRowError:
+        key = ", ".join(f"{name} = {value}" for name, value in self._key.items())
+        lsn = self._plan.record.frontier.lsn
+        return NoSuchRowError(
+            f'view "{self._spec.name}" has no row of the key {key} at LSN {lsn}',
+            hint="the key is compared as PostgreSQL writes its text",
+        )
+
+    def _made(
+        self,
+        row: Mapping[str, str | None] | None,
+        fields: Mapping[str, FieldOrigin],
+        sources: tuple[Contributions, ...],
+        notes: tuple[str, ...],
+    ) -> Explanation:
+        return Explanation(
+            view=self._spec.name,
+            key=self._key,
+            plan=self._plan,
+            row=row,
+            fields=fields,
+            sources=sources,
+            notes=notes,
+        )
+
+    def _of_function(self) -> Explanation:
+        """Show the records that have the key themselves: what a function does is not known."""
+        sources = []
+        for table, state in self._states.items():
+            if not set(state.key) <= set(self._key):
+                sources.append(self._untraced_source(table))
+                continue
+            rows = self._database.execute(
+                f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM {quoted(state.base)} "
+                f"WHERE {_is_key(state.key, _types_of(state))}",
+                [self._key[name] for name in state.key],
+            ).fetchall()
+            sources.append(self._contributions(table.table, table, rows))
+        if all(source.count == 0 for source in sources):
+            raise self._missing()
+        note = "a function makes this view: shown are the records that have its key themselves"
+        return self._made(None, {}, tuple(sources), (note,))
+
+    def _types(self, *, with_places: bool) -> dict[TableName, dict[str, Type]]:
+        more = {PARTITION_COLUMN: Type("int"), OFFSET_COLUMN: Type("bigint")}
+        return {
+            table: {
+                **{c.column: logged_type(c.type) for c in state.columns},
+                **(more if with_places else {}),
+            }
+            for table, state in self._states.items()
+        }
+
+    def _places(self, found: Lineage) -> list[list[tuple[int | None, int | None]]]:
+        """Give the places of each source's rows, those of a source each once."""
+        sql = translate(found.places, self._types(with_places=True)).sql
+        self._prepare()
+        keys = [f"k{number}" for number in range(len(self._spec.key))]
+        is_key = _is_key(keys, self._described(sql))
+        table = "explained"
+        self._database.execute(
+            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM ({sql}) WHERE {is_key}",
+            list(self._key.values()),
+        )
+        if first_row(self._database, f"SELECT 1 FROM {table} LIMIT 1") is None:
+            return []
+        return [
+            self._database.execute(
+                f"SELECT DISTINCT p{n}, o{n} FROM {table} ORDER BY p{n}, o{n}"
+            ).fetchall()
+            for n in range(len(found.sources))
+        ]
+
+    def _row(self) -> dict[str, str | None] | None:
+        """Compute the row; None where DuckDB cannot.
+
+        Raises:
+            NoSuchRowError: it can, and there is none.
+        """
+        try:
+            found = translate(self._spec.sql or "", self._types(with_places=False))
+        except UnverifiableError:
+            return None
+        self._prepare()
+        names = ", ".join(quoted(name) for name in found.names)
+        query = f"SELECT * FROM ({found.sql}) AS q({names})"
+        try:
+            is_key = _is_key([folded(name) for name in self._spec.key], self._described(query))
+            row = first_row(
+                self._database,
+                f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) WHERE {is_key}",
+                list(self._key.values()),
+            )
+        except duckdb.InvalidInputException:  # a value without an exact place
+            raise
+        except duckdb.Error:
+            return None
+        if row is None:
+            raise self._missing()
+        return dict(zip(found.names, row, strict=True))
+
+    def _described(self, query: str) -> dict[str, str]:
+        """Return DuckDB's types of a query's columns."""
+        rows = self._database.execute(f"DESCRIBE {query}").fetchall()
+        return {str(row[0]): str(row[1]) for row in rows}
+
+    def _prepare(self) -> None:
+        for macro in MACROS:
+            self._database.execute(macro)
+
+    def _untraced(self) -> tuple[Contributions, ...]:
+        return tuple(map(self._untraced_source, self._states))
+
+    def _untraced_source(self, table: TableName) -> Contributions:
+        return Contributions(alias=table.table, table=table, topic=self._states[table].topic)
+
+    def _contributions(
+        self, alias: str, table: TableName, places: Sequence[tuple[Any, Any]]
+    ) -> Contributions:
+        return Contributions(
+            alias=alias,
+            table=table,
+            topic=self._states[table].topic,
+            records=tuple(self._contribution(table, *each) for each in places[:MOST_RECORDS]),
+            count=len(places),
+        )
+
+    def _contribution(self, table: TableName, partition: int, offset: int) -> Contribution:
+        state, raw = self._states[table], quoted(self._folded[table].raw or "")
+        names = ", ".join(f"{quoted(name)}::VARCHAR" for name in state.key)
+        key = first_row(
+            self._database,
+            f"SELECT {names} FROM {quoted(state.base)} "
+            f"WHERE {PARTITION_COLUMN} = ? AND {OFFSET_COLUMN} = ?",
+            [partition, offset],
+        )
+        own = self._records(table, "part = ? AND off = ?", [partition, offset], 1)[0]
+        older = (
+            f"key = (SELECT key FROM {raw} WHERE part = ? AND off = ?) "
+            "AND NOT (part = ? AND off = ?)"
+        )
+        place = [partition, offset, partition, offset]
+        count = first_row(self._database, f"SELECT count(*) FROM {raw} WHERE {older}", place)
+        return Contribution(
+            place=own,
+            key=dict(zip(state.key, key or (), strict=False)),
+            superseded=tuple(self._records(table, older, place, MOST_SUPERSEDED)),
+            superseded_count=int(count[0]) if count else 0,
+        )
+
+    def _records(
+        self, table: TableName, where: str, values: Sequence[int], most: int
+    ) -> list[Place]:
+        folded = self._folded[table]
+        form = self._plan.record.frontier.scope_of(folded.topic).form
+        rows = self._database.execute(
+            "SELECT part, off, epoch, commit_lsn, sequence, value[1:5] "
+            f"FROM {quoted(folded.raw or '')} WHERE {where} "
+            f"ORDER BY epoch DESC, commit_lsn DESC, sequence DESC, off DESC LIMIT {most}",
+            list(values),
+        ).fetchall()
+        return [
+            Place(
+                partition=part,
+                offset=offset,
+                position=Position(epoch, Lsn(lsn), sequence),
+                schema_id=None
+                if head is None or form.output is Output.JSON
+                else int.from_bytes(head[1:5], "big"),
+                deleted=head is None,
+            )
+            for part, offset, epoch, lsn, sequence, head in rows
+        ]
+
+
+def _types_of(state: State) -> dict[str, str]:
+    return {each.column: duckdb_type(logged_type(each.type)) for each in state.columns}
+
+
+def _is_key(columns: Sequence[str], types: Mapping[str, str]) -> str:
+    """Return the condition that columns have the values of a key, which come as texts."""
+    return " AND ".join(_is_value(quoted(name), types.get(name, "")) for name in columns)
+
+
+def _is_value(column: str, kind: str) -> str:
+    # These have several texts: 1.5 and 1.50, -0.0 and 0.0, [1,2] and [1, 2].
+    if kind in {"FLOAT", "DOUBLE"} or kind.endswith("[]"):
+        return f"{column} IS NOT DISTINCT FROM TRY_CAST(? AS {kind})"
+    return f"CAST({column} AS VARCHAR) = ?"

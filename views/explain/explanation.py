@@ -1,0 +1,181 @@
+"""Where a row comes from, as a value: for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+from views.explain.provenance import FieldOrigin
+from views.project.spec import short_name
+from views.rebuild.plan import Plan, shown
+from views.rebuild.report import frontier_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A record on the log.
+
+    Attributes:
+        partition: of its topic.
+        offset: in its partition.
+        position: its place in the order of changes.
+        schema_id: under which its value was written; None for a document or a tombstone.
+        deleted: whether it is a tombstone.
+    """
+
+    partition: int
+    offset: int
+    position: Position
+    schema_id: int | None
+    deleted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        found: dict[str, Any] = {
+            "partition": self.partition,
+            "offset": self.offset,
+            "position": str(self.position),
+            "schema_id": self.schema_id,
+        }
+        return {**found, "deleted": True} if self.deleted else found
+
+    def __str__(self) -> str:
+        """Give it in one line."""
+        what = "a delete" if self.deleted else f"schema {self.schema_id}"
+        if not self.deleted and self.schema_id is None:
+            what = "a document"
+        return f"partition {self.partition}, offset {self.offset}, position {self.position}, {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """A record that goes into the row, and what it superseded.
+
+    Attributes:
+        place: of the record.
+        key: of its row, as text by column.
+        superseded: older records of its key that are still on the log, the newest first.
+        superseded_count: how many there are.
+    """
+
+    place: Place
+    key: Mapping[str, str | None]
+    superseded: tuple[Place, ...] = ()
+    superseded_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contributions:
+    """The records of one table that go into the row.
+
+    Attributes:
+        alias: what the query calls the table.
+        table: its name.
+        topic: where the records lie.
+        records: the first of them.
+        count: how many there are; None where they are not traced.
+    """
+
+    alias: str
+    table: TableName
+    topic: str
+    records: tuple[Contribution, ...] = ()
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Where a row comes from.
+
+    Attributes:
+        view: its name.
+        key: the row's key, as text by column.
+        plan: frontier and verdict.
+        row: its values as text; None when the view has no such row, or none is computed here.
+        fields: where each column comes from.
+        sources: the records of each table.
+        notes: what is not traced.
+    """
+
+    view: str
+    key: Mapping[str, str]
+    plan: Plan
+    row: Mapping[str, str | None] | None
+    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)
+    sources: tuple[Contributions, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the object of `--explain --json`."""
+        topics = {each.alias: each.topic for each in self.sources}
+        return {
+            "view": self.view,
+            "key": dict(self.key),
+            "frontier": frontier_json(shown(self.plan.record)),
+            "verdict": self.plan.cut.verdict.kind.value,
+            "row": dict(self.row) if self.row is not None else None,
+            "fields": {
+                name: {
+                    "from": [
+                        {"source": alias, "topic": topics.get(alias), "column": column}
+                        for alias, column in origin.columns
+                    ],
+                    "expression": origin.expression,
+                    "note": origin.note,
+                }
+                for name, origin in self.fields.items()
+            },
+            "sources": [_source_json(each) for each in self.sources],
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """Say it for people."""
+        frontier = self.plan.record.frontier
+        key = ", ".join(f"{name} = {value}" for name, value in self.key.items())
+        out = [f"{self.view}, {key}: at LSN {frontier.lsn}, epoch {frontier.epoch}"]
+        for name, origin in self.fields.items():
+            value = "" if self.row is None else f" = {self.row.get(name)}"
+            parts = [", ".join(f"{alias}.{column}" for alias, column in origin.columns)]
+            parts += [f"by {origin.expression}"] if origin.expression else []
+            parts += [origin.note] if origin.note else []
+            out.append(f"  {name}{value}: {'; '.join(filter(None, parts))}")
+        for source in self.sources:
+            out += _source_lines(source)
+        return out + [f"  not traced: {note}" for note in self.notes]
+
+
+def _source_json(source: Contributions) -> dict[str, Any]:
+    return {
+        "source": source.alias,
+        "table": short_name(source.table),
+        "topic": source.topic,
+        "count": source.count,
+        "records": [
+            {
+                **each.place.to_json(),
+                "key": dict(each.key),
+                "superseded_count": each.superseded_count,
+                "superseded": [place.to_json() for place in each.superseded],
+            }
+            for each in source.records
+        ],
+    }
+
+
+def _source_lines(source: Contributions) -> list[str]:
+    named = short_name(source.table)
+    known = "" if source.alias == source.table.table else f" ({source.alias})"
+    many = "records not traced" if source.count is None else f"{source.count:,} records"
+    out = [f"  {named}{known}, topic {source.topic}: {many}"]
+    for each in source.records:
+        key = ", ".join(f"{name} = {value}" for name, value in each.key.items())
+        out.append(f"    {key}: {each.place}")
+        out += [f"      superseded: {place}" for place in each.superseded]
+        hidden = each.superseded_count - len(each.superseded)
+        out += [f"      and {hidden:,} older ones"] if hidden else []
+    hidden = (source.count or 0) - len(source.records)
+    return [*out, f"    and {hidden:,} more"] if hidden > 0 else out

@@ -1,0 +1,103 @@
+"""The states of a generation and the moves between them; nothing here touches a sink.
+
+    open --> sealed --> verified --> published <--> retired
+      |         |           |
+      v         v           v
+    failed   refuted     failed
+
+A generation that failed or was refuted is never published. One that is not verified is published
+only by somebody who says so (`rebuild-view --verify none`). A retired one is no longer what
+readers see but still exists, so a rollback publishes it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from changelog.contract.base.errors import ChangelogError
+
+
+class State(Enum):
+    """Where a generation is in its life."""
+
+    OPEN = "open"
+    SEALED = "sealed"
+    VERIFIED = "verified"
+    PUBLISHED = "published"
+    RETIRED = "retired"
+    FAILED = "failed"
+    REFUTED = "refuted"
+
+
+MOVES: dict[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.SEALED, State.FAILED}),
+    State.SEALED: frozenset({State.VERIFIED, State.REFUTED, State.FAILED, State.PUBLISHED}),
+    State.VERIFIED: frozenset({State.PUBLISHED, State.FAILED}),
+    State.PUBLISHED: frozenset({State.RETIRED}),
+    State.RETIRED: frozenset({State.PUBLISHED}),
+    State.FAILED: frozenset(),
+    State.REFUTED: frozenset(),
+}
+"""The legal moves; `Generation.publish` guards the one from SEALED to PUBLISHED."""
+
+
+class IllegalMoveError(ChangelogError):
+    """A generation was asked to do what its state does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One complete build of a view.
+
+    Attributes:
+        view: the view's name.
+        number: grows by one with each build of the view.
+        state: where it is in its life.
+    """
+
+    view: str
+    number: int
+    state: State = State.OPEN
+
+    def __post_init__(self) -> None:
+        """Refuse a number that no generation has."""
+        if self.number < 1:
+            raise ValueError(f"generation numbers start at 1, not {self.number}")
+
+    def seal(self) -> Generation:
+        """Say that nothing more is written to it."""
+        return self._move(State.SEALED)
+
+    def verify(self) -> Generation:
+        """Say that an independent recomputation found it right."""
+        return self._move(State.VERIFIED)
+
+    def refute(self) -> Generation:
+        """Say that an independent recomputation found it wrong; it is never published."""
+        return self._move(State.REFUTED)
+
+    def fail(self) -> Generation:
+        """Say that its build broke off; it is never published."""
+        return self._move(State.FAILED)
+
+    def publish(self, *, unverified: bool = False) -> Generation:
+        """Say that readers see it; one that is only sealed needs `unverified`."""
+        if self.state is State.SEALED and not unverified:
+            raise IllegalMoveError(
+                f'generation {self.number} of view "{self.view}" is not verified',
+                hint="verify it before it is published, or ask for --verify none",
+            )
+        return self._move(State.PUBLISHED)
+
+    def retire(self) -> Generation:
+        """Say that readers see another generation of the view."""
+        return self._move(State.RETIRED)
+
+    def _move(self, state: State) -> Generation:
+        if state not in MOVES[self.state]:
+            raise IllegalMoveError(
+                f'generation {self.number} of view "{self.view}" is {self.state.value} '
+                f"and cannot become {state.value}"
+            )
+        return replace(self, state=state)

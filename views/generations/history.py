@@ -1,0 +1,253 @@
+"""What became of each generation: a Delta table in the warehouse, appended to and never changed.
+
+One row per step of a generation: `sealed` (whole, verified as far as asked for, about to be
+swapped in), `published` (by a rollback too, which its note says), `refuted`, `failed`, `retired`
+(and removed). The row `sealed` is the intent: a rebuild that is killed between the swap and the
+row `published` left it behind, so that the next one can tell what serves and with which
+certificate. Sinks, not the history, are the truth about what serves.
+
+Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
+and appends of several rebuilds at once do not conflict. Each append is a file, and a reader opens
+them all: views that are followed make thousands in a day, so they are put together now and then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
+from views.generations.generation import State
+
+FOLDER = "_history"
+MANY_FILES = 100
+TIDY_HOURS = 1
+"""How long a file stays for a reader that has opened the table."""
+SEALED = State.SEALED.value
+PUBLISHED = State.PUBLISHED.value
+REFUTED = State.REFUTED.value
+FAILED = State.FAILED.value
+RETIRED = State.RETIRED.value
+
+_SCHEMA = pa.schema(
+    [
+        ("view", pa.string()),
+        ("generation", pa.int64()),
+        ("state", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("run", pa.string()),
+        ("epoch", pa.int64()),
+        ("lsn", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("verdict", pa.string()),
+        ("rows", pa.int64()),
+        ("records_read", pa.int64()),
+        ("tombstones", pa.int64()),
+        ("seconds", pa.string()),
+        ("verified", pa.bool_()),
+        ("mismatches", pa.int64()),
+        ("certificate", pa.string()),
+        ("sinks", pa.string()),
+        ("note", pa.string()),
+        ("definition", pa.string()),
+        ("origin", pa.string()),
+    ]
+)
+_OUTCOME = ("verified", "rows_expected", "rows_served", "mismatches", "notes")
+"""What a list of generations tells of a certificate."""
+_LATER = ("definition", "origin")  # a history from before has no such columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One step of one generation; the columns of the table, in its order.
+
+    Attributes:
+        view: the view's name.
+        generation: its number.
+        state: one of the constants of this module.
+        at: when the step was done.
+        run: the rebuild; the views of one run share it.
+        epoch: of the frontier.
+        lsn: of the frontier.
+        ts: of the frontier.
+        verdict: of the log at that frontier.
+        rows: of the view.
+        records_read: from the topics.
+        tombstones: among these.
+        seconds: by stage.
+        verified: None when it was not asked for or could not be done.
+        mismatches: that verification found.
+        certificate: verification's own account.
+        sinks: where the view is served.
+        note: why, when there is something to say.
+        definition: fingerprint of what the rows were made by, besides the log.
+        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
+    """
+
+    view: str
+    generation: int
+    state: str
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    run: str = ""
+    epoch: int | None = None
+    lsn: str | None = None
+    ts: datetime | None = None
+    verdict: str | None = None
+    rows: int | None = None
+    records_read: int | None = None
+    tombstones: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    verified: bool | None = None
+    mismatches: int | None = None
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    sinks: tuple[str, ...] = ()
+    note: str = ""
+    definition: str = ""
+    origin: str = ""
+
+    def to_columns(self) -> dict[str, Any]:
+        """Give the row as the table has it: nested values as JSON."""
+        row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row["seconds"] = json.dumps(dict(self.seconds))
+        row["certificate"] = json.dumps(dict(self.certificate), default=str)
+        row["sinks"] = ",".join(self.sinks)
+        return row
+
+    @classmethod
+    def from_columns(cls, row: Mapping[str, Any]) -> HistoryRow:
+        """Read a row of the table."""
+        values = {name: row[name] for name in _SCHEMA.names if name not in _LATER}
+        values |= {name: row.get(name) or "" for name in _LATER}
+        values["seconds"] = json.loads(row["seconds"])
+        values["certificate"] = json.loads(row["certificate"])
+        values["sinks"] = tuple(filter(None, row["sinks"].split(",")))
+        return cls(**values)
+
+    def again(self, **changes: Any) -> HistoryRow:  # noqa: ANN401 - any of the columns
+        """Return the row of a later step of this generation, which is done now."""
+        return replace(self, **{"at": datetime.now(UTC), **changes})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row for `--history --json`: of each certificate only its outcome.
+
+        The whole certificates are in the table's column `certificate`.
+        """
+        row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row["certificate"] = {
+            sink: {name: report[name] for name in _OUTCOME if name in report}
+            for sink, report in self.certificate.items()
+        }
+        row["at"] = self.at.isoformat()
+        row["ts"] = self.ts.isoformat() if self.ts is not None else None
+        row["sinks"] = list(self.sinks)
+        return row
+
+
+class History:
+    """The history of a warehouse."""
+
+    def __init__(self, warehouse: str) -> None:
+        place = warehouse.rstrip("/") + "/" + FOLDER
+        self._place = of_deltalake(place)
+
+    def append(self, rows: Iterable[HistoryRow]) -> None:
+        """Add rows in one commit.
+
+        Raises:
+            ChangelogError: the table cannot be written.
+        """
+        table = pa.Table.from_pylist([row.to_columns() for row in rows], schema=_SCHEMA)
+        if table.num_rows == 0:
+            return
+        try:
+            _append(self._place, table)
+        except (DeltaError, OSError) as error:
+            raise self._failed("written", error) from error
+
+    def rows(
+        self, views: Iterable[str] | None = None, *, generation: int | None = None
+    ) -> list[HistoryRow]:
+        """Read the rows of some views, or of all, oldest first.
+
+        Args:
+            views: their names.
+            generation: its rows alone.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        wanted = pc.scalar(True) if views is None else pc.field("view").isin(list(views))
+        if generation is not None:
+            wanted &= pc.field("generation") == generation
+        rows = map(HistoryRow.from_columns, self._read(wanted, None))
+        return sorted(rows, key=lambda row: row.at)
+
+    def states(self, view: str) -> dict[int, str]:
+        """Give the last state of each generation of a view.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        rows = self._read(pc.field("view") == view, ["generation", "state", "at"])
+        return {row["generation"]: row["state"] for row in sorted(rows, key=lambda row: row["at"])}
+
+    def _read(self, wanted: pc.Expression, columns: Sequence[str] | None) -> list[dict[str, Any]]:
+        try:
+            table = self._table()
+            if table is None:
+                return []
+            found = table.to_pyarrow_dataset().to_table(columns, filter=wanted)
+        except (DeltaError, OSError) as error:
+            raise self._failed("read", error) from error
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._place)
+        except TableNotFoundError:
+            return None
+
+    def tidy(self) -> None:
+        """Put the files of many appends into one, and remove those that this once replaced.
+
+        Raises:
+            ChangelogError: the table cannot be written.
+        """
+        try:
+            table = self._table()
+            if table is None or len(table.file_uris()) < MANY_FILES:
+                return
+            table.optimize.compact()
+            tidy(table, TIDY_HOURS)
+        except CommitFailedError:
+            return  # another run does the same
+        except (DeltaError, OSError) as error:
+            raise self._failed("tidied", error) from error
+
+    def _failed(self, what: str, error: Exception) -> ChangelogError:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        return ChangelogError(f"the history {redacted(self._place)} cannot be {what}: {line}")
+
+
+def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
+    """Give the newest row of each generation; rows come oldest first."""
+    return {(row.view, row.generation): row for row in rows}
+
+
+@retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)
+def _append(place: str, table: pa.Table) -> None:
+    """Append; only the very first two appends can conflict, since both make the table."""
+    write_deltalake(place, table, mode="append", schema_mode="merge", configuration=SETTINGS)

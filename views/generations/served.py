@@ -1,0 +1,63 @@
+"""A view together with the sinks that serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from changelog.config import Project
+from views.generations.succession import Held
+from views.project.spec import ViewSpec
+from views.sinks.base import Sink, SinkSettings
+from views.sinks.make import make_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A view and the sinks that serve it."""
+
+    view: str
+    sinks: Mapping[str, Sink]
+
+    def held(self) -> dict[str, Held]:
+        """Ask each sink what it holds now."""
+        return {
+            name: Held(sink.published(), frozenset(sink.generations()))
+            for name, sink in self.sinks.items()
+        }
+
+    def held_without_listing(self) -> dict[str, Held]:
+        """Ask each sink only what it serves, which no sink needs Spark for."""
+        return {name: Held(sink.published(), frozenset()) for name, sink in self.sinks.items()}
+
+
+MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]
+"""Gives the sinks of a view; without a session they can only tell what they serve."""
+
+
+def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> Served:
+    """Give the sinks of a view as the project has them.
+
+    Raises:
+        ConfigurationError: there is no such sink, or the project does not say where it is.
+    """
+    settings = SinkSettings(
+        warehouse=project.warehouse, search_url=project.search_url, cache_url=project.cache_url
+    )
+    return Served(
+        spec.name,
+        {
+            kind: make_sink(
+                kind,
+                view=spec.name,
+                key=spec.key,
+                settings=settings,
+                spark=cast("SparkSession", spark),
+            )
+            for kind in spec.sinks
+        },
+    )

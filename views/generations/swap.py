@@ -1,0 +1,110 @@
+"""Move readers: every sink of every view of a run at once, or none.
+
+There is no transaction across a Delta table, an index and a cache. What there is: all sinks hold
+the whole new generation before the first one is moved, each moves in one atomic step of its own,
+the steps follow each other within milliseconds, and if one fails the others are moved back. A
+kill between two steps is finished by the next run (`settle`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from changelog.contract.base.errors import ChangelogError
+from views.base.failure import explained
+from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow
+from views.generations.served import Served
+from views.generations.succession import leftovers, to_retire, unfinished_swap
+from views.sinks.base import Sink
+
+log = logging.getLogger("changelog.views")
+
+
+class HalfPublishedError(ChangelogError):
+    """A swap broke off and not every sink could be moved back.
+
+    What serves is whole and was verified; only some sinks serve it. The generation stays in all
+    sinks, and the next run finishes the swap.
+    """
+
+    def __init__(self, reason: ChangelogError, stuck: Sequence[str]) -> None:
+        super().__init__(
+            f"{reason.args[0]}; meanwhile {'; '.join(stuck)}",
+            hint="once the servers answer, run the rebuild again: it finishes this",
+        )
+
+
+def swap(targets: Sequence[tuple[Served, int]]) -> None:
+    """Publish a generation of each view in all its sinks; move all back if one fails.
+
+    Raises:
+        ChangelogError: a sink did not move; the others serve what they served before, or the
+            message says which of them does not.
+    """
+    moved: list[tuple[str, str, Sink, int, int | None]] = []
+    for served, generation in targets:
+        for name, sink in served.sinks.items():
+            before = sink.published()
+            moved.append((served.view, name, sink, generation, before))
+            try:
+                sink.publish(generation)
+            except Exception as error:
+                reason = explained(error, f'publishing view "{served.view}" in {name}')
+                stuck = _move_back(moved)
+                raise HalfPublishedError(reason, stuck) if stuck else reason from error
+
+
+def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[str]:
+    stuck: list[str] = []
+    for view, name, sink, generation, before in reversed(moved):
+        try:
+            if sink.published() == before:
+                continue
+            if before is not None:
+                sink.publish(before)
+                continue
+        except Exception:
+            log.exception('view "%s" in %s does not move back', view, name)
+        # A first generation has nothing to move back to: sinks cannot serve nothing again.
+        stuck.append(f'view "{view}" in {name} serves generation {generation}')
+    return stuck
+
+
+def settle(served: Served, history: History) -> None:
+    """Finish what a killed rebuild of a view was publishing, and remove what others left.
+
+    Only for the holder of the view's lock.
+    """
+    states = history.states(served.view)
+    held = served.held()
+    generation = unfinished_swap(list(held.values()), states)
+    if generation is not None:
+        for name, sink in served.sinks.items():
+            if held[name].published != generation:
+                sink.publish(generation)
+        *_, sealed = history.rows([served.view], generation=generation)
+        note = "recorded by a later run: its own was killed"
+        history.append([sealed.again(state=PUBLISHED, note=note)])
+        log.warning(
+            'view "%s": generation %d of a killed rebuild is published', served.view, generation
+        )
+        states[generation] = PUBLISHED
+        held = served.held()
+    for name, sink in served.sinks.items():
+        for left in leftovers(held[name], states):
+            log.info('view "%s" in %s: removing unfinished generation %d', served.view, name, left)
+            sink.discard(left)
+
+
+def retire(served: Served, history: History, *, previous: int | None, keep: int) -> None:
+    """Remove the generations of a view that no rollback needs any more."""
+    states = history.states(served.view)
+    gone: set[int] = set()
+    for name, held in served.held().items():
+        for generation in to_retire(held, previous=previous, keep=keep, states=states):
+            served.sinks[name].discard(generation)
+            gone.add(generation)
+    history.append(
+        HistoryRow(view=served.view, generation=number, state=RETIRED) for number in sorted(gone)
+    )

@@ -1,1 +1,0 @@
-"""The two kinds of view: a SQL file, a decorated function."""

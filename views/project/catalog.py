@@ -1,0 +1,114 @@
+"""The views of a project: an explicit name -> file mapping, read from its folder `views`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from changelog.contract.base.errors import ViewError
+from views.project.python import load_python_view
+from views.project.spec import ViewSpec, check_view_name
+from views.project.sql import parse_sql_view
+
+FOLDER = "views"
+_SUFFIXES = (".sql", ".py")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The files that declare views; a file is read when its view is asked for.
+
+    Attributes:
+        root: the project's folder.
+        paths: the file of each view, by name.
+    """
+
+    root: Path
+    paths: dict[str, Path]
+
+    @classmethod
+    def of(cls, root: Path) -> Catalog:
+        """Find the views of a project.
+
+        Raises:
+            ViewError: there is no folder `views`, a file's name cannot be a view's, two files
+                declare one view, or a file leads out of the project.
+        """
+        folder = root / FOLDER
+        if not folder.is_dir():
+            raise ViewError(
+                f"{root} holds no folder {FOLDER}",
+                hint="name the project with --project DIR, or make one: changelog init DIR",
+            )
+        paths: dict[str, Path] = {}
+        for path in sorted(folder.iterdir()):
+            if path.suffix not in _SUFFIXES or path.name.startswith(("_", ".")):
+                continue
+            name = check_view_name(path.stem)
+            if name in paths:
+                raise ViewError(f"{paths[name].name} and {path.name} declare the same view")
+            if not path.resolve().is_relative_to(root.resolve()):
+                raise ViewError(f"{path} leads out of the project", hint="put the file itself here")
+            paths[name] = path
+        return cls(root, paths)
+
+    def load(self, name: str) -> ViewSpec:
+        """Read the declaration of one view.
+
+        Raises:
+            ViewError: there is no such view, or its file cannot be used.
+        """
+        path = self.paths.get(name)
+        if path is None:
+            raise self._unknown(name)
+        if path.suffix == ".py":
+            return load_python_view(name, path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
+        except OSError as error:
+            raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
+        return parse_sql_view(name, path, text)
+
+    def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:
+        """Read the declarations of the views named, or of all, each once.
+
+        Raises:
+            ViewError: one is unknown or unusable, or there is none at all.
+        """
+        return [self.load(name) for name in self._chosen(names)]
+
+    def load_each(
+        self, names: Iterable[str] | None = None
+    ) -> tuple[list[ViewSpec], dict[str, ViewError]]:
+        """Read the declarations that can be used, and tell by name why the others cannot.
+
+        Raises:
+            ViewError: one is unknown, or there is none at all.
+        """
+        specs, unusable = [], {}
+        for name in self._chosen(names):
+            try:
+                specs.append(self.load(name))
+            except ViewError as error:
+                unusable[name] = error
+        return specs, unusable
+
+    def _chosen(self, names: Iterable[str] | None) -> list[str]:
+        chosen = list(dict.fromkeys(self.paths if names is None else names))
+        for name in chosen:  # a wrong name is told before any file is read
+            if name not in self.paths:
+                raise self._unknown(name)
+        if not chosen:
+            raise ViewError(f"{self.root / FOLDER} holds no view", hint="add views/NAME.sql")
+        return chosen
+
+    def _unknown(self, name: str) -> ViewError:
+        near = get_close_matches(name.lower(), self.paths, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(self.paths)}"
+        return ViewError(
+            f"the project has no view {name!r}", hint=hint if self.paths else "add views/NAME.sql"
+        )

@@ -1,0 +1,74 @@
+"""A query in Spark's SQL over frames that have no names of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.utils import is_remote
+
+from views.project.spec import TableReference
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.observation import Observation
+
+_STRANGE = re.compile(r"\W", re.ASCII)
+
+Text = Callable[[Mapping[TableReference, str]], str]
+"""Gives a query's text, of the name that stands for each place; names have no quotes."""
+
+
+def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text: Text) -> DataFrame:
+    """Give the rows of a query as a DataFrame that is not run; a server analyses it later.
+
+    Args:
+        spark: whose the frames are.
+        frames: what each place that names a table reads.
+        text: gives the query.
+    """
+    named: dict[str, DataFrame] = {}
+    by_frame: dict[int, str] = {}
+    for found, frame in frames.items():
+        own = _STRANGE.sub("_", found.table.table)  # a server takes only names without quotes
+        name = by_frame.setdefault(id(frame), f"changelog_{len(by_frame)}_{own}")
+        named[name] = frame
+    made = text({found: by_frame[id(frame)] for found, frame in frames.items()})
+    return _on_server(spark, made, named) if is_remote() else _here(spark, made, named)
+
+
+def quoted(name: str) -> str:
+    """Give a name as Spark's SQL quotes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _here(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
+    """Let temporary views stand for the frames while the query is analysed."""
+    for name, frame in named.items():
+        frame.createOrReplaceTempView(quoted(name))
+    try:
+        return spark.sql(text)
+    finally:
+        for name in named:
+            spark.catalog.dropTempView(name)
+
+
+def _on_server(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
+    """Let the query carry the frames with it: views would be gone when a server looks for them.
+
+    As `spark.sql(text, name=frame)` does, but for two things: what the frames observe is still
+    told, and braces in the text stay what they are.
+    """
+    from pyspark.sql.connect import plan  # noqa: PLC0415 - needs gRPC
+    from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame  # noqa: PLC0415
+
+    class Query(plan.SQL):
+        @property
+        def observations(self) -> dict[str, Observation]:
+            return {n: each for view in aliases for n, each in view.observations.items()}
+
+    aliases: list[Any] = [
+        plan.SubqueryAlias(cast("Any", frame)._plan, name) for name, frame in named.items()
+    ]
+    return RemoteFrame(Query(text, [], {}, aliases), cast("Any", spark))

@@ -1,0 +1,186 @@
+"""A view's declaration: what it is called, reads, is keyed by and where it is served.
+
+The two kinds differ only in `source`: the text of a query, or a function over DataFrames. Both
+files, `views/NAME.sql` and `views/NAME.py`, are read into this one value by `views.kinds`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from changelog.contract.base.errors import VerdictError, ViewError
+from changelog.contract.rows.relation import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VIEW_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+DEFAULT_SINKS = ("delta",)
+
+Transform = Callable[[Mapping[TableName, "DataFrame"]], "DataFrame"]
+"""What a Python view does: the states of its tables in, its rows out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReference:
+    """One place in a query's text that names a table.
+
+    Attributes:
+        table: the table that is meant.
+        start: place of the reference's first character in the text.
+        end: place behind its last one.
+        alias: the name under which the query speaks of it, or None when the query gave one.
+    """
+
+    table: TableName
+    start: int
+    end: int
+    alias: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """A query in Spark's SQL.
+
+    Attributes:
+        text: the whole file, as its author wrote it.
+        references: where it names tables, in the order of the text.
+        qualifiers: places of schema names before a column (`public.` of `public.a.b`).
+    """
+
+    text: str = field(repr=False)
+    references: tuple[TableReference, ...]
+    qualifiers: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSource:
+    """A function over DataFrames."""
+
+    transform: Transform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpec:
+    """The declaration of one view.
+
+    Attributes:
+        name: also the name of its file, table, alias and key prefix.
+        path: the file that declares it.
+        tables: the tables that it reads, each once, in the order of first mention.
+        key: its key's columns; no two rows share a key and no part of one is null.
+        sinks: where it is served.
+        source: the query or the function.
+        description: a sentence for `--list`, or an empty string.
+        columns: what a Python view reads of a table, where it says so; else it is given all.
+    """
+
+    name: str
+    path: Path
+    tables: tuple[TableName, ...]
+    key: tuple[str, ...]
+    sinks: tuple[str, ...]
+    source: SqlSource | PythonSource
+    description: str = ""
+    columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Give `sql` or `python`."""
+        return "sql" if isinstance(self.source, SqlSource) else "python"
+
+    @property
+    def sql(self) -> str | None:
+        """Give the query's text, or None for a Python view."""
+        return self.source.text if isinstance(self.source, SqlSource) else None
+
+
+def check_view_name(name: str) -> str:
+    """Return `name` when it can be a view's, which also keeps it from being a path.
+
+    Raises:
+        ViewError: it cannot.
+    """
+    if VIEW_NAME.fullmatch(name):
+        return name
+    raise ViewError(
+        f"{name!r} cannot be the name of a view",
+        hint="lower-case letters, digits and _, a letter first, at most 63 characters",
+    )
+
+
+def parse_table(text: str) -> TableName:
+    """Read `table` or `schema.table`; a bare name is of the schema `public`.
+
+    Raises:
+        ViewError: an empty part, or more than two.
+    """
+    table = TableName.parse(text)
+    if table is None:
+        raise ViewError(
+            f"{text!r} does not name a table",
+            hint='write table or schema.table; a part with a dot in "quotes"',
+        )
+    return table
+
+
+def short_name(table: TableName) -> str:
+    """Give a table's name as a view writes it: without its schema when that is `public`."""
+    return str(table).removeprefix("public.") if table.schema == "public" else str(table)
+
+
+def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ...]:
+    """Return the names of a header or decorator argument.
+
+    Raises:
+        ViewError: none is given, one is not a text or empty, or one is given twice.
+    """
+    listed = tuple(names)
+    if not listed:
+        raise ViewError(f"{path.name} declares no {what}", hint=f"give its {what}, such as `id`")
+    for name in listed:
+        if not isinstance(name, str) or not name.strip():
+            raise ViewError(f"{path.name}: {name!r} cannot be in its {what}")
+        if listed.count(name) > 1:
+            raise ViewError(f"{path.name} names {name!r} twice in its {what}")
+    return listed
+
+
+def check_captured(
+    spec: ViewSpec,
+    captured: Iterable[TableName],
+    aside: Mapping[TableName, str] = MappingProxyType({}),
+) -> None:
+    """Require that each table of a view is captured.
+
+    Args:
+        spec: the view.
+        captured: the tables that the frontier speaks of.
+        aside: those of which it does not for the moment, with the reason.
+
+    Raises:
+        ViewError: one is not; names it and those that are.
+        VerdictError: the log has no exact state of one for now.
+    """
+    known = sorted(captured)
+    for table in spec.tables:
+        if table in aside:
+            raise VerdictError(
+                f'view "{spec.name}" reads table "{short_name(table)}", which is set aside: '
+                f"{aside[table]}",
+                hint="`changelog status` says what to do",
+            )
+        if table not in known:
+            names = [short_name(name) for name in known]
+            near = get_close_matches(short_name(table), names, n=1)
+            raise ViewError(
+                f'view "{spec.name}" reads table "{short_name(table)}", which is not captured',
+                hint=(f"did you mean {near[0]}? " if near else "")
+                + f"captured: {', '.join(names) or 'nothing'}",
+            )

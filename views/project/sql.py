@@ -1,0 +1,225 @@
+"""SQL views: `views/NAME.sql`, one query in Spark's SQL under a header of comments.
+
+The text that Spark runs is the author's, character for character, except at the places where a
+table is named: there stands the temporary view that holds the table's state. Generating the
+query anew from its syntax tree would be shorter and could change its meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from changelog.contract.base.errors import ViewError
+from changelog.contract.rows.relation import TableName
+from views.project.determinism import refuse_unprovable
+from views.project.query import query, quoted
+from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpec, check_declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HEADERS = ("key", "sinks", "description")
+_HEADER = re.compile(r"--\s*([A-Za-z_]+)\s*:\s*(.*?)\s*")
+_PLACE = re.compile(r"(\d+):(\d+)")
+
+
+def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
+    """Read the declaration and the tables of a SQL view.
+
+    Raises:
+        ViewError: the header is incomplete, the SQL does not parse, is not one query, or can
+            give another answer each time it runs.
+    """
+    header = _header(path, text)
+    parsed = _query(path, text)
+    refuse_unprovable(path, parsed)
+    references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
+    if not references:
+        raise ViewError(f"{path.name} names no table", hint="select from a captured table")
+    return ViewSpec(
+        name=name,
+        path=path,
+        tables=tuple(dict.fromkeys(reference.table for reference in references)),
+        key=check_declared("key", _split(header.get("key", "")), path),
+        sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
+        source=SqlSource(text, references, tuple(_qualifiers(parsed, references))),
+        description=header.get("description", ""),
+    )
+
+
+def rewritten(
+    source: SqlSource,
+    names: Mapping[TableReference, str],
+    start: int = 0,
+    end: int | None = None,
+) -> str:
+    """Give the query's text, or a part of it, with the name of each table replaced.
+
+    Args:
+        source: the query.
+        names: the replacement at each place that names a table, without quotes.
+        start: place of the part's first character.
+        end: place behind its last one.
+    """
+    end = len(source.text) if end is None else end
+    cuts = [(first, last, "") for first, last in source.qualifiers]
+    for found in source.references:
+        alias = f" AS {quoted(found.alias)}" if found.alias is not None else ""
+        cuts.append((found.start, found.end, quoted(names[found]) + alias))
+    text = source.text[:end]
+    for first, last, new in sorted(cuts, reverse=True):
+        if start <= first and last <= end:
+            text = text[:first] + new + text[last:]
+    return text[start:]
+
+
+def sql_frame(
+    spark: SparkSession, source: SqlSource, states: Mapping[TableName, DataFrame]
+) -> DataFrame:
+    """Give the rows of a SQL view as a DataFrame that is not run."""
+    frames = {found: states[found.table] for found in source.references}
+    return query(spark, frames, partial(rewritten, source))
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")] if text else []
+
+
+def _header(path: Path, text: str) -> dict[str, str]:
+    """Read the comment lines at the top; other comments are the author's own."""
+    found: dict[str, str] = {}
+    for line in text.lstrip("\ufeff").splitlines():
+        if line.strip() and not line.lstrip().startswith("--"):
+            break
+        match = _HEADER.fullmatch(line.strip())
+        if match is None:
+            continue
+        word = match[1].lower()
+        if word in found:
+            raise ViewError(f'{path.name} has two headers "{word}"')
+        near = get_close_matches(word, _HEADERS, n=1, cutoff=0.7)
+        if near and near[0] != word:
+            raise ViewError(
+                f'{path.name} has a header "{word}", which means nothing here',
+                hint=f'did you mean "-- {near[0]}: …"?',
+            )
+        if word in _HEADERS:
+            found[word] = match[2]
+    if not found.get("key"):
+        raise ViewError(
+            f"{path.name} does not say what its key is",
+            hint="begin the file with `-- key: COLUMN` or `-- key: COLUMN, COLUMN`",
+        )
+    return found
+
+
+def _query(path: Path, text: str) -> exp.Query:
+    try:
+        statements = [part for part in sqlglot.parse(text, dialect="spark") if part is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        place = f"{path.name}:{first.get('line', '?')}:{first.get('col', '?')}"
+        near = str(first.get("highlight", "")).strip()
+        raise ViewError(
+            f"{place}: the SQL does not parse{f' at {near!r}' if near else ''}: "
+            + str(first.get("description", error)).splitlines()[0].rstrip(".").split(" but got ")[0]
+        ) from error
+    except TokenError as error:
+        raise ViewError(
+            f"{path.name}:{_unclosed(error, text)}: the SQL does not parse: "
+            "a quote or a comment is opened and never closed"
+        ) from error
+    if len(statements) != 1:
+        raise ViewError(
+            f"{path.name} holds {len(statements)} statements", hint="a view is one SELECT or WITH"
+        )
+    query = statements[0]
+    if not isinstance(query, exp.Select | exp.SetOperation | exp.Subquery):
+        first_word = re.sub(r"--[^\n]*\n|/\*.*?\*/", " ", text, flags=re.DOTALL).split()[0]
+        line = next(n for n, row in enumerate(text.splitlines(), 1) if _begins(row, first_word))
+        raise ViewError(
+            f"{path.name}:{line}:1: {first_word!r} does not begin a query",
+            hint="a view is one SELECT or WITH",
+        )
+    return query
+
+
+def _begins(line: str, word: str) -> bool:
+    return word in line and not line.lstrip().startswith("--")
+
+
+def _unclosed(error: TokenError, text: str) -> str:
+    """Give `line:column` of what is not closed; sqlglot tells it only in the error's cause."""
+    match = _PLACE.search(str(error.__cause__))
+    if match is None:
+        return f"{text.count(chr(10)) + 1}:1"
+    line, offset = int(match[1]), int(match[2])  # of the whole text, from 0
+    before = sum(len(row) for row in text.splitlines(keepends=True)[: line - 1])
+    return f"{line}:{max(offset - before + 1, 1)}"
+
+
+def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
+    for node in query.find_all(exp.Table):
+        if not isinstance(node.this, exp.Identifier):
+            continue  # a table function such as range(10): it reads nothing
+        if not node.db and node.name.lower() in _visible_ctes(node):
+            continue
+        parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
+        if len(parts) > 2:  # noqa: PLR2004  schema and table
+            raise ViewError(
+                f'{path.name} names "{".".join(part.name for part in parts)}"',
+                hint="a captured table is `table` or `schema.table`",
+            )
+        table = TableName(node.db or "public", node.name)
+        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+        yield TableReference(table, start, end, None if node.alias else node.name)
+
+
+def _visible_ctes(node: exp.Expr) -> set[str]:
+    """Give the names, in lower case, of a WITH clause's queries that `node` sees.
+
+    Inside one of those queries the later ones, and itself, are not visible: there such a name
+    is still the table's, so `WITH a AS (SELECT * FROM a)` reads table `a`.
+    """
+    names: set[str] = set()
+    child: exp.Expr = node
+    while child.parent is not None:
+        parent = child.parent
+        if isinstance(parent, exp.With):
+            before = parent.expressions if parent.recursive else _before(parent, child)
+            names |= {cte.alias.lower() for cte in before}
+        elif isinstance(clause := parent.args.get("with_"), exp.With) and clause is not child:
+            names |= {cte.alias.lower() for cte in clause.expressions}
+        child = parent
+    return names
+
+
+def _before(clause: exp.With, cte: exp.Expr) -> list[exp.Expr]:
+    place = next(n for n, other in enumerate(clause.expressions) if other is cte)
+    return list(clause.expressions[:place])
+
+
+def _qualifiers(
+    query: exp.Query, references: tuple[TableReference, ...]
+) -> Iterator[tuple[int, int]]:
+    """Find `schema.` before `table.column`, which means nothing to a temporary view.
+
+    `a.b.c` can also be a field of a struct: only the name of a table that the query reads
+    without giving it another name is taken for one.
+    """
+    named = {found.table for found in references if found.alias is not None}
+    for column in query.find_all(exp.Column):
+        schema, table = column.args.get("db"), column.args.get("table")
+        if schema is None or table is None:
+            continue
+        if TableName(schema.name, table.name) in named:
+            yield schema.meta["start"], table.meta["start"]

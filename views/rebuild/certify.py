@@ -1,0 +1,114 @@
+"""Have each generation verified by the independent code path, before it is published.
+
+A SQL view is computed anew by DuckDB from the same frontier. A Python view cannot be: what is
+verified there are its inputs, so the states that replay gave it are written aside for the
+verifier and removed at the end of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.rows.relation import TableName
+from replay.base.config import OnBadRecord
+from replay.base.failures import translated
+from replay.pipeline.replay import Replay
+from replay.spark.files import Files, uri_of
+from replay.store.committed import write
+from replay.store.stored import Stored
+from views.base.address import Address
+from views.base.config import RebuildSettings, VerifyMode
+from views.project.spec import ViewSpec
+from views.rebuild.build import read_of
+from views.verify.compare.evidence import Evidence
+from views.verify.compare.report import VerifyReport
+from views.verify.view import VerifyRequest, verify_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER = "_verify"
+
+
+class Certifier:
+    """Verifies the generations of one run; a context manager that removes what it wrote."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: RebuildSettings,
+        replay: Replay | Stored,
+        run: str,
+        *,
+        declared: Sequence[DeclaredLog] = (),
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._frontier = replay.frontier
+        self._keys = {table: state.key for table, state in replay.states.items()}
+        self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
+        self._written: dict[tuple[str, TableName], Address] = {}
+        project = settings.project
+        self._evidence = Evidence(
+            project.kafka,
+            project.registry,
+            replay.frontier,
+            pins=replay.pins,
+            sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            declared=declared,
+        )
+
+    def report(
+        self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
+    ) -> VerifyReport:
+        """Verify what one sink holds of one view."""
+        project = self._settings.project
+        inputs = spec.tables if spec.sql is None else ()
+        return verify_view(
+            VerifyRequest(
+                kafka=project.kafka,
+                registry=project.registry,
+                frontier=self._frontier,
+                view=spec.name,
+                tables=spec.tables,
+                sql=spec.sql,
+                key=spec.key,
+                schema=columns,
+                address=address,
+                mode="sample" if self._settings.verify is VerifyMode.SAMPLE else "full",
+                states={table: self._written[spec.name, table] for table in inputs},
+                columns=spec.columns,
+            ),
+            self._evidence,
+        )
+
+    def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:
+        """Write the states that a Python view reads to where the verifier can read them."""
+        if spec.sql is not None or self._settings.verify is VerifyMode.NONE:
+            return
+        for table in spec.tables:
+            # Two views that are given the whole of a table share what is written of it.
+            place = spec.name if table in spec.columns else "", table
+            if place not in self._written:
+                path = f"{self._place}/{len(self._written)}"
+                with translated():
+                    write(read_of(spec, table, states[table], self._keys[table]), path)
+                self._written[place] = Address("delta", {"path": path})
+            self._written[spec.name, table] = self._written[place]
+
+    def __enter__(self) -> Self:
+        self._evidence.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._evidence.__exit__(kind, error, trace)
+        if self._written:
+            Files().remove(self._place)

@@ -1,0 +1,162 @@
+"""Keep views fresh: refresh them again and again, as the frontier moves.
+
+A round is a refresh like any other, so whatever ends this process leaves what serves whole, and
+the next start goes on from there. Which frontier serves is on record with the generation itself:
+a round that was killed behind its swap is not done a second time.
+
+Between two rounds the newest frontier is looked at. A frontier behind which no record of the
+views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
+moment from which deletes may have been missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from changelog.contract.base.errors import ChangelogError, UnavailableError
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import clock_ms
+from replay.broker.topics import read_frontier
+from views.base.config import RebuildSettings
+from views.base.progress import Stages
+from views.generations.lock import locked
+from views.project.spec import ViewSpec
+from views.rebuild.attempts import PASSING, rest
+from views.rebuild.outcome import Outcome
+from views.rebuild.plan import declared_of, no_frontier, tables_of
+from views.rebuild.rebuild import Rebuild
+
+log = logging.getLogger("changelog.views")
+
+_OLD_MS = 3_600_000
+"""So old a checkpoint gets, at most, while nothing happens."""
+_WAITS_S = (1, 2, 5, 10, 30)
+"""Between attempts while a server does not answer; the last one again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A frontier as far as it matters to some tables."""
+
+    record: FrontierRecord
+    facts: tuple[object, ...]
+
+    @classmethod
+    def of(cls, record: FrontierRecord, tables: Sequence[TableName]) -> Seen:
+        """Take what would change the tables' states."""
+        return cls(record, tuple(_facts(record.frontier, table) for table in tables))
+
+    def calls_for_a_round(self, newest: Seen, now_ms: int) -> bool:
+        """Tell whether a newer frontier has something new, or this one has grown old."""
+        if newest.facts != self.facts:
+            return True
+        has_moved = newest.record.offset != self.record.offset
+        return has_moved and now_ms - self.record.appended_ms >= _OLD_MS
+
+
+def _facts(frontier: Frontier, table: TableName) -> tuple[object, ...]:
+    topic = frontier.topic_of(table)
+    if topic is None:
+        return (frontier.epoch, None, frontier.why_absent(table))
+    return (
+        frontier.epoch,
+        topic,
+        frontier.topic_ids.get(topic),
+        frontier.ends.get(topic),
+        frontier.since.get(topic),
+        frontier.whole.get(topic),
+        frontier.scope_of(topic),
+    )
+
+
+def follow(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    *,
+    stages: Callable[[], Stages],
+    stop: Callable[[], bool],
+    show: Callable[[Outcome], None],
+    make: Callable[..., Rebuild] = Rebuild,
+) -> Outcome:
+    """Refresh views until somebody asks to stop; gives the outcome that ended it otherwise.
+
+    Args:
+        specs: the views.
+        settings: of each round.
+        stages: gives the stages of a round.
+        stop: tells whether to end; an end between two rounds is no failure.
+        show: is given the outcome of each round that is done.
+        make: makes a round.
+
+    Raises:
+        LockedError: another run works on one of the views.
+        ViewError: one of them reads the log of another program.
+    """
+    if declared := [spec for spec in specs if declared_of([spec], settings)]:
+        raise no_frontier(declared, "they cannot be followed", "rebuild them on a schedule")
+    follower = _Follower(specs, settings, stages=stages, stop=stop, make=make)
+    failures = 0
+    with locked(settings.project.root, [spec.name for spec in specs]):
+        while not stop():
+            begun = time.monotonic()
+            outcome = follower.round()
+            error = outcome.error if outcome is not None else None
+            if error is not None and not stop() and not isinstance(error, PASSING):
+                return outcome or Outcome(())
+            if error is not None:
+                log.warning("%s", error)
+            elif outcome is not None:
+                show(outcome)
+            failures = failures + 1 if error is not None else 0
+            least = settings.project.follow_seconds
+            if failures:
+                least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
+            rest(begun + least, stop)
+    return Outcome(())
+
+
+class _Follower:
+    """Makes the rounds, and remembers what they have applied."""
+
+    def __init__(
+        self,
+        specs: Sequence[ViewSpec],
+        settings: RebuildSettings,
+        *,
+        stages: Callable[[], Stages],
+        stop: Callable[[], bool],
+        make: Callable[..., Rebuild],
+    ) -> None:
+        self._specs = specs
+        self._settings = settings
+        self._stages = stages
+        self._stop = stop
+        self._make = make
+        self._tables = tables_of(specs)
+        self._done: Seen | None = None
+
+    def round(self) -> Outcome | None:
+        """Refresh once if there is something new; None when there is not."""
+        project = self._settings.project
+        try:
+            record = read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
+        except UnavailableError as error:
+            return Outcome((), error)
+        newest = Seen.of(record, self._tables)
+        if self._done is not None and not self._done.calls_for_a_round(newest, clock_ms()):
+            return None
+        try:
+            outcome = self._make(self._settings, self._stages(), stop=self._stop).run_locked(
+                self._specs
+            )
+        except ChangelogError as error:
+            return Outcome((), error)
+        if outcome.error is None:
+            frontier = outcome.results[0].frontier
+            applied = replace(record, frontier=frontier) if frontier is not None else record
+            self._done = Seen.of(applied, self._tables)
+        return outcome

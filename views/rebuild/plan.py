@@ -1,0 +1,363 @@
+"""What a rebuild would do, before it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from changelog.config import Project
+from changelog.contract.base.errors import ConfigurationError, VerdictError, ViewError
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.contract.rows.inheritance import unread
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from replay.base.config import OnBadRecord
+from replay.broker.topics import read_frontier
+from replay.cut.cut import Cut, freeze
+from replay.cut.past import find_past
+from replay.declared.declared import NO_FRONTIER, freeze_declared, open_declared
+from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.pipeline.replay import Replay, open_replay
+from replay.spark.files import uri_of
+from replay.store.checkpoint import CheckpointStore
+from replay.store.plan import Advance, plan_advance
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.generations.history import History
+from views.generations.served import Served
+from views.generations.succession import next_generation, serving
+from views.project.spec import ViewSpec, check_captured, short_name
+from views.rebuild.analysis import Analysis
+from views.rebuild.report import frontier_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One cut for all views of a run, and the verdict on it.
+
+    Attributes:
+        record: the frontier; of declared logs the ends at which they stood.
+        cut: what is read.
+        logs: the declared logs that are read; none where tables are captured.
+        advance: how checkpoints are brought there; None when the log is read from its start.
+    """
+
+    record: FrontierRecord
+    cut: Cut
+    logs: tuple[DeclaredLog, ...] = ()
+    advance: Advance | None = None
+
+    def open(
+        self, spark: SparkSession, specs: Sequence[ViewSpec], settings: RebuildSettings
+    ) -> Replay:
+        """Open the states that the views read from the log's start; reads no record yet.
+
+        Raises:
+            VerdictError: the log can no longer give them.
+            LogError: a schema is not there, or not of the form that it should be.
+        """
+        project = settings.project
+        if self.logs:
+            return open_declared(
+                spark,
+                project.kafka,
+                project.registry,
+                self.cut,
+                self.logs,
+                settings=settings.replay(),
+            )
+        return open_replay(
+            spark,
+            project.kafka,
+            project.registry,
+            self.record,
+            tables_of(specs),
+            settings=settings.replay(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewPlan:
+    """What a rebuild of one view would do."""
+
+    spec: ViewSpec
+    cut: Cut
+    generation: int
+    serving: int | None
+    advance: Advance | None = None
+    analysis: Analysis | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the object of `--plan --json`."""
+        return {
+            "view": self.spec.name,
+            "plan": True,
+            "kind": self.spec.kind,
+            "key": list(self.spec.key),
+            "sinks": list(self.spec.sinks),
+            "topics": {short_name(table): self.cut.topics[table] for table in self.spec.tables},
+            "records_at_most": self.records_at_most,
+            "generation": self.generation,
+            "serving": self.serving,
+            "frontier": frontier_json(shown(self.cut.record)),
+            **self.cut.verdict.to_json(),
+            "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
+            "from": self._from(),
+            "warnings": list(self.warnings),
+            **({} if self.analysis is None else self.analysis.to_json()),
+        }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a reader of the view has to know of its tables."""
+        return warnings_of(self.spec, self.cut.record)
+
+    @property
+    def _topics(self) -> list[str]:
+        return [self.cut.topics[table] for table in self.spec.tables]
+
+    def _topic_json(self, topic: str) -> dict[str, Any]:
+        density = self.cut.densities.get(topic)
+        return {
+            **self.cut.verdict.topics[topic].to_json(),
+            "records": None if density is None else density.records,
+            "density": None if density is None else density.ratio,
+        }
+
+    @property
+    def records_at_most(self) -> int:
+        """Give the offsets between where the read begins and the frontier, gaps counted."""
+        if self.advance is not None:
+            return sum(self.advance.records_of(topic) for topic in self._topics)
+        return sum(self.cut.offsets(topic) for topic in self._topics)
+
+    def _from(self) -> dict[str, str]:
+        """Say for each topic where its read begins."""
+        topics = [self.cut.topics[table] for table in self.spec.tables]
+        if self.advance is None:
+            return dict.fromkeys(topics, "the log's start")
+        found = {}
+        for topic in topics:
+            step = self.advance.steps[topic]
+            found[topic] = (
+                f"the checkpoint of LSN {step.checkpoint.frontier.lsn}"
+                if step.checkpoint is not None
+                else f"the log's start: {step.why}"
+            )
+        return found
+
+    def lines(self) -> list[str]:
+        """Say it for people."""
+        now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
+        reads = ", ".join(f"{short_name(t)} (topic {self.cut.topics[t]})" for t in self.spec.tables)
+        return [
+            f"{self.spec.name} ({self.spec.kind}, {self.spec.path.name})",
+            f"  reads {reads}: at most {self.records_at_most:,} records",
+            *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
+            *(f"  {self._topic_line(topic)}" for topic in self._topics),
+            *(f"  warning: {each}" for each in self.warnings),
+            f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
+            *([] if self.analysis is None else (f"  {line}" for line in self.analysis.lines())),
+        ]
+
+    def _topic_line(self, topic: str) -> str:
+        density = self.cut.densities.get(topic)
+        about = "" if density is None else f"about {density.records:,} records, "
+        return f"{topic}: {about}{self.cut.verdict.topics[topic]}"
+
+
+def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: bool = False) -> Plan:
+    """Choose the frontier and judge it; with `sample` a few records are read, to count the rest.
+
+    Raises:
+        NoFrontierError: nothing is captured yet.
+        ViewError: a view reads a table that is not captured.
+        VerdictError: an older state is asked for that cannot be given.
+        ConfigurationError: records are to be set apart that checkpoints do not keep.
+    """
+    project = settings.project
+    if logs := declared_of(specs, settings):
+        if settings.as_of is not None:
+            raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
+        cut = freeze_declared(project.kafka, logs, sample=sample)
+        return Plan(cut.record, cut, logs)
+    record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
+    for spec in specs:
+        check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
+    if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
+        raise ConfigurationError(
+            "checkpoints do not keep records that cannot be read, so none can be set apart",
+            hint="--on-bad-record fail, or read the log from its start: without --refresh, "
+            "--follow and --from checkpoint",
+        )
+    tables = tables_of(specs)
+    cut = _cut(record, tables, settings, sample=sample)
+    is_past = settings.as_of is not None and not cut.verdict.allows_read
+    if not (settings.reads_checkpoints or is_past):
+        return Plan(cut.record, cut)
+    advance = plan_advance(project.kafka, store_of(project), cut.record, tables)
+    if settings.verify is not VerifyMode.NONE:
+        advance = replace(advance, proof=cut)
+        if advance.verdict.allows_read:
+            _require_proof(cut)
+    return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
+    """Return the schemas by which a rebuild would read the captured tables now.
+
+    Raises:
+        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+        UnavailableLogError: the registry or the brokers do not answer.
+    """
+    if plan.logs:
+        return {}
+    frontier, project = plan.record.frontier, settings.project
+    with closing(SchemaReader(project.registry, project.kafka)) as schemas:
+        return {
+            table: schemas.of_table(topic, table, frontier.scope_of(topic).form)
+            for table, topic in plan.cut.topics.items()
+        }
+
+
+def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
+    """Return by topic the versions by which a rebuild would read the captured tables now.
+
+    Raises:
+        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+    """
+    return {each.topic: each.pin for each in schemas_now(plan, settings).values()}
+
+
+def _cut(
+    newest: FrontierRecord,
+    tables: Sequence[TableName],
+    settings: RebuildSettings,
+    *,
+    sample: bool,
+) -> Cut:
+    """Judge how the log stands to the newest frontier, or to the older one that is asked for."""
+    project = settings.project
+    if settings.as_of is None:
+        sample = sample and not settings.reads_checkpoints
+        return freeze(project.kafka, newest, tables, sample=sample)
+    may_be_stored = (
+        settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
+    )
+    return find_past(
+        project.kafka,
+        settings.frontier_topic,
+        project.slot,
+        settings.as_of,
+        tables,
+        stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
+    ).cut
+
+
+def store_of(project: Project) -> CheckpointStore:
+    """Give the checkpoints of a project's warehouse."""
+    return CheckpointStore(uri_of(project.warehouse))
+
+
+def _stored(
+    store: CheckpointStore, newest: FrontierRecord, tables: Sequence[TableName]
+) -> list[FrontierRecord]:
+    """Give the frontiers at which there is a checkpoint of every table, oldest first."""
+    by_place: dict[tuple[int, int], FrontierRecord] = {}
+    common: set[tuple[int, int]] | None = None
+    for table in tables:
+        topic = newest.frontier.topic_of(table)
+        checkpoints = store.manifest(topic).checkpoints if topic is not None else ()
+        own = {(c.frontier.epoch, int(c.frontier.lsn)): c.base.record for c in checkpoints}
+        by_place |= own
+        common = set(own) if common is None else common & set(own)
+    return [by_place[place] for place in sorted(common or ())]
+
+
+def _require_proof(cut: Cut) -> None:
+    """Refuse to verify against a log that cannot give the state itself any more.
+
+    Raises:
+        VerdictError: a checkpoint can give the state, the log cannot.
+    """
+    if not cut.verdict.allows_read:
+        raise VerdictError(
+            f"a checkpoint gives the state at LSN {cut.record.frontier.lsn}, but the log cannot "
+            f"prove it any more: {'; '.join(cut.verdict.reasons)}",
+            hint="--verify none publishes it as it was stored",
+        )
+
+
+def plan_view(
+    spec: ViewSpec,
+    plan: Plan,
+    served: Served,
+    history: History,
+    analysis: Analysis | None = None,
+) -> ViewPlan:
+    """Say what a rebuild of one view would do."""
+    held = list(served.held_without_listing().values())
+    return ViewPlan(
+        spec=spec,
+        cut=plan.cut,
+        generation=next_generation(held, history.states(spec.name)),
+        serving=serving(held),
+        advance=plan.advance,
+        analysis=analysis,
+    )
+
+
+def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
+    """Say which rows a view lacks that its tables have for a reader of the source."""
+    return tuple(unread(spec.tables, record.frontier.children))
+
+
+def shown(record: FrontierRecord) -> Frontier | None:
+    """Give the frontier of a cut; of declared logs there is none to show."""
+    return record.frontier if record.offset != NO_FRONTIER else None
+
+
+def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
+    """Part the views into those of captured tables and those of declared logs: each has one cut.
+
+    Raises:
+        ViewError: a view reads both.
+    """
+    declared = [spec for spec in specs if declared_of([spec], settings)]
+    captured = [spec for spec in specs if spec not in declared]
+    return [group for group in (captured, declared) if group]
+
+
+def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
+    """Give the declared logs that views read; none where all they read is captured.
+
+    Raises:
+        ViewError: they read captured tables too, which no frontier cuts at the same moment.
+    """
+    tables = tables_of(specs)
+    logs = tuple(log for log in settings.project.logs if log.table in tables)
+    others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
+    if logs and others:
+        names = ", ".join(short_name(log.table) for log in logs)
+        raise ViewError(
+            f"{', '.join(spec.name for spec in specs)}: reads {names}, declared in [logs], and "
+            f"{', '.join(others)}, which is captured: no frontier cuts both at one moment",
+            hint="make a view of each; join what they serve",
+        )
+    return logs
+
+
+def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
+    """Say what cannot be done with views of declared logs."""
+    names = ", ".join(spec.name for spec in specs)
+    return ViewError(f"{names}: logs of other programs have no frontier, so {what}", hint=hint)
+
+
+def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:
+    """Give the tables of all views, each once."""
+    return list(dict.fromkeys(table for spec in specs for table in spec.tables))

@@ -1,0 +1,522 @@
+"""Rebuild views: freeze -> build aside -> seal -> verify -> publish -> retire.
+
+One run has one frontier, one Spark session and one scan per table for all its views. Nothing that
+readers see changes before every sink of every view holds its whole new generation and each of
+them is verified; then they are swapped. A view that fails fails by itself, unless the run is asked
+for all or none: its old generation serves and its new one is removed. What a kill leaves behind,
+the next run removes or finishes. A read that the log moved under is begun again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from changelog.contract.base.errors import ChangelogError, RefutedError, VerdictError
+from changelog.contract.rows.relation import TableName
+from replay.base.config import OnBadRecord
+from replay.pipeline.replay import Replay
+from replay.spark.files import Files
+from replay.spark.session import session
+from replay.store.advancer import Advancer
+from replay.store.stored import Stored
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.failure import RebuildError, explained, is_of_the_run, of_view
+from views.base.progress import Stages
+from views.generations.generation import Generation
+from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, History
+from views.generations.lock import locked
+from views.generations.served import MakeServed, served_of
+from views.generations.succession import next_generation, serving
+from views.generations.swap import HalfPublishedError, retire, settle, swap
+from views.generations.sweep import sweep
+from views.project.definition import definition_of
+from views.project.spec import SqlSource, ViewSpec
+from views.rebuild.attempts import attempted
+from views.rebuild.build import frame_of, kept, write
+from views.rebuild.certify import Certifier
+from views.rebuild.outcome import Outcome
+from views.rebuild.plan import Plan, shown, store_of, warnings_of
+from views.rebuild.plannable import plannable
+from views.rebuild.quarantine import set_apart
+from views.rebuild.refresh import DELTA, Merged, Prior, Refresher, Unchanged, Whole, prior_of
+from views.rebuild.report import ViewResult
+from views.rebuild.view_build import ViewBuild
+from views.sinks.base import Change, ChangeableSink
+from views.verify.compare.report import VerifyReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("changelog.views")
+
+
+class Rebuild:
+    """One run of `rebuild-view`."""
+
+    def __init__(
+        self,
+        settings: RebuildSettings,
+        stages: Stages,
+        *,
+        make_served: MakeServed = served_of,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take what a run needs.
+
+        Args:
+            settings: of the run.
+            stages: shows and times what is done.
+            make_served: gives the sinks of a view.
+            stop: tells whether somebody asked the run to end.
+        """
+        self._settings = settings
+        self._stages = stages
+        self._make_served = make_served
+        self._stop = stop
+        self._history = History(settings.project.warehouse)
+        self._run = uuid.uuid4().hex
+        self._begun = time.monotonic()
+        self._set_apart: Mapping[TableName, int] = {}
+
+    def run(self, specs: Sequence[ViewSpec]) -> Outcome:
+        """Rebuild the views; a read that the log moved under is begun again, a few times.
+
+        Raises:
+            LockedError: another run rebuilds one of them.
+            VerdictError: the log can no longer give any of them.
+            ChangelogError: the run could not begin; nothing was written.
+        """
+        project = self._settings.project
+        with locked(project.root, [spec.name for spec in specs]):
+            return attempted(lambda: self.run_locked(specs), self._stop)
+
+    def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
+        """Rebuild once, for a caller that holds the locks of the views."""
+        with self._stages.stage("plan", "frontier and verdict"):
+            found = plannable(specs, self._settings)
+        done = {result.view: result for result in found.failed}
+        if found.plan is not None:
+            done |= {result.view: result for result in self._run_planned(found.plan, found.specs)}
+        return Outcome.of(done[spec.name] for spec in specs)
+
+    def _run_planned(self, plan: Plan, specs: Sequence[ViewSpec]) -> list[ViewResult]:
+        if plan.logs:
+            log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
+        with self._stages.stage("session", "Spark session"):
+            spark = session(self._settings.session())
+        with self._stages.stage("settle", "what serves now"):
+            builds, unsettled = self._all_prepared(spark, specs)
+        replay: Replay | Stored | None = None
+        try:
+            replay = self._opened(spark, plan, [build.spec for build in builds])
+            with Certifier(
+                spark, self._settings, replay, self._run, declared=plan.logs
+            ) as certifier:
+                with replay.watched():
+                    self._build(spark, certifier, replay, builds)
+                if isinstance(replay, Replay):  # checkpoints are sealed after theirs
+                    with self._stage("recheck", "topics unchanged during the scan"):
+                        replay.recheck()
+                self._verify(certifier, replay, _pending(builds))
+            if _pending(builds):
+                self._publish(replay, _pending(builds))
+        except Exception as error:  # noqa: BLE001 - becomes the outcome of the views
+            self._abandon(error, builds)
+        self._remove(plan, replay, [build for build in builds if build.error is not None])
+        if replay is not None and any(build.error is None for build in builds):
+            self._retire(replay, [build for build in builds if build.published])
+        return [*(self._result(build, plan, replay) for build in builds), *unsettled]
+
+    def _opened(
+        self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]
+    ) -> Replay | Stored:
+        """Open the states of the tables, from the log or from checkpoints brought up to date."""
+        project = self._settings.project
+        if plan.advance is None:
+            with self._stage("replay", "schemas and explicit offsets"):
+                return plan.open(spark, specs, self._settings)
+        for topic, why in plan.advance.from_start().items():
+            log.warning('topic "%s" is read from its start: %s', topic, why)
+        return Advancer(
+            spark=spark,
+            kafka=project.kafka,
+            registry=project.registry,
+            store=store_of(project),
+            stage=self._stage,
+            days=project.checkpoint_days,
+        ).advance(plan.advance)
+
+    def _all_prepared(
+        self, spark: SparkSession, specs: Sequence[ViewSpec]
+    ) -> tuple[list[ViewBuild], list[ViewResult]]:
+        """Prepare the views; one whose sinks do not answer fails by itself if there are others."""
+        builds, unsettled = [], []
+        for spec in specs:
+            try:
+                builds.append(self._prepared(spark, spec))
+            except ChangelogError as error:
+                if self._settings.together or len(specs) == 1:
+                    raise
+                reason = of_view(error, spec.name)
+                log.warning("%s; the other views go on", reason.args[0])
+                unsettled.append(ViewResult(view=spec.name, sinks=spec.sinks, error=reason))
+        return builds, unsettled
+
+    def _prepared(self, spark: SparkSession, spec: ViewSpec) -> ViewBuild:
+        served = self._make_served(spec, self._settings.project, spark)
+        held = served.held()
+        number = next_generation(list(held.values()), self._history.states(spec.name))
+        settle(served, self._history)
+        previous = serving(list(served.held().values()))
+        return ViewBuild(
+            spec=spec,
+            served=served,
+            generation=Generation(spec.name, number),
+            previous=previous,
+        )
+
+    @contextmanager
+    def _stage(self, name: str, text: str, view: str = "") -> Iterator[None]:
+        self._check_stop()
+        with self._stages.stage(name, text, view):
+            yield
+
+    def _check_stop(self) -> None:
+        if self._stop():
+            raise RebuildError(
+                "the rebuild was asked to stop; nothing is published",
+                hint="what was published before still serves; run it again when you like",
+            )
+
+    @contextmanager
+    def _answerable(self, build: ViewBuild) -> Iterator[None]:
+        """Let what fails inside be the view's own failure: the other views go on.
+
+        What is no view's fault, and all that fails in a run of all or none, goes through.
+        """
+        try:
+            yield
+        except Exception as error:
+            reason = explained(error, f'view "{build.spec.name}"')
+            if self._stop() or is_of_the_run(reason):
+                raise
+            build.error = of_view(reason, build.spec.name)
+            if reason is not error:
+                reason.__cause__ = error
+            if self._settings.together:
+                raise build.error from error
+            log.debug("a view failed", exc_info=error)
+            log.warning("%s; the other views go on", build.error.args[0])
+
+    def _build(
+        self,
+        spark: SparkSession,
+        certifier: Certifier,
+        replay: Replay | Stored,
+        builds: Sequence[ViewBuild],
+    ) -> None:
+        with ExitStack() as held:
+            states = _shared_states(replay, builds, held)
+            refresher = Refresher(spark, replay, held) if isinstance(replay, Stored) else None
+            for build in builds:
+                self._check_stop()
+                with self._answerable(build):
+                    rows, schema = self._rows(spark, replay, refresher, build, states)
+                    if build.unchanged:
+                        continue
+                    if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
+                        rows = held.enter_context(kept(rows))
+                    number = build.generation.number
+                    build.addresses = write(build.served, number, rows, schema, self._stages)
+                    build.rows = next(iter(build.served.sinks.values())).rows(number)
+                    build.generation = build.generation.seal()
+                    certifier.keep_inputs(build.spec, states)
+            sets_apart = self._settings.on_bad_record is OnBadRecord.QUARANTINE
+            if sets_apart and isinstance(replay, Replay):
+                with self._stage("quarantine", "records that cannot be read, set apart"):
+                    self._set_apart = set_apart(spark, self._settings, replay, self._run)
+
+    def _rows(
+        self,
+        spark: SparkSession,
+        replay: Replay | Stored,
+        refresher: Refresher | None,
+        build: ViewBuild,
+        states: Mapping[TableName, DataFrame],
+    ) -> tuple[DataFrame | Change, StructType]:
+        """Return the rows of a view, or what changed of them, and their schema."""
+        frame = frame_of(spark, build.spec, states)
+        build.columns = tuple(frame.dtypes)
+        build.definition = definition_of(
+            build.spec, frame.dtypes, replay.states, self._settings.project.spark_settings
+        )
+        if refresher is None:
+            return frame, frame.schema
+        return self._refreshed(refresher, build, frame), frame.schema
+
+    def _refreshed(
+        self, refresher: Refresher, build: ViewBuild, whole: DataFrame
+    ) -> DataFrame | Change:
+        """Give the rows of a view, most of them carried over where that can be done."""
+        build.origin = refresher.told(build.spec)
+        if self._settings.source is not Source.REFRESH:
+            return whole
+        rows = self._history.rows([build.spec.name], generation=build.previous)
+        prior = prior_of(rows, build.previous, _place(build))
+        with self._stage("merge", f"{build.spec.name}: what changed", build.spec.name):
+            found = refresher.rows(build.spec, prior, whole, build.definition)
+        match found:
+            case Unchanged():
+                build.unchanged, build.origin = True, "refresh: unchanged"
+                build.rows = prior.rows if isinstance(prior, Prior) else None
+                return whole
+            case Merged(change, touched):
+                build.origin = f"refresh: {touched:,} changed rows merged"
+                if not self._is_marked(build, change):
+                    return found.frame()
+                build.origin += " by deletion vectors"
+                return change
+            case Whole(why):
+                log.warning('view "%s" is computed whole: %s', build.spec.name, why)
+                build.origin = f"{build.origin}; computed whole: {why}"
+                return whole
+
+    def _is_marked(self, build: ViewBuild, change: Change) -> bool:
+        """Tell whether a view is written as a change of what serves, by deletion vectors."""
+        if not self._settings.project.deletion_vectors:
+            return False
+        sink, *others = build.served.sinks.values()
+        if others or not isinstance(sink, ChangeableSink):
+            why: str | None = "it has a sink that takes only all of its rows"
+        else:
+            why = sink.obstacle(change)
+        if why is not None:
+            log.info('view "%s" is written whole: %s', build.spec.name, why)
+        return why is None
+
+    def _verify(
+        self, certifier: Certifier, replay: Replay | Stored, builds: Sequence[ViewBuild]
+    ) -> None:
+        if self._settings.verify is VerifyMode.NONE:
+            return
+        for build in builds:
+            with self._answerable(build):
+                build.reports = self._reports(certifier, build)
+                error = _judged(build)
+                if error is not None:
+                    _require_exact(replay, build)
+                    raise error
+                if build.verified:
+                    build.generation = build.generation.verify()
+
+    def _reports(self, certifier: Certifier, build: ViewBuild) -> dict[str, VerifyReport]:
+        reports: dict[str, VerifyReport] = {}
+        for name, address in build.addresses.items():
+            text = f"{build.spec.name}: verify {name} ({self._settings.verify.value})"
+            with self._stage("verify", text, build.spec.name):
+                reports[name] = certifier.report(build.spec, build.columns, address)
+        return reports
+
+    def _publish(self, replay: Replay | Stored, builds: Sequence[ViewBuild]) -> None:
+        plan = Plan(replay.cut.record, replay.cut)
+        self._record(SEALED, builds, plan, replay)
+        with self._stage("publish", "publish every sink at once"):
+            if self._settings.together:
+                self._swap(builds)
+            else:
+                for build in builds:
+                    with self._answerable(build):
+                        self._swap([build])
+        with self._stages.stage("record", "write the history"):
+            try:
+                published = [build for build in builds if build.published]
+                self._record(PUBLISHED, published, plan, replay)
+            except ChangelogError as error:
+                # Readers see the new generations: this is no failure of the rebuild. The next
+                # run finds the row `sealed` and what serves, and adds what is missing.
+                log.warning("published, but not recorded: %s", error)
+
+    def _swap(self, builds: Sequence[ViewBuild]) -> None:
+        """Move the readers of the views in all their sinks, or of none."""
+        none = self._settings.verify is VerifyMode.NONE
+        published = [
+            build.generation.publish(unverified=none or build.spec.sql is None) for build in builds
+        ]
+        swap([(build.served, build.generation.number) for build in builds])
+        for build, generation in zip(builds, published, strict=True):
+            build.generation, build.published = generation, True
+
+    def _record(
+        self,
+        state: str,
+        builds: Sequence[ViewBuild],
+        plan: Plan,
+        replay: Replay | Stored | None,
+    ) -> None:
+        self._history.append(
+            self._result(build, plan, replay).to_history(state, self._run) for build in builds
+        )
+
+    def _retire(self, replay: Replay | Stored, builds: Sequence[ViewBuild]) -> None:
+        with self._stages.stage("retire", "remove old generations"):
+            for build in builds:
+                with _only_warned("removing old generations", of=f'view "{build.spec.name}": '):
+                    keep = self._settings.keep
+                    retire(build.served, self._history, previous=build.previous, keep=keep)
+            with _only_warned("putting the history together"):
+                self._history.tidy()
+            if isinstance(replay, Stored):
+                with _only_warned("removing old layers of checkpoints"):
+                    sweep(Files(), store_of(self._settings.project), replay)
+
+    def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
+        """Note why what is not published is not; the old generations serve."""
+        log.debug("the run failed", exc_info=error)
+        reason = explained(error, f"rebuild of {', '.join(build.spec.name for build in builds)}")
+        if reason is not error:
+            reason.__cause__ = error
+        try:
+            self._check_stop()
+        except RebuildError as stopped:
+            reason = stopped
+        blamed = next((build for build in builds if build.error is reason), None)
+        for build in builds:
+            if not build.published:
+                build.error = reason if blamed is None else _because(blamed, build)
+
+    def _remove(
+        self, plan: Plan, replay: Replay | Stored | None, builds: Sequence[ViewBuild]
+    ) -> None:
+        """Put failures on record and remove what was built; what stays, the next run removes."""
+        gone = [
+            build
+            for build in builds
+            if not build.unchanged and not isinstance(build.error, HalfPublishedError)
+        ]
+        with _only_warned("recording a failure"):
+            for state in (REFUTED, FAILED):
+                own = [build for build in gone if (build.verified is False) is (state == REFUTED)]
+                self._record(state, own, plan, replay)
+        for build in gone:
+            for name, sink in build.served.sinks.items():
+                with _only_warned(f'removing an unfinished generation of "{build.spec.name}"'):
+                    log.debug("discarding generation %d in %s", build.generation.number, name)
+                    sink.discard(build.generation.number)
+
+    def _result(self, build: ViewBuild, plan: Plan, replay: Replay | Stored | None) -> ViewResult:
+        metrics = replay.metrics() if replay is not None else {}
+        own = [metrics.get(table) for table in build.spec.tables]
+        known = [found for found in own if found is not None]
+        whole = len(known) == len(own)
+        total = round(time.monotonic() - self._begun, 3)
+        return ViewResult(
+            view=build.spec.name,
+            generation=build.previous if build.unchanged else build.generation.number,
+            frontier=shown(plan.record),
+            verdict=plan.cut.verdict.kind.value,
+            records_read=sum(found.records_read for found in known) if whole else None,
+            rows=build.rows,
+            tombstones=sum(found.tombstones for found in known) if whole else None,
+            seconds={**self._stages.seconds(build.spec.name), "total": total},
+            verified=build.verified,
+            mismatches=build.mismatches,
+            published=build.published or (build.unchanged and build.error is None),
+            sinks=build.spec.sinks,
+            mode=self._settings.verify.value,
+            reports=build.reports,
+            quarantined=sum(self._set_apart.get(table, 0) for table in build.spec.tables),
+            error=build.error,
+            definition=build.definition,
+            origin=build.origin,
+            warnings=warnings_of(build.spec, plan.record),
+        )
+
+
+def _pending(builds: Sequence[ViewBuild]) -> list[ViewBuild]:
+    """Return the views that have something to verify and publish."""
+    return [build for build in builds if build.is_pending]
+
+
+@contextmanager
+def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
+    """Do what only makes room: should it fail, the new generation serves all the same."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the next run retries
+        log.warning("%s%s", of, explained(error, doing))
+
+
+def _place(build: ViewBuild) -> str | None:
+    """Give where the rows that serve can be read as a Delta table."""
+    sink = build.served.sinks.get(DELTA)
+    if sink is None or build.previous is None:
+        return None
+    return sink.address(build.previous).location["path"]
+
+
+def _shared_states(
+    replay: Replay | Stored, builds: Sequence[ViewBuild], held: ExitStack
+) -> dict[TableName, DataFrame]:
+    """Give each table's state, kept where it is read more than once."""
+    uses: Counter[TableName] = Counter()
+    for build in builds:
+        source = build.spec.source
+        if isinstance(source, SqlSource):
+            uses.update(found.table for found in source.references)
+        else:
+            uses.update(dict.fromkeys(build.spec.tables, 2))
+    return {
+        table: state.rows.read(held.enter_context(kept(state.rows.logged)))
+        if uses[table] > 1
+        else state.frame
+        for table, state in replay.states.items()
+    }
+
+
+def _require_exact(replay: Replay | Stored, build: ViewBuild) -> None:
+    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+
+    Raises:
+        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    """
+    try:
+        replay.recheck()
+    except VerdictError:
+        build.reports = {}
+        raise
+
+
+def _judged(build: ViewBuild) -> ChangelogError | None:
+    """Give the reason why verification does not let a generation be published.
+
+    A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
+    """
+    name = build.spec.name
+    try:
+        for report in build.reports.values():
+            report.raise_on_mismatch()
+    except RefutedError as error:
+        return error
+    if build.verified is None and build.spec.sql is not None:
+        notes = [note for report in build.reports.values() for note in report.notes]
+        return RebuildError(
+            f'view "{name}" cannot be verified: {"; ".join(dict.fromkeys(notes)) or "no reason"}',
+            hint="--verify none publishes it unproved",
+        )
+    return None
+
+
+def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
+    """Return why a view of a run of all or none is not published: its own error, or the blame."""
+    assert blamed.error is not None  # noqa: S101 - that is what it is blamed for
+    if build is blamed:
+        return blamed.error
+    text = f'view "{build.spec.name}" is not published, since view "{blamed.spec.name}" is not'
+    return RefutedError(text) if isinstance(blamed.error, RefutedError) else RebuildError(text)

@@ -1,0 +1,295 @@
+"""The rows of a view at a new frontier from those it had at an older one.
+
+What serves was true at its frontier; the checkpoints know which keys of each table were touched
+since. `views.project.lineage` says which keys of the view may differ for that. These are taken out
+of the rows that serve and computed anew; all others are carried over as they are. The result is
+written as a new generation, like any other: no sink is changed under its readers, and a generation
+is verified whole before it is published (docs/decisions/0023-checkpoints-and-refresh.md).
+
+Where the keys cannot be told, the view is computed whole from the stored states, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+from replay.base.failures import translated
+from replay.store.committed import committed
+from replay.store.stored import FEW_ROWS, Stored
+from views.generations.history import HistoryRow
+from views.project.lineage import MARK, NO_DELTA, Lineage, Untraceable, trace
+from views.project.query import query
+from views.project.spec import SqlSource, TableReference, ViewSpec
+from views.project.sql import rewritten
+from views.sinks.base import Change
+from views.sinks.unique import column, of_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What serves of a view now.
+
+    Attributes:
+        generation: its number.
+        position: the first position that it does not hold any more.
+        definition: what it was made by.
+        rows: how many it has.
+        path: where its rows are as a Delta table.
+    """
+
+    generation: int
+    position: Position
+    definition: str
+    rows: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """No row of the view's tables was touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The rows of the view, most of them carried over.
+
+    Attributes:
+        change: what differs from what serves.
+        touched: how many source rows were touched.
+        before: the rows that serve, opened when they are asked for.
+    """
+
+    change: Change
+    touched: int
+    before: Callable[[], DataFrame]
+
+    def frame(self) -> DataFrame:
+        """Give all rows."""
+        gone = _sent(self.change.gone, self.change.keys)
+        left = _without(self.before(), gone, tuple(gone.columns))
+        return left.unionByName(self.change.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The view has to be computed whole.
+
+    Attributes:
+        why: it cannot be merged.
+    """
+
+    why: str
+
+
+def prior_of(rows: Iterable[HistoryRow], generation: int | None, path: str | None) -> Prior | Whole:
+    """Give what serves, or why it cannot be built upon.
+
+    Args:
+        rows: the history of the view, oldest first.
+        generation: the number that every sink serves.
+        path: where its rows are as a Delta table, None without such a sink.
+    """
+    if generation is None:
+        return Whole("nothing serves yet in every sink")
+    # The row of a rollback names no frontier; that of the generation's own run does.
+    own = [row for row in rows if row.generation == generation and row.lsn is not None]
+    if not own or own[-1].epoch is None or not own[-1].definition:
+        return Whole(f"the history does not say what generation {generation} was made of")
+    if path is None:
+        return Whole(NO_DELTA)
+    newest = own[-1]
+    position = Position(newest.epoch or 0, Lsn.parse(newest.lsn or ""), 0)
+    return Prior(generation, position, newest.definition, newest.rows or 0, path)
+
+
+class Refresher:
+    """Makes the rows of the views of one run; keeps what it computes until `held` is closed."""
+
+    def __init__(self, spark: SparkSession, stored: Stored, held: ExitStack) -> None:
+        self._spark = spark
+        self._stored = stored
+        self._held = held
+        self._changed: dict[tuple[TableName, Position], tuple[DataFrame, int] | None] = {}
+
+    def told(self, spec: ViewSpec) -> str:
+        """Say what the states of a view's tables are made of."""
+        topics = (self._stored.cut.topics[table] for table in spec.tables)
+        read = [f"{t}: {why}" for t in topics if (why := self._stored.from_start.get(t))]
+        return f"checkpoint; read from the start: {'; '.join(read)}" if read else "checkpoint"
+
+    def rows(
+        self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
+    ) -> Unchanged | Merged | Whole:
+        """Give the rows of a view at the frontier of the stored states.
+
+        Args:
+            spec: the view.
+            prior: what serves of it.
+            whole: all of its rows, not computed yet.
+            definition: what they are made by.
+        """
+        why = self._obstacle(spec, prior, definition)
+        if why is not None or isinstance(prior, Whole):
+            return Whole(why or "")
+        changed = {table: self._touched(table, prior.position) for table in spec.tables}
+        found = {table: each for table, each in changed.items() if each is not None}
+        if not found:
+            return Unchanged()
+        lineage = self._lineage(spec)
+        unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
+        if isinstance(lineage, Lineage) and lineage.by_key is None and unknown:
+            lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
+        if isinstance(lineage, Untraceable):
+            return Whole(lineage.why)
+        before = partial(committed, self._spark, [prior.path], whole.schema)
+        frames = {table: frame for table, (frame, _) in found.items()}
+        touched = sum(count for _, count in found.values())
+        if lineage.by_key is not None:
+            gone, rows = self._by_key(spec, lineage, found)
+            change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
+            return Merged(change, touched, before)
+        keys = self._keys(lineage, frames, prior.position)
+        affected = self._counted(keys)
+        if affected * 2 > prior.rows and affected > FEW_KEYS:
+            return Whole(f"{affected:,} of its {prior.rows:,} keys are affected")
+        rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
+        change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
+        return Merged(change, touched, before)
+
+    def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
+        """Say why what serves cannot be built upon, or None."""
+        if isinstance(prior, Whole):
+            return prior.why
+        if prior.definition != definition:
+            return "the view, or a schema of its tables, is another than what serves"
+        for table in spec.tables:
+            records = self._stored.records(table)
+            is_known = records.knows_changes_since(prior.position)
+            if records.checkpoint.frontier.epoch != prior.position.epoch or not is_known:
+                return f"the checkpoint of {table} is younger than what serves"
+        return None
+
+    def _touched(self, table: TableName, position: Position) -> tuple[DataFrame, int] | None:
+        """Give the last records of the keys touched since, and their number; None without any."""
+        if (table, position) not in self._changed:
+            found = self._stored.records(table).changed_since(position)
+            count = 0
+            if found is not None:
+                count = self._counted(found.records) if found.count is None else found.count
+            self._changed[table, position] = (found.records, count) if found and count else None
+        return self._changed[table, position]
+
+    def _counted(self, frame: DataFrame) -> int:
+        """Keep a frame and count its rows, which computes it."""
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._held.callback(frame.unpersist)
+        with translated():
+            return frame.count()
+
+    def _lineage(self, spec: ViewSpec) -> Lineage | Untraceable:
+        if not isinstance(spec.source, SqlSource):
+            return Untraceable("a view in Python does not say where its keys come from")
+        states = self._stored.states
+        columns = {table: states[table].frame.columns for table in spec.tables}
+        keys = {table: states[table].key for table in spec.tables}
+        if any(MARK in names for names in columns.values()):
+            return Untraceable(f"a table has a column {MARK}")
+        return trace(spec.source, spec.key, columns, keys)
+
+    def _by_key(
+        self,
+        spec: ViewSpec,
+        lineage: Lineage,
+        found: Mapping[TableName, tuple[DataFrame, int]],
+    ) -> tuple[DataFrame, DataFrame]:
+        """Give the touched rows by the table's key, and what they are now."""
+        ((table, (changed, _)),) = found.items()
+        records = self._stored.records(table)
+        assert lineage.by_key is not None  # noqa: S101 - the caller looked
+        gone = records.decoded_keys(changed).select(
+            *(column(name).alias(held) for name, held in lineage.by_key.items())
+        )
+        rows = records.decoded(changed.where(F.col("value").isNotNull()))
+        return gone, self._query(spec, dict.fromkeys(lineage.source.references, rows))
+
+    def _by_query(
+        self,
+        spec: ViewSpec,
+        lineage: Lineage,
+        keys: DataFrame,
+        whole: DataFrame,
+    ) -> DataFrame:
+        """Compute the affected keys anew from the rows that they come from."""
+        anchor = lineage.anchor
+        if anchor is None:
+            return _only(whole, keys, {name: name for name in spec.key})
+        wanted = {origin.column: origin.view_column for origin in lineage.origins}
+        frames = {place: self._stored.states[place.table].frame for place in lineage.names}
+        frames[anchor] = _only(frames[anchor], keys, wanted)
+        return self._query(spec, frames)
+
+    def _query(self, spec: ViewSpec, frames: Mapping[TableReference, DataFrame]) -> DataFrame:
+        assert isinstance(spec.source, SqlSource)  # noqa: S101 - only such a view has a lineage
+        return query(self._spark, frames, partial(rewritten, spec.source))
+
+    def _keys(
+        self, lineage: Lineage, frames: Mapping[TableName, DataFrame], position: Position
+    ) -> DataFrame:
+        """Give the keys of the view that may differ, from each place that names a touched table."""
+        old_and_new = {place: self._both(place.table, frames, position) for place in lineage.names}
+        found = []
+        for place in lineage.names:
+            if place.table in frames:
+                both = {other: rows for other, (rows, _) in old_and_new.items()}
+                both[place] = old_and_new[place][1]
+                found.append(query(self._spark, both, partial(lineage.keys_sql, place)))
+        return reduce(lambda one, other: one.unionByName(other), found).distinct()
+
+    def _both(
+        self, table: TableName, frames: Mapping[TableName, DataFrame], position: Position
+    ) -> tuple[DataFrame, DataFrame]:
+        """Give all rows of a table, old and new, and the touched ones alone, marked."""
+        now = self._stored.states[table].frame
+        if table not in frames:
+            return now, now
+        records = self._stored.records(table)
+        older = records.decoded(records.before(position, frames[table]))
+        newer = records.decoded(frames[table].where(F.col("value").isNotNull()))
+        touched = older.unionByName(newer)
+        return now.unionByName(older), touched.withColumn(MARK, F.lit(True))
+
+
+FEW_KEYS = 100_000
+"""Up to so many affected keys are merged whatever their share is."""
+
+
+def _sent(keys: DataFrame, count: int) -> DataFrame:
+    """Send keys to every task where they are few, so that rows are neither sorted nor moved."""
+    return F.broadcast(keys) if count <= FEW_ROWS else keys
+
+
+def _without(rows: DataFrame, keys: DataFrame, names: tuple[str, ...]) -> DataFrame:
+    """Leave out the rows with one of the keys."""
+    found, same = of_keys(keys, {name: name for name in names})
+    return rows.join(found, on=same, how="left_anti")
+
+
+def _only(rows: DataFrame, keys: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Keep the rows with one of the keys; `names` maps columns of the rows to those of the keys."""
+    found, same = of_keys(keys, names)
+    return rows.join(found, on=same, how="left_semi")

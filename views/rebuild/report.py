@@ -1,0 +1,263 @@
+"""What a run tells: one JSON object per view, a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.log.frontier import Frontier
+from changelog.runtime.edge import one_line
+from views.generations.history import HistoryRow
+from views.project.spec import ViewSpec, short_name
+from views.rebuild.analysis import Analysis
+from views.verify.compare.report import VerifyReport
+
+_WIDE = 100
+"""From so many columns on, a table whose cells are folded is easier to read than lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewResult:
+    """What became of one view in a run.
+
+    Attributes:
+        view: its name.
+        generation: the number of what was built.
+        frontier: what it was built to.
+        verdict: of the log at that frontier.
+        records_read: from the topics of its tables.
+        rows: of the view.
+        tombstones: among the records.
+        seconds: by stage; stages that the views of a run share count in each.
+        verified: True, False, or None when not asked for or not possible (of a Python view only
+            the inputs can be compared).
+        mismatches: differences that verification found.
+        published: whether readers see it.
+        sinks: where it is served.
+        mode: how much was to be verified.
+        reports: of verification, by sink.
+        quarantined: records of its tables that could not be read; their rows are left out.
+        error: why it is not published, or None.
+        definition: fingerprint of what the rows were made by, besides the log.
+        warnings: what a reader of the view has to know of its tables.
+        origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
+    """
+
+    view: str
+    generation: int | None = None
+    frontier: Frontier | None = None
+    verdict: str | None = None
+    records_read: int | None = None
+    rows: int | None = None
+    tombstones: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    verified: bool | None = None
+    mismatches: int | None = None
+    published: bool = False
+    sinks: tuple[str, ...] = ()
+    mode: str = "full"
+    reports: Mapping[str, VerifyReport] = field(default_factory=dict)
+    quarantined: int = 0
+    error: ChangelogError | None = None
+    definition: str = ""
+    origin: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def certificates(self) -> dict[str, Any]:
+        """Give verification's account as plain values, by sink."""
+        return {name: report.to_json() for name, report in self.reports.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the object of `--json`."""
+        found: dict[str, Any] = {
+            "view": self.view,
+            "generation": self.generation,
+            "frontier": frontier_json(self.frontier),
+            "verdict": self.verdict,
+            "records_read": self.records_read,
+            "rows": self.rows,
+            "tombstones": self.tombstones,
+            "seconds": dict(self.seconds),
+            "verified": self.verified,
+            "mismatches": self.mismatches,
+            "published": self.published,
+            "sinks": list(self.sinks),
+            "verify": self.mode,
+            "quarantined": self.quarantined,
+            "certificates": self.certificates,
+            "origin": self.origin,
+            "warnings": list(self.warnings),
+        }
+        if self.error is not None:
+            found["error"] = one_line(self.error)
+            found["exit_code"] = self.error.exit_code
+        return found
+
+    def to_history(self, state: str, run: str) -> HistoryRow:
+        """Give the row of the history for a state of this generation."""
+        frontier = self.frontier
+        return HistoryRow(
+            view=self.view,
+            generation=self.generation or 0,
+            state=state,
+            run=run,
+            epoch=frontier.epoch if frontier is not None else None,
+            lsn=str(frontier.lsn) if frontier is not None else None,
+            ts=moment(frontier.ts_us) if frontier is not None else None,
+            verdict=self.verdict,
+            rows=self.rows,
+            records_read=self.records_read,
+            tombstones=self.tombstones,
+            seconds=self.seconds,
+            verified=self.verified,
+            mismatches=self.mismatches,
+            certificate=self.certificates,
+            sinks=self.sinks,
+            note=one_line(self.error) if self.error is not None else self.note,
+            definition=self.definition,
+            origin=self.origin,
+        )
+
+    @property
+    def note(self) -> str:
+        """Say what stands beside the rows of a view that went well, or nothing."""
+        return "; ".join(filter(None, [self.left_out, *self.warnings]))
+
+    @property
+    def left_out(self) -> str:
+        """Say how many records were left out, or nothing."""
+        if not self.quarantined:
+            return ""
+        many = "record" if self.quarantined == 1 else "records"
+        return f"{self.quarantined:,} unreadable {many} left out, see _quarantine"
+
+
+def moment(ts_us: int) -> datetime:
+    """Give microseconds since 1970 as a time."""
+    return datetime.fromtimestamp(ts_us // 1_000_000, UTC).replace(microsecond=ts_us % 1_000_000)
+
+
+def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
+    """Give epoch, LSN and time of a frontier."""
+    if frontier is None:
+        return None
+    time = moment(frontier.ts_us).isoformat()
+    return {"epoch": frontier.epoch, "lsn": str(frontier.lsn), "ts": time}
+
+
+def fitted(table: Table, console: Console) -> Table | Group:
+    """Return the table, or where the terminal is too narrow a few lines for each of its rows."""
+    natural = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if natural <= console.width or console.width >= _WIDE:
+        return table
+    columns = [(str(column.header), list(column.cells)) for column in table.columns]
+    lines: list[RenderableType] = [table.title] if table.title else []
+    for row in range(table.row_count):
+        (_, names), *others = columns
+        lines.append(f"[bold]{names[row]}[/]")
+        lines += [f"  {header}: {cells[row]}" for header, cells in others if cells[row]]
+    return Group(*lines, *([table.caption] if table.caption else []))
+
+
+def results_table(results: Sequence[ViewResult]) -> Table:
+    """Show what became of each view."""
+    first = next((result.frontier for result in results if result.frontier is not None), None)
+    table = Table(title=_cut_line(first), caption=_verdict_line(results))
+    for column in ("view", "sinks", "generation", "rows", "records", "tombstones", "seconds"):
+        numeric = column not in {"view", "sinks"}
+        table.add_column(column, justify="right" if numeric else "left")
+    table.add_column("from")
+    table.add_column("certificate")
+    table.add_column("published")
+    for result in results:
+        table.add_row(
+            result.view,
+            ", ".join(result.sinks),
+            _number(result.generation),
+            _number(result.rows),
+            _number(result.records_read),
+            _number(result.tombstones),
+            f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
+            result.origin,
+            ", ".join(filter(None, [_certificate(result), result.left_out])),
+            "[green]yes[/]" if result.published else "[red]no[/]",
+        )
+    return table
+
+
+def catalog_table(
+    specs: Sequence[ViewSpec],
+    serving: Mapping[str, HistoryRow],
+    looked: Mapping[str, Analysis],
+) -> Table:
+    """Show the views of a project, what serves of each, and how they are proved and refreshed."""
+    table = Table()
+    columns = ["view", "kind", "reads", "key", "sinks", "serves", "description"]
+    for column in columns + (["proof", "refresh"] if looked else []):
+        table.add_column(column)
+    for spec in specs:
+        row = serving.get(spec.name)
+        table.add_row(
+            spec.name,
+            spec.kind,
+            ", ".join(map(short_name, spec.tables)),
+            ", ".join(spec.key),
+            ", ".join(spec.sinks),
+            f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
+            spec.description,
+            *(looked[spec.name].words() if spec.name in looked else []),
+        )
+    return table
+
+
+def history_table(rows: Sequence[HistoryRow]) -> Table:
+    """Show what became of each generation."""
+    table = Table()
+    for column in ("when", "view", "generation", "state", "LSN", "rows", "verified", "note"):
+        table.add_column(column, justify="right" if column in {"generation", "rows"} else "left")
+    for row in rows:
+        table.add_row(
+            f"{row.at:%Y-%m-%d %H:%M:%S}",
+            row.view,
+            str(row.generation),
+            row.state,
+            row.lsn or "",
+            _number(row.rows),
+            {True: "equal, row by row", False: "refuted", None: ""}[row.verified],
+            row.note,
+        )
+    return table
+
+
+def _cut_line(frontier: Frontier | None) -> str | None:
+    if frontier is None:
+        return None
+    time = f"{moment(frontier.ts_us):%Y-%m-%d %H:%M:%S}"
+    return f"state at LSN {frontier.lsn}, {time} UTC, epoch {frontier.epoch}"
+
+
+def _certificate(result: ViewResult) -> str:
+    if result.verified is None:
+        inputs = result.published and bool(result.reports)
+        return "[green]inputs equal[/]" if inputs else "not verified"
+    if result.verified:
+        return f"[green]{'equal, row by row' if result.mode == 'full' else 'sample equal'}[/]"
+    return f"[red]refuted: {result.mismatches} mismatches[/]"
+
+
+def _verdict_line(results: Sequence[ViewResult]) -> str | None:
+    verdicts = {result.verdict for result in results if result.verdict is not None}
+    warnings = dict.fromkeys(each for result in results for each in result.warnings)
+    lines = [f"the log: {'; '.join(sorted(verdicts))}"] if verdicts else []
+    return "\n".join([*lines, *(f"warning: {each}" for each in warnings)]) or None
+
+
+def _number(value: int | None) -> str:
+    return f"{value:,}" if value is not None else ""

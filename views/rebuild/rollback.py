@@ -1,0 +1,78 @@
+"""Go back to the generation that served before, in every sink at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from changelog.contract.base.errors import ChangelogError
+from views.base.config import RebuildSettings
+from views.base.progress import Stages
+from views.generations.history import PUBLISHED, History, HistoryRow
+from views.generations.lock import locked
+from views.generations.served import MakeServed, served_of
+from views.generations.succession import rollback_target
+from views.generations.swap import settle, swap
+from views.project.spec import ViewSpec
+from views.rebuild.report import ViewResult
+
+
+class NothingToRollBackError(ChangelogError):
+    """No sink-wide older generation of a view is left."""
+
+
+def roll_back(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    stages: Stages,
+    *,
+    make_served: MakeServed = served_of,
+) -> list[ViewResult]:
+    """Publish the previous generation of each view; all of them or none.
+
+    Raises:
+        LockedError: a rebuild of one of them runs.
+        NothingToRollBackError: a view has no older generation in all of its sinks.
+    """
+    history = History(settings.project.warehouse)
+    with locked(settings.project.root, [spec.name for spec in specs]):
+        targets, froms = [], []
+        for spec in specs:
+            served = make_served(spec, settings.project, None)
+            settle(served, history)
+            held = list(served.held().values())
+            target = rollback_target(held, history.states(spec.name))
+            if target is None:
+                raise NothingToRollBackError(
+                    f'view "{spec.name}" has no older generation to go back to',
+                    hint="`rebuild-view --history` shows what there was; --keep says how many stay",
+                )
+            targets.append((served, target))
+            froms.append(max(one.published or 0 for one in held))
+        with stages.stage("publish", "publish the previous generations"):
+            swap(targets)
+        history.append(
+            _row(history, spec, target, before)
+            for spec, (_, target), before in zip(specs, targets, froms, strict=True)
+        )
+    return [
+        ViewResult(view=spec.name, generation=target, published=True, sinks=spec.sinks, mode="none")
+        for spec, (_, target) in zip(specs, targets, strict=True)
+    ]
+
+
+def _row(history: History, spec: ViewSpec, generation: int, before: int) -> HistoryRow:
+    """Return what is recorded: the generation as it was first published, and the move."""
+    note = f"rolled back from generation {before}"
+    first = next(
+        (
+            row
+            for row in history.rows([spec.name], generation=generation)
+            if row.state == PUBLISHED and row.lsn is not None
+        ),
+        None,
+    )
+    if first is None:
+        return HistoryRow(
+            view=spec.name, generation=generation, state=PUBLISHED, sinks=spec.sinks, note=note
+        )
+    return first.again(state=PUBLISHED, note=note, sinks=spec.sinks)

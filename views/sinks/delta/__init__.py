@@ -1,0 +1,4 @@
+"""Delta tables: generations, commits, deletion vectors.
+
+Rows come in, a table that readers find under one name goes out.
+"""

@@ -1,0 +1,116 @@
+"""What differs between two generations, row by row: where rows stand, and which keys they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import StructType
+
+from changelog.contract.base.errors import SinkError
+from replay.store.committed import parquet
+from views.sinks.delta.commits import DataFile
+from views.sinks.unique import column, of_keys
+
+_STRAYS, _ROWS = "strays", "rows"
+_FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
+"""No column of a view in Delta has a blank in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What a generation has of another one.
+
+    Attributes:
+        files: its files.
+        seen: what was observed of the new rows.
+    """
+
+    files: Sequence[DataFile]
+    seen: Observation
+
+    def check(self, rows: int) -> None:
+        """Raise unless all new rows were seen, each under a key whose row is gone.
+
+        Raises:
+            SinkError: some were not.
+        """
+        told = self.seen.get if rows else {}
+        strays, observed = told.get(_STRAYS, 0), told.get(_ROWS, 0)
+        if strays or observed < rows:  # a task that was tried twice may be seen twice
+            raise SinkError(
+                f"of {rows:,} new rows {observed:,} were seen, and {strays:,} stand under keys "
+                "whose rows stay",
+                hint="rebuild the view without --refresh; this is an error of this program",
+            )
+
+
+def positions_of(
+    spark: SparkSession,
+    folder: str,
+    files: Sequence[DataFile],
+    gone: DataFrame,
+    schema: StructType,
+) -> dict[str, BitMap64]:
+    """Give the positions of the rows with one of some keys, in each file that has any.
+
+    A row that a deletion vector marks already may be among them.
+
+    Args:
+        spark: the session.
+        folder: that the files are in.
+        files: of a generation.
+        gone: the keys, few enough for every task's memory.
+        schema: of the rows.
+    """
+    if not files:
+        return {}
+    wanted = StructType([schema[name] for name in gone.columns])
+    stored = parquet(spark, [f"{folder}/{file.path}" for file in files], wanted)
+    placed = stored.select(
+        *map(column, gone.columns),
+        F.col("_metadata.file_name").alias(_FILE),
+        F.col("_metadata.row_index").alias(_ROW),
+    )
+    keys, same = of_keys(gone, {name: name for name in gone.columns})
+    found = placed.join(F.broadcast(keys), on=same, how="left_semi")
+    by_file = found.groupBy(column(_FILE)).agg(F.collect_list(column(_ROW)).alias(_ROW))
+    return {row[_FILE]: BitMap64(row[_ROW]) for row in by_file.toArrow().to_pylist()}
+
+
+def more_marked(
+    before: Mapping[str, BitMap64], found: Mapping[str, BitMap64], keys: int
+) -> dict[str, BitMap64]:
+    """Mark rows of some files beside those that are marked already.
+
+    Args:
+        before: the positions that were marked, of each file that has any.
+        found: the positions of rows that go; some may be marked already.
+        keys: that these rows have, none of which two rows share.
+
+    Raises:
+        SinkError: there are more rows than keys.
+    """
+    nothing = BitMap64()
+    names = {*before, *found}
+    vectors = {name: before.get(name, nothing) | found.get(name, nothing) for name in names}
+    more = sum(map(len, vectors.values())) - sum(map(len, before.values()))
+    if more > keys:
+        raise SinkError(
+            f"{keys:,} keys have {more:,} rows in the generation that serves",
+            hint="rebuild the view without --refresh",
+        )
+    return vectors
+
+
+def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
+    """Give the rows as they are, and observe how many have none of some keys."""
+    keys, same = of_keys(gone, {name: name for name in gone.columns})
+    known = keys.withColumn(_IS_KNOWN, F.lit(True))
+    strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)
+    joined = rows.join(F.broadcast(known), on=same, how="left")
+    observed = joined.observe(seen, strays, F.count(F.lit(1)).alias(_ROWS))
+    return observed.select(*map(column, rows.columns))

@@ -1,0 +1,211 @@
+"""Commits of a Delta table with deletion vectors: deltalake reads such tables and writes none.
+
+A commit is a file of JSON lines under the next number, made only if there is none: that is what
+makes it atomic (Delta transaction log protocol, "Delta Log Entries" and "Actions").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from deltalake import DeltaTable
+
+from changelog.contract.base.errors import SinkError
+from replay.base.clock import clock_ms
+from replay.spark.files import Files
+from views.sinks.delta.deletion_vectors import FEATURE, Descriptor
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_WRITER_FEATURES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("appendOnly", "invariants")}
+"""What a version of the protocol before there were features stands for."""
+
+Action = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a table.
+
+    Attributes:
+        path: relative to the table.
+        size: in bytes.
+        stored: rows that are in the file.
+        vector: where those that are gone are marked; None when all of them count.
+    """
+
+    path: str
+    size: int
+    stored: int
+    vector: Descriptor | None = None
+
+    @property
+    def rows(self) -> int:
+        """Give the number of rows that count."""
+        return self.stored - (self.vector.rows if self.vector is not None else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The log of one table.
+
+    Attributes:
+        files: access to it.
+        uri: of the table.
+    """
+
+    files: Files
+    uri: str
+
+    def adds(self) -> list[Action]:
+        """List the files of the table, as the actions that made them part of it.
+
+        They are taken from the last commit on that says what the table is: all that we write
+        names each file there.
+        """
+        wanted: list[list[Action]] = []
+        for version in sorted(self._versions(), reverse=True):
+            wanted.append(self._actions(version))
+            if any("metaData" in action for action in wanted[-1]):
+                break
+        found: dict[tuple[str, str], Action] = {}
+        for action in (action for actions in reversed(wanted) for action in actions):
+            if "remove" in action:
+                found.pop(_name(action["remove"]), None)
+            elif "add" in action:
+                found[_name(action["add"])] = action["add"]
+        return list(found.values())
+
+    def data_files(self) -> list[DataFile]:
+        """List the files of a table that we wrote.
+
+        Raises:
+            VectorError: the rows that are gone are marked in another way than ours.
+        """
+        return [_data_file(add) for add in self.adds()]
+
+    def commit(self, version: int, actions: Sequence[Action]) -> None:
+        """Write a version of the table.
+
+        Raises:
+            SinkError: somebody else wrote it.
+        """
+        operation = {"timestamp": clock_ms(), "operation": "WRITE", "operationParameters": {}}
+        lines = [json.dumps(action) for action in ({"commitInfo": operation}, *actions)]
+        try:
+            self.files.create(self._place(version), "\n".join(lines).encode())
+        except FileExistsError as error:
+            raise SinkError(
+                f"somebody else changed {self.uri} at the same time", hint="run it again"
+            ) from error
+
+    def _versions(self) -> list[int]:
+        names = self.files.names(f"{self.uri}/_delta_log")
+        return [int(name[:20]) for name in names if _COMMIT.fullmatch(name)]
+
+    def _actions(self, version: int) -> list[Action]:
+        lines = self.files.read(self._place(version)).splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
+
+    def _place(self, version: int) -> str:
+        return f"{self.uri}/_delta_log/{version:020d}.json"
+
+
+def describing(
+    table: DeltaTable,
+    *,
+    name: str,
+    description: str,
+    configuration: Mapping[str, str],
+    vectors: bool,
+) -> list[Action]:
+    """Give the actions that say what a table is, of one with the same columns.
+
+    Args:
+        table: that other one.
+        name: of the table.
+        description: of the table.
+        configuration: its settings.
+        vectors: readers have to know deletion vectors.
+
+    Raises:
+        SinkError: the other table needs more than this program knows.
+    """
+    before = table.protocol()
+    protocol: Action = {
+        "minReaderVersion": before.min_reader_version,
+        "minWriterVersion": before.min_writer_version,
+    }
+    readers, writers = set(before.reader_features or ()), set(before.writer_features or ())
+    if vectors and FEATURE not in readers:
+        if before.writer_features is None:
+            known = _WRITER_FEATURES.get(before.min_writer_version)
+            if known is None:
+                raise SinkError(f"its writers need version {before.min_writer_version} of Delta")
+            writers |= set(known)
+        readers, writers = readers | {FEATURE}, writers | {FEATURE}
+    if readers or writers:
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+        protocol |= {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "name": name,
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": [],
+        "configuration": dict(configuration),
+        "createdTime": clock_ms(),
+    }
+    return [{"protocol": protocol}, {"metaData": metadata}]
+
+
+def adding(file: DataFile, folder: str = "") -> Action:
+    """Give the action that makes a file part of a table.
+
+    Args:
+        file: its path is relative to the folder.
+        folder: relative to the table, with a slash at its end.
+    """
+    add: Action = {
+        "path": quote(folder + file.path),
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": 0,
+        "dataChange": True,
+        # Counts only, as `adding_counted` says.
+        "stats": json.dumps({"numRecords": file.stored, "tightBounds": file.vector is None}),
+    }
+    if file.vector is not None:
+        add["deletionVector"] = file.vector.to_json(folder)
+    return {"add": add}
+
+
+def removing(add: Action) -> Action:
+    """Give the action that takes a file out of a table, together with its vector."""
+    kept = ("path", "partitionValues", "size", "deletionVector")
+    known = {name: add[name] for name in kept if name in add}
+    ended = {"deletionTimestamp": clock_ms(), "dataChange": True, "extendedFileMetadata": True}
+    return {"remove": {**known, **ended}}
+
+
+def path_of(action: Action) -> str:
+    """Give the file that an action adds or removes, relative to the table."""
+    return unquote(action["path"])
+
+
+def _name(action: Action) -> tuple[str, str]:
+    vector = action.get("deletionVector") or {}
+    return path_of(action), json.dumps(vector, sort_keys=True)
+
+
+def _data_file(add: Action) -> DataFile:
+    raw = add.get("deletionVector")
+    stored = json.loads(add["stats"])["numRecords"]
+    vector = Descriptor.from_json(raw) if raw is not None else None
+    return DataFile(path_of(add), add["size"], stored, vector)

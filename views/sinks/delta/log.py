@@ -1,0 +1,248 @@
+"""Delta tables of one view as deltalake sees them: what is committed, and the publishing commit.
+
+Publishing is one commit on the view's stable table that removes the files of the generation before
+and adds those of the next, by their paths relative to the table. No row is read or copied, and a
+Delta commit is atomic: a reader has the old file list or the new one. Schema and protocol go with
+the commit, so generations may differ in columns and in the table features that they need.
+
+deltalake writes these commits, but for tables with deletion vectors, which it only reads
+(`delta_commits`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import create_table_with_add_actions
+from obstore.exceptions import BaseError
+from pyroaring import BitMap64
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.secret import redacted
+from replay.spark.files import Files
+from replay.spark.warehouse import SETTINGS, adding_counted, is_plain, paths_of
+from views.sinks.delta.commits import (
+    Action,
+    Commits,
+    DataFile,
+    adding,
+    describing,
+    path_of,
+    removing,
+)
+from views.sinks.delta.deletion_vectors import FEATURE, VectorError, file_name, unpacked
+
+log = logging.getLogger("changelog.views")
+
+_SEALED = re.compile(r"sealed, (\d+) rows")
+_GENERATION = re.compile(r"generation (\d+)")
+_CHECKPOINT_EVERY = 10
+"""Commits of a stable table until its log is put together, as Delta's own writers do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTables:
+    """Access to Delta tables by URI.
+
+    Attributes:
+        storage_options: what deltalake needs to reach them.
+    """
+
+    storage_options: Mapping[str, str]
+
+    def table(self, uri: str) -> DeltaTable | None:
+        """Open a table, or give None when there is none."""
+        with sink_errors(uri):
+            try:
+                return DeltaTable(uri, storage_options=dict(self.storage_options) or None)
+            except TableNotFoundError:
+                return None
+
+    def published(self, stable: str) -> int | None:
+        """Give the generation that a stable table serves.
+
+        Raises:
+            SinkError: the table there is not one that we published.
+        """
+        table = self.table(stable)
+        if table is None:
+            return None
+        match = _GENERATION.fullmatch(table.metadata().description or "")
+        if match is None:
+            raise SinkError(
+                f"{stable} is a Delta table that was not published from here",
+                hint="move it away, or give the view another name",
+            )
+        return int(match[1])
+
+    def sealed_rows(self, uri: str) -> int | None:
+        """Give the rows of a sealed generation, None when it is missing or not sealed."""
+        table = self.table(uri)
+        match = table and _SEALED.fullmatch(table.metadata().description or "")
+        return int(match[1]) if match else None
+
+    def seal(self, uri: str, rows: int) -> None:
+        """Mark a generation as whole, in one commit of its own."""
+        with sink_errors(uri):
+            _present(self.table(uri), uri).alter.set_table_description(f"sealed, {rows} rows")
+
+    def seal_changed(self, uri: str, files: Sequence[DataFile], rows: int) -> None:
+        """Let a table consist of some files, and mark it as whole, in one commit."""
+        with sink_errors(uri):
+            table = _present(self.table(uri), uri)
+            told = describing(
+                table,
+                name="",
+                description=f"sealed, {rows} rows",
+                configuration={},
+                vectors=True,
+            )
+            self._commits(uri).commit(table.version() + 1, [*told, *map(adding, files)])
+
+    def files(self, uri: str) -> list[DataFile]:
+        """List a generation's files.
+
+        Raises:
+            SinkError: some reader would not see the rows in them exactly.
+        """
+        table = _present(self.table(uri), uri)
+        with sink_errors(uri):
+            if _has_vectors(table) and _SEALED.fullmatch(table.metadata().description or ""):
+                return self._commits(uri).data_files()  # no other generation was sealed with them
+            if not is_plain(table):
+                protocol = table.protocol()
+                features = protocol.reader_features or ()
+                raise SinkError(
+                    f"{uri} needs Delta reader version {protocol.min_reader_version} with "
+                    f"{', '.join(sorted(features)) or 'column mapping'}, which some readers lack",
+                    hint="unset spark.databricks.delta.properties.defaults.* in the Spark session",
+                )
+            # Not the bounds beside them: Python has no date for an infinite one.
+            listed = pa.table(table.get_add_actions())
+            adds = listed.select(["path", "size_bytes", "num_records"]).to_pylist()
+        return [DataFile(add["path"], add["size_bytes"], add["num_records"]) for add in adds]
+
+    def vectors(self, uri: str, files: Sequence[DataFile]) -> dict[str, BitMap64]:
+        """Read the deletion vectors of a generation's files."""
+        found = {file.path: file.vector for file in files if file.vector is not None}
+        with sink_errors(uri):
+            data = {
+                identity: Files(self.storage_options).read(f"{uri}/{file_name(identity)}")
+                for identity in {vector.identity for vector in found.values()}
+            }
+            return {path: unpacked(data[at.identity], at) for path, at in found.items()}
+
+    def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
+        """Let the stable table consist of the files of a generation.
+
+        Args:
+            stable: the table that readers open.
+            generation: the number to serve.
+            uri: the generation's own table.
+            folder: that table's place relative to the stable table.
+            name: the view's name.
+        """
+        files, table = self.files(uri), _present(self.table(uri), uri)
+        told = f"generation {generation}"
+        with sink_errors(stable):
+            before = self.table(stable)
+            is_marked = any(file.vector is not None for file in files)
+            if before is not None and (is_marked or _has_vectors(before)):
+                about = describing(
+                    table, name=name, description=told, configuration=SETTINGS, vectors=is_marked
+                )
+                here = [adding(file, f"{folder}/") for file in files]
+                self._replace(stable, before, [*about, *here])
+                return
+            adds = [
+                adding_counted(f"{folder}/{file.path}", file.size, file.stored) for file in files
+            ]
+            create_table_with_add_actions(
+                stable,
+                table.schema(),
+                adds,
+                mode="overwrite",
+                name=name,
+                description=told,
+                configuration=SETTINGS,
+                storage_options=dict(self.storage_options) or None,
+            )
+
+    def _replace(self, stable: str, before: DeltaTable, actions: Sequence[Action]) -> None:
+        """Do the same where rows of a file, of now or of before, do not all count."""
+        commits, version = self._commits(stable), before.version() + 1
+        adds = commits.adds()
+        if sorted(map(path_of, adds)) != sorted(paths_of(before)):
+            raise SinkError(
+                f"the log of {stable} does not tell in its last commits which files it has",
+                hint=f"remove {stable}/_delta_log and run it again; readers see no table meanwhile",
+            )
+        commits.commit(version, [*map(removing, adds), *actions])
+        if version % _CHECKPOINT_EVERY == 0:
+            self._put_together(stable)
+
+    def _put_together(self, stable: str) -> None:
+        """Give the log of a table a checkpoint; without one it is only slower to open."""
+        try:
+            table = _present(self.table(stable), stable)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            log.warning("the log of %s is not put together: %s", stable, error)
+
+    def _commits(self, uri: str) -> Commits:
+        return Commits(Files(self.storage_options), uri)
+
+    def distinct(self, uri: str, columns: list[str]) -> tuple[int, int]:
+        """Count, in this process, the distinct keys of a table and the rows with a null in one."""
+        names = ['"' + column.replace('"', '""') + '"' for column in columns]
+        listed, nulls = ", ".join(names), " or ".join(f"{name} is null" for name in names)
+        sql = (
+            f"select (select count(*) from (select 1 from v group by {listed})) as d, "
+            f"(select count(*) from v where {nulls}) as n"
+        )
+        with sink_errors(uri):
+            engine = QueryBuilder().register("v", _present(self.table(uri), uri))
+            row = pa.table(engine.execute(sql).read_all()).to_pylist()[0]
+        return row["d"], row["n"]
+
+
+def _has_vectors(table: DeltaTable) -> bool:
+    return FEATURE in (table.protocol().reader_features or ())
+
+
+def _present(table: DeltaTable | None, uri: str) -> DeltaTable:
+    if table is None:
+        raise SinkError(f"there is no Delta table at {uri}")
+    return table
+
+
+@contextmanager
+def sink_errors(uri: str) -> Iterator[None]:
+    """Turn what deltalake and the disk raise into a SinkError that names the table."""
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except (DeltaError, BaseError, VectorError, OSError) as error:
+        raise failed(uri, str(error)) from error
+
+
+def failed(uri: str, text: str) -> SinkError:
+    """Give the error for a table that cannot be read or written."""
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return SinkError(
+            f"no space left on the disk while writing {uri}",
+            hint="free space under the warehouse and in Spark's scratch folder, then run it again",
+        )
+    if "Permission denied" in text or "Read-only file" in text:
+        return SinkError(f"{uri} cannot be written: {text[:200]}", hint="see who owns the folder")
+    line = next((line for line in text.splitlines() if line.strip()), "no message")
+    return SinkError(f"{uri}: {redacted(line)[:500]}")

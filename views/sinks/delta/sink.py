@@ -1,0 +1,230 @@
+"""A view as a Delta table: `{warehouse}/{view}`, readable by any Delta reader at all times.
+
+Each generation is a Delta table of its own, `{view}/_generations/000007`, written in one commit.
+Folders that begin with `_` are no data to Delta: VACUUM of the stable table leaves them alone.
+Publishing adds the generation's files to the stable table's log (`delta_log`); they stay where they
+are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
+
+A generation that differs little from another one can take over its files: deletion vectors mark
+the rows that are gone, and what is new is a file beside them. Each generation still has all its
+files in a folder of its own, as second names of the same bytes, and goes as it came
+(docs/decisions/0030-deletion-vectors.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from changelog.contract.base.errors import SinkError
+from replay.spark.files import Files, can_copy, uri_of
+from replay.store.committed import PATTERN, write
+from views.base.address import Address
+from views.project.spec import check_view_name
+from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.delta.changes import TakenOver, more_marked, positions_of, within
+from views.sinks.delta.deletion_vectors import file_name, packed
+from views.sinks.delta.log import DeltaTables, failed, sink_errors
+from views.sinks.shape import check_shape
+from views.sinks.unique import assert_unique
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_FOLDER = "_generations"
+_REFUSED = frozenset(" ,;{}()\n\t=")
+_DISK = ("No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file")
+
+MOST_KEYS = 2_000_000
+"""So many positions, of 8 bytes, fit the memory of the driver, and so many keys that of a task."""
+MANY_FILES = 100
+MANY_GONE = 4
+"""With more files, or when more than one row of so many in them is gone, all are written anew."""
+ROWS_A_FILE = 250_000
+"""So many new rows make a file of their own."""
+
+COUNT_HERE = 2_000_000
+"""Up to so many rows the keys are counted in this process: 0.05-0.2 s a million rows against
+0.8-1.3 s for a Spark job. Above, Spark counts, which holds no key on the driver."""
+
+
+class DeltaSink:
+    """A view in the warehouse."""
+
+    def __init__(
+        self,
+        *,
+        view: str,
+        key: Sequence[str],
+        warehouse: str,
+        spark: SparkSession,
+        storage_options: Mapping[str, str],
+    ) -> None:
+        self._view = check_view_name(view)
+        self._key = tuple(key)
+        self._spark = spark
+        self._storage_options = storage_options
+        self._files = Files(storage_options)
+        self._tables = DeltaTables(storage_options)
+        self._stable = f"{uri_of(warehouse)}/{view}"
+        self._opened: Opened | None = None
+        self._taken_over: TakenOver | None = None
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation."""
+        check_shape(schema, self._key)
+        for name in schema.fieldNames():
+            if _REFUSED & set(name):
+                # Delta stores such names only with column mapping, see delta_log.
+                raise SinkError(
+                    f'column "{name}" has a character that Delta does not store in a name',
+                    hint="name it with AS, without blanks and without ,;{}()=",
+                )
+        self.published()  # refuses a table that is not ours
+        if self._files.exists(self._uri(generation)):
+            raise held_already(self._view, generation)
+        self._opened, self._taken_over = Opened(generation, schema), None
+
+    def write(self, rows: DataFrame) -> None:
+        """Write all rows of the generation, once, in one commit of the generation's table."""
+        current = opened(self._opened, self._view)
+        current.begin(rows)
+        self._write(rows, self._uri(current.generation))
+
+    def obstacle(self, change: Change) -> str | None:
+        """Say why a generation cannot be written as a change of another one, or None."""
+        if signs := PATTERN & set(self._stable):
+            return f"the place of the warehouse has a {' and a '.join(sorted(signs))} in it"
+        if not can_copy(self._stable):
+            return "the warehouse's storage gives no file a second name"
+        if change.keys > MOST_KEYS:
+            return f"{change.keys:,} rows are too many to be marked one by one"
+        files = self._tables.files(self._uri(change.prior))
+        if len(files) >= MANY_FILES:
+            return f"generation {change.prior} has {len(files)} files"
+        stored = sum(file.stored for file in files)
+        gone = stored - sum(file.rows for file in files) + change.keys
+        if gone * MANY_GONE > stored:
+            return f"{gone:,} of the {stored:,} rows in its files would be gone"
+        return None
+
+    def change(self, change: Change) -> None:
+        """Write the generation as a change of another one, in place of `write`.
+
+        Raises:
+            SinkError: two rows of the other one have the same key.
+        """
+        current = opened(self._opened, self._view)
+        current.begin(change.rows)
+        prior, uri = self._uri(change.prior), self._uri(current.generation)
+        files = self._tables.files(prior)
+        seen = Observation()
+        rows = within(change.rows, change.gone, seen).coalesce(1 + change.keys // ROWS_A_FILE)
+        with ThreadPoolExecutor(1) as beside:
+            schema = current.schema
+            found = beside.submit(positions_of, self._spark, prior, files, change.gone, schema)
+            self._write(rows, uri)
+            vectors = more_marked(self._tables.vectors(prior, files), found.result(), change.keys)
+        identity, data, places = packed(vectors)
+        taken = [replace(file, vector=places.get(file.path)) for file in files]
+        taken = [file for file in taken if file.rows]
+        with sink_errors(uri):
+            self._files.create(f"{uri}/{file_name(identity)}", data)
+            for file in taken:
+                names = (f"{n:06d}/{file.path}" for n in (change.prior, current.generation))
+                self._files.copy(f"{self._stable}/{_FOLDER}", *names)
+        self._taken_over = TakenOver(taken, seen)
+
+    def seal(self) -> Address:
+        """End writing, and mark the generation as whole."""
+        current = opened(self._opened, self._view)
+        current.finished()
+        uri = self._uri(current.generation)
+        written = self._tables.files(uri)
+        rows = sum(file.rows for file in written)
+        if rows > COUNT_HERE or self._tables.distinct(uri, list(self._key)) != (rows, 0):
+            assert_unique(self._spark.read.format("delta").load(uri), self._key)
+        if self._taken_over is None:
+            self._tables.seal(uri, rows)
+        else:
+            # No key is twice among the new rows, and none of those that stay has one of theirs.
+            self._taken_over.check(rows)
+            files = [*self._taken_over.files, *written]
+            self._tables.seal_changed(uri, files, sum(file.rows for file in files))
+        self._opened = self._taken_over = None
+        return self.address(current.generation)
+
+    def _write(self, rows: DataFrame, uri: str) -> None:
+        with _disk_errors(uri), sink_errors(uri):
+            write(rows, uri, storage_options=self._storage_options)
+
+    def rows(self, generation: int) -> int:
+        """Give the number of rows of a sealed generation."""
+        rows = self._tables.sealed_rows(self._uri(generation))
+        if rows is None:
+            raise not_sealed(self._view, generation, self.generations())
+        return rows
+
+    def address(self, generation: int) -> Address:
+        """Give the place where a sealed generation can be read."""
+        self.rows(generation)
+        return Address("delta", {"path": self._uri(generation)})
+
+    def publish(self, generation: int) -> None:
+        """Let the stable table serve a sealed generation, in one commit."""
+        self.rows(generation)
+        uri = self._uri(generation)
+        self._refuse_incomplete(generation, uri)
+        if generation != self.published():
+            self._tables.publish(
+                self._stable, generation, uri, f"{_FOLDER}/{generation:06d}", self._view
+            )
+
+    def discard(self, generation: int) -> None:
+        """Remove a generation's files; its log first, so that a rest never looks whole."""
+        refuse_published(self._view, generation, self.published())
+        self._files.remove(f"{self._uri(generation)}/_delta_log")
+        self._files.remove(self._uri(generation))
+
+    def published(self) -> int | None:
+        """Give the generation that the stable table serves."""
+        return self._tables.published(self._stable)
+
+    def generations(self) -> list[int]:
+        """List the generations whose folders are there."""
+        names = self._files.names(f"{self._stable}/{_FOLDER}")
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _refuse_incomplete(self, generation: int, uri: str) -> None:
+        files = self._tables.files(uri)
+        vectors = {file_name(file.vector.identity) for file in files if file.vector is not None}
+        missing = {*vectors, *(file.path for file in files)} - set(self._files.names(uri))
+        if missing:
+            raise SinkError(
+                f'generation {generation} of view "{self._view}" lacks {len(missing)} of its '
+                f"files, such as {min(missing)}",
+                hint="something outside removed them (VACUUM?); rebuild the view",
+            )
+
+    def _uri(self, generation: int) -> str:
+        return f"{self._stable}/{_FOLDER}/{generation:06d}"
+
+
+@contextmanager
+def _disk_errors(uri: str) -> Iterator[None]:
+    """Turn a disk that is full or closed to us into a SinkError; a query's own errors pass."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        found = next((reason for reason in _DISK if reason in text), None)
+        if found is None:
+            raise
+        raise failed(uri, found) from error

@@ -1,0 +1,165 @@
+"""OpenSearch over HTTP: single requests, and bulk requests with every item's result checked.
+
+Used on the driver and on executors; holds nothing but the address, so it can be pickled. Busy
+(429, 502, 503, 504) and unreachable servers are asked again with growing pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+import orjson
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.tls_trust import authorities
+from views.sinks.base import UnavailableSinkError
+
+T = TypeVar("T")
+Body = Mapping[str, Any] | bytes | None
+
+_BUSY = frozenset({429, 502, 503, 504})
+_NOT_FOUND = 404
+_ERROR = 400
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_BULK_ANSWER = "errors,items.index._id,items.index.status,items.index.error"
+
+
+class _BusyError(Exception):
+    """The server may accept the same request later; the text says what it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchServer:
+    """A server.
+
+    Attributes:
+        url: its address; user and password may be in it.
+        retry_seconds: how long a busy or absent server is asked again.
+    """
+
+    url: str = field(repr=False)
+    retry_seconds: float
+
+    @contextmanager
+    def client(self) -> Iterator[httpx.Client]:
+        """Open connections to the server."""
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"{redacted(self.url)} is not the address of a search server",
+                hint="write http://host:port or https://host:port",
+            )
+        with httpx.Client(
+            base_url=self.url.rstrip("/"), timeout=_TIMEOUT, verify=authorities()
+        ) as client:
+            yield client
+
+    def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON
+        """Send one request and give the JSON of its answer, or None when there is no such thing.
+
+        Raises:
+            SinkError: the server refuses the request.
+            UnavailableSinkError: it does not answer, or is busy for too long.
+        """
+        with self.client() as client:
+            answer = self._patiently(lambda: self._send(client, method, path, body))
+        if answer.status_code == _NOT_FOUND:
+            return None
+        return answer.json() if answer.content else {}
+
+    @contextmanager
+    def bulk(self, index: str) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
+        """Give a function that writes a batch of ids and documents into an index.
+
+        It raises SinkError when any document is not written, with its id and the reason.
+        """
+        with self.client() as client:
+
+            def write(entries: Sequence[tuple[str, str]]) -> None:
+                left = list(entries)
+
+                def once() -> None:
+                    nonlocal left
+                    left, reason = self._bulk_once(client, index, left)
+                    if left:
+                        raise _BusyError(f"{len(left)} documents refused for now: {reason}")
+
+                self._patiently(once)
+
+            yield write
+
+    def _bulk_once(
+        self, client: httpx.Client, index: str, entries: list[tuple[str, str]]
+    ) -> tuple[list[tuple[str, str]], str]:
+        """Write a batch and give the entries to write again, with the reason."""
+        lines = b"".join(
+            b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(name), document.encode())
+            for name, document in entries
+        )
+        path = f"/{index}/_bulk?filter_path={_BULK_ANSWER}"
+        answer = orjson.loads(self._send(client, "POST", path, lines).content)
+        items = [item["index"] for item in answer.get("items", ())]
+        if len(items) != len(entries):
+            raise SinkError(f"{len(entries)} documents sent to {index}, {len(items)} answered for")
+        again, reason = [], ""
+        for entry, item in zip(entries, items, strict=True):
+            if item["status"] in _BUSY:
+                again.append(entry)
+                reason = _reason(item)
+            elif item["status"] >= _ERROR:
+                raise SinkError(f'{index} refuses the document "{entry[0]}": {_reason(item)}')
+        return again, reason
+
+    def _send(self, client: httpx.Client, method: str, path: str, body: Body) -> httpx.Response:
+        content = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
+        kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
+        headers = {"content-type": kind} if content is not None else {}
+        try:
+            answer = client.request(method, path, content=content, headers=headers)
+        except httpx.TransportError as error:
+            raise _BusyError(f"{type(error).__name__}: {error}") from error
+        if answer.status_code in _BUSY:
+            raise _BusyError(_body_reason(answer))
+        if answer.status_code >= _ERROR and answer.status_code != _NOT_FOUND:
+            raise SinkError(
+                f"{redacted(self.url)} refuses {method} {path.partition('?')[0]}: "
+                f"{answer.status_code} {redacted(_body_reason(answer))}",
+                hint="check user and password" if answer.status_code in {401, 403} else "",
+            )
+        return answer
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        retrying = Retrying(
+            retry=retry_if_exception_type(_BusyError),
+            stop=stop_after_delay(self.retry_seconds),
+            wait=wait_random_exponential(multiplier=0.2, max=5.0),
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except _BusyError as error:
+            raise UnavailableSinkError(
+                f"the search server {redacted(self.url)} does not accept requests: "
+                f"{redacted(str(error))[:300]}",
+                hint="see that it runs and has room, then run it again",
+            ) from error
+
+
+def _reason(item: dict[str, Any]) -> str:
+    error = item.get("error", {})
+    cause = error.get("caused_by", {}).get("reason")
+    facts = f"{error.get('type', item['status'])}: {error.get('reason', '')}"
+    return f"{facts} ({cause})" if cause else facts
+
+
+def _body_reason(answer: httpx.Response) -> str:
+    try:
+        error = answer.json()["error"]
+        return str(error if isinstance(error, str) else error["reason"])[:1_000]
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:300]

@@ -1,0 +1,182 @@
+"""A view as a search index: the alias `{view}` on one index per generation, `{view}-000007`.
+
+An index is made for its generation with an explicit mapping, without refreshes and replicas while
+it is loaded. Sealing refreshes it, counts, blocks writes and notes in the index itself whose it is
+and how many documents it has. Publishing is one request that moves the alias; the server does
+both halves of it at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from changelog.contract.base.errors import SinkError
+from views.base.address import Address
+from views.project.spec import check_view_name
+from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.load import Entry, load
+from views.sinks.search.mapping import field_count, properties
+from views.sinks.search.server import SearchServer
+from views.sinks.shape import check_shape
+from views.sinks.unique import assert_unique
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_FIELDS_LIMIT = 1_000
+_META = "changelog"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWriter:
+    """What an executor needs to write documents."""
+
+    server: SearchServer
+    index: str
+
+    def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
+        """Give the function that writes one batch."""
+        return self.server.bulk(self.index)
+
+
+class SearchSink:
+    """A view in OpenSearch."""
+
+    def __init__(self, *, view: str, key: Sequence[str], server: SearchServer) -> None:
+        self._view = check_view_name(view)
+        self._key = tuple(key)
+        self._server = server
+        self._opened: Opened | None = None
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation with an index that nobody is pointed to."""
+        check_shape(schema, self._key)
+        mapping = properties(schema)
+        self.published()  # refuses an alias or index that is not ours
+        if self._server.request("GET", f"/{self._index(generation)}") is not None:
+            raise held_already(self._view, generation)
+        settings = {
+            "number_of_replicas": 0,
+            "refresh_interval": "-1",
+            # No reader until it is sealed, and a load that is cut off starts anew: the disk is
+            # waited for once, by the flush of `seal`, not at each batch.
+            "translog.durability": "async",
+            "mapping.total_fields.limit": max(_FIELDS_LIMIT, 2 * field_count(mapping)),
+        }
+        body = {
+            "settings": {"index": settings},
+            "mappings": {"dynamic": False, "properties": mapping, "_meta": self._meta(None)},
+        }
+        self._server.request("PUT", f"/{self._index(generation)}", body)
+        self._opened = Opened(generation, schema)
+
+    def write(self, rows: DataFrame) -> None:
+        """Write all rows of the generation, once."""
+        current = opened(self._opened, self._view)
+        current.begin(rows)
+        writer = BulkWriter(self._server, self._index(current.generation))
+        current.written = load(rows, self._key, writer)
+
+    def seal(self) -> Address:
+        """End writing, and mark the generation as whole."""
+        current = opened(self._opened, self._view)
+        rows, index = current.finished(), self._index(current.generation)
+        self._server.request("POST", f"/{index}/_flush")
+        self._server.request("POST", f"/{index}/_refresh")
+        held = self._server.request("GET", f"/{index}/_count")["count"]
+        if held != current.written:
+            assert_unique(rows, self._key)
+            raise SinkError(f"{current.written} rows were written to {index}, it holds {held}")
+        settings = {
+            "refresh_interval": None,
+            "translog.durability": None,
+            "auto_expand_replicas": "0-1",
+            "blocks.write": True,
+        }
+        self._server.request("PUT", f"/{index}/_settings", {"index": settings})
+        self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(held)})
+        self._opened = None
+        return self.address(current.generation)
+
+    def rows(self, generation: int) -> int:
+        """Give the number of documents of a sealed generation."""
+        rows = self._held().get(generation)
+        if rows is None:
+            raise not_sealed(self._view, generation, self.generations())
+        return rows
+
+    def address(self, generation: int) -> Address:
+        """Give the index of a sealed generation."""
+        self.rows(generation)
+        return Address("search", {"url": self._server.url, "index": self._index(generation)})
+
+    def publish(self, generation: int) -> None:
+        """Move the alias to a sealed generation, in one request."""
+        self.rows(generation)
+        current = self.published()
+        if generation == current:
+            return
+        actions: list[dict[str, Any]] = [
+            {"add": {"index": self._index(generation), "alias": self._view}}
+        ]
+        if current is not None:
+            old = {"index": self._index(current), "alias": self._view}
+            actions.insert(0, {"remove": old})
+        self._server.request("POST", "/_aliases", {"actions": actions})
+
+    def discard(self, generation: int) -> None:
+        """Remove a generation's index."""
+        refuse_published(self._view, generation, self.published())
+        if generation in self._held():
+            self._server.request("DELETE", f"/{self._index(generation)}")
+
+    def published(self) -> int | None:
+        """Give the generation that the alias points to.
+
+        Raises:
+            SinkError: the alias points elsewhere too, or an index has its name.
+        """
+        found = self._server.request("GET", f"/_alias/{self._view}")
+        if found is None:
+            if self._server.request("GET", f"/{self._view}") is not None:
+                raise self._not_ours("an index")
+            return None
+        ours = {self._index(number): number for number in self._held()}
+        if len(found) != 1 or not found.keys() <= ours.keys():
+            raise self._not_ours(f"an alias of {', '.join(sorted(found))}")
+        return ours[next(iter(found))]
+
+    def generations(self) -> list[int]:
+        """List the generations that have an index."""
+        return sorted(self._held())
+
+    def _held(self) -> dict[int, int | None]:
+        """Give the sealed rows of each generation, None of one that is not sealed.
+
+        Others name indices in this way too, so an index counts only when it says that it is ours.
+        """
+        found = self._server.request("GET", f"/{self._view}-*/_mapping") or {}
+        name = re.compile(rf"{self._view}-(\d{{6,}})")
+        held: dict[int, int | None] = {}
+        for index, content in found.items():
+            match, meta = name.fullmatch(index), content["mappings"].get("_meta", {}).get(_META, {})
+            if match and meta.get("view") == self._view:
+                held[int(match[1])] = meta.get("rows")
+        return held
+
+    def _meta(self, rows: int | None) -> dict[str, Any]:
+        return {_META: {"view": self._view, "rows": rows}}
+
+    def _not_ours(self, what: str) -> SinkError:
+        return SinkError(
+            f'"{self._view}" is {what} that was not published from here',
+            hint="give the view another name, or remove that one",
+        )
+
+    def _index(self, generation: int) -> str:
+        return f"{self._view}-{generation:06d}"

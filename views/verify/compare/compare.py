@@ -1,0 +1,254 @@
+"""Two tables of DuckDB, row by row: a full outer join on the key.
+
+Null equals null and NaN equals NaN; zeros differ by their sign, unless the view groups: which zero
+stands for both is then open. A float that the view computes may differ in its last digits, since
+sums of floats depend on their order: equal there means within a relative 1e-9, and the report says
+for which columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import duckdb
+
+from changelog.contract.base.errors import ViewError
+from views.verify.processes.scratch import first_row, row_count
+from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
+from views.verify.values.types import Type, quoted
+
+RELATIVE_TOLERANCE = 1e-9
+_RANGES = 16
+Columns = Sequence[tuple[str, Type]]
+
+
+class Equality(Enum):
+    """When two floats are the same."""
+
+    EXACT = "exact"
+    """Bit for bit, all NaNs being one."""
+    ZEROS = "zeros"
+    """The same, 0.0 and -0.0 being one too."""
+    NEAR = "near"
+    """Within a relative tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One difference, before its place on the log is known."""
+
+    key: dict[str, str]
+    kind: str
+    column: str | None
+    expected: str | None
+    served: str | None
+
+
+def equal(left: str, right: str, kind: Type, how: Equality = Equality.EXACT) -> str:
+    """Give the SQL condition under which two values of a type are the same; never null."""
+    same = f"({left} IS NOT DISTINCT FROM {right})"
+    if not kind.holds_float:
+        return same
+    both = f"({left} IS NOT NULL AND {right} IS NOT NULL)"
+    none = f"({left} IS NULL AND {right} IS NULL)"
+    match kind.name:
+        case "float" | "double":
+            return _equal_floats(left, right, same, how)
+        case "struct":
+            fields = [
+                equal(f"({left}).{quoted(n)}", f"({right}).{quoted(n)}", field, how)
+                for n, field in kind.fields
+            ]
+            return f"({none} OR ({both} AND {' AND '.join(fields)}))"
+        case "array":
+            inner = equal("z[1]", "z[2]", kind.fields[0][1], how)
+            zipped = f"list_transform(list_zip({left}, {right}), lambda z: {inner})"
+            whole = f"len({left}) = len({right}) AND list_bool_and(list_concat([true], {zipped}))"
+            return f"({none} OR ({both} AND {whole}))"
+        case _:
+            return same
+
+
+def _equal_floats(left: str, right: str, same: str, how: Equality) -> str:
+    if how is Equality.ZEROS:
+        return same
+    if how is Equality.EXACT:
+        return f"({same} AND coalesce(signbit({left}) = signbit({right}) OR isnan({left}), true))"
+    near = f"abs({left} - {right}) <= {RELATIVE_TOLERANCE} * greatest(abs({left}), abs({right}))"
+    finite = f"isfinite({left}) AND isfinite({right})"
+    return f"({same} OR coalesce({finite} AND {near}, false))"
+
+
+def shown(value: str, kind: Type) -> str:
+    """Give the SQL of a value's text for people."""
+    if kind.name == "map":
+        return f"CAST(list_sort(map_entries({value})) AS VARCHAR)"
+    return f"CAST({value} AS VARCHAR)"
+
+
+class Comparison:
+    """Compares the tables `expected` and `served` of one database.
+
+    Args:
+        database: holds both; `served` has the columns of `views.verify.served.served` beside the
+            view's.
+        expected: name of the table of what must be there.
+        served: name of the table of what is there.
+        columns: the view's columns.
+        key: names of its key's columns.
+        floats: how those of each column are compared; exactly where nothing is said.
+        share: part of the keys that are compared value by value; 1.0 for all.
+    """
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        *,
+        expected: str,
+        served: str,
+        columns: Columns,
+        key: Sequence[str],
+        floats: Mapping[str, Equality] = MappingProxyType({}),
+        share: float = 1.0,
+    ) -> None:
+        self._database = database
+        self._expected = expected
+        self._served = served
+        self._columns = columns
+        self._key = key
+        self._floats = floats
+        self._share = share
+
+    def run(self) -> int:
+        """Find all mismatches, kept in the table `mismatches`; give their number.
+
+        Raises:
+            ViewError: two expected rows share a key, or one has a null in it.
+        """
+        self._check_expected_keys()
+        flags = ", ".join(self._equalities())
+        on = " AND ".join(
+            f"e.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in self._key
+        )
+        self._database.execute(
+            f"""
+            CREATE OR REPLACE TABLE mismatches AS
+            WITH e AS (SELECT *, rowid AS __row FROM {quoted(self._expected)} {self._where()}),
+                 s AS (
+                    SELECT *, rowid AS __row,
+                        row_number() OVER (PARTITION BY {self._keys()} ORDER BY rowid) AS __copy
+                    FROM {quoted(self._served)} {self._where()}
+                 )
+            SELECT e.__row AS e_row, s.__row AS s_row,
+                CASE WHEN s.__row IS NULL THEN 'missing'
+                     WHEN e.__row IS NULL OR s.__copy > 1 THEN 'extra'
+                     ELSE 'different' END AS kind,
+                s.{FAULT_COLUMN} AS fault,
+                [{flags}] AS same
+            FROM e FULL OUTER JOIN s ON {on}
+            WHERE e.__row IS NULL OR s.__row IS NULL OR s.__copy > 1 OR fault IS NOT NULL
+                OR NOT list_bool_and(same)
+            """
+        )
+        return row_count(self._database, "mismatches")
+
+    def differences(self, limit: int) -> list[Found]:
+        """Give the first mismatches in the order of their keys; `run` found them."""
+        texts = []
+        for alias in ("e", "s"):
+            items = ", ".join(shown(f"{alias}.{quoted(n)}", kind) for n, kind in self._columns)
+            texts.append(f"[{items}]")
+        order = ", ".join(f"coalesce(e.{quoted(n)}, s.{quoted(n)})" for n in self._key)
+        rows = self._database.execute(
+            f"""
+            SELECT m.kind, m.fault, m.same, s.{ID_COLUMN}, {texts[0]}, {texts[1]}
+            FROM mismatches m
+            LEFT JOIN {quoted(self._expected)} e ON e.rowid = m.e_row
+            LEFT JOIN {quoted(self._served)} s ON s.rowid = m.s_row
+            ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
+            """
+        ).fetchall()
+        return [found for row in rows for found in self._found(row)]
+
+    def ranges(self) -> list[dict[str, object]]:
+        """Give first key, last key, number and hash of the rows of each range of served keys."""
+        names = ", ".join(f"{quoted(n)} := {shown(quoted(n), kind)}" for n, kind in self._columns)
+        keys = ", ".join(shown(quoted(n), kind) for n, kind in self._columns if n in self._key)
+        rows = self._database.execute(
+            f"""
+            WITH cut AS (
+                SELECT ntile({_RANGES}) OVER (ORDER BY {self._keys()}) AS part,
+                    row_number() OVER (ORDER BY {self._keys()}) AS place,
+                    [{keys}] AS key, md5_number(CAST(struct_pack({names}) AS VARCHAR)) AS hash
+                FROM {quoted(self._served)}
+            )
+            SELECT part, arg_min(key, place), arg_max(key, place), count(*), bit_xor(hash)
+            FROM cut GROUP BY part ORDER BY part
+            """
+        ).fetchall()
+        return [
+            {"first": first, "last": last, "rows": count, "hash": f"{hash_:032x}"}
+            for _, first, last, count, hash_ in rows
+        ]
+
+    def _found(
+        self,
+        row: tuple[Any, ...],
+    ) -> list[Found]:
+        kind, fault, same, id_, expected, served = row
+        names = [name for name, _ in self._columns]
+        values = served if kind == "extra" else expected
+        key = {n: str(v) for n, v in zip(names, values, strict=True) if n in self._key}
+        if fault is not None and kind == "extra" and id_ is not None:
+            key = {"id": id_}
+        if fault is not None or kind != "different":
+            parts = [
+                _row_text(names, values) if present else None
+                for values, present in ((expected, kind != "extra"), (served, kind != "missing"))
+            ]
+            return [Found(key, kind, None, parts[0], fault or parts[1])]
+        return [
+            Found(key, kind, name, expected[place], served[place])
+            for place, name in enumerate(names)
+            if not same[place]
+        ]
+
+    def _equalities(self) -> list[str]:
+        return [
+            equal(f"e.{quoted(n)}", f"s.{quoted(n)}", kind, self._floats.get(n, Equality.EXACT))
+            if kind.name != "map"
+            else f"({shown(f'e.{quoted(n)}', kind)} IS NOT DISTINCT FROM "
+            f"{shown(f's.{quoted(n)}', kind)})"
+            for n, kind in self._columns
+        ]
+
+    def _keys(self) -> str:
+        return ", ".join(quoted(name) for name in self._key)
+
+    def _where(self) -> str:
+        if self._share >= 1.0:
+            return ""
+        return f"WHERE hash({self._keys()}) % 1000000 < {round(self._share * 1_000_000)}"
+
+    def _check_expected_keys(self) -> None:
+        nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in self._key)
+        row = first_row(
+            self._database,
+            f"SELECT {self._keys()}, count(*) FROM {quoted(self._expected)} "
+            f"GROUP BY ALL HAVING count(*) > 1 OR {nulls} ORDER BY ALL LIMIT 1",
+        )
+        if row is not None:
+            key = ", ".join(f"{n}={v}" for n, v in zip(self._key, row[:-1], strict=True))
+            what = "is in two rows" if row[-1] > 1 else "has a null"
+            raise ViewError(
+                f"the key {key} of the view {what}", hint="declare a key that is unique"
+            )
+
+
+def _row_text(names: Sequence[str], values: Sequence[str | None]) -> str:
+    parts = (f"{n}={'null' if v is None else v}" for n, v in zip(names, values, strict=True))
+    return ", ".join(parts)

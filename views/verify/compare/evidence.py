@@ -1,0 +1,118 @@
+"""What the log says at one frontier: read, folded and decoded once, for every verification of it.
+
+A run verifies several views, and a view in several sinks; they share the states of their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from views.verify.log.states import Log
+from views.verify.log.tables import State
+from views.verify.processes.scratch import scratch
+
+
+class Evidence:
+    """The states of tables at a frontier, in a DuckDB database of its own; a context manager.
+
+    Attributes:
+        frontier: at which the states hold.
+        database: holds them until the end of the context.
+    """
+
+    database: duckdb.DuckDBPyConnection
+
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        registry: RegistryConnection,
+        frontier: Frontier,
+        *,
+        work_directory: Path | None = None,
+        memory_limit: str = "1GB",
+        pins: Mapping[str, SchemaPin] | None = None,
+        sets_apart: bool = False,
+        declared: Sequence[DeclaredLog] = (),
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            kafka: the brokers.
+            registry: the schema registry.
+            frontier: at which the states are wanted.
+            work_directory: where the database is made, None for the system's place.
+            memory_limit: DuckDB's, in its own notation.
+            pins: by topic the versions of schemas to read by.
+            sets_apart: leave out the rows whose records cannot be read, and count these.
+            declared: the tables that are logs of other programs.
+        """
+        self._declared = {log.table: log for log in declared}
+        self._pins, self._sets_apart = pins or {}, sets_apart
+        self._left_out: dict[TableName, int] = {}
+        self.frontier = frontier
+        self._kafka, self._registry = kafka, registry
+        self._work_directory, self._memory_limit = work_directory, memory_limit
+        self._held = ExitStack()
+        self._log: Log | None = None
+        self._states: dict[TableName, State] = {}
+        self._records: dict[str, int] = {}
+
+    def state(self, table: TableName) -> State:
+        """Give the state of a table; the first call reads its topic.
+
+        Raises:
+            ViewError: the table is not captured.
+            LogError: the topic is not what the frontier says.
+            CorruptRecordError: a record breaks the contract.
+        """
+        if table not in self._states:
+            if self._log is None:
+                self._log = Log(
+                    self.database,
+                    self._kafka,
+                    self._registry,
+                    self.frontier,
+                    pins=self._pins,
+                    sets_apart=self._sets_apart,
+                    declared=self._declared,
+                )
+            folded = self._log.fold(table)
+            self._records[folded.topic] = folded.records
+            self._states[table] = self._log.load(folded)
+            if folded.set_apart is not None:
+                self._left_out[table] = len(folded.set_apart)
+        return self._states[table]
+
+    def records(self, table: TableName) -> dict[str, int]:
+        """Give the number of records that were read of a table's topic, by topic."""
+        topic = self._states[table].topic
+        return {topic: self._records[topic]}
+
+    def left_out(self, table: TableName) -> int:
+        """Give the number of records of a table that could not be read and were left out."""
+        return self._left_out.get(table, 0)
+
+    def __enter__(self) -> Self:
+        """Open the database."""
+        self.database = self._held.enter_context(scratch(self._work_directory, self._memory_limit))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the database."""
+        self._held.close()

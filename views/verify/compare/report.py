@@ -1,0 +1,138 @@
+"""What a verification found: a verdict, the differing rows, and the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from changelog.contract.base.errors import RefutedError
+
+_WIDEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value, or one row, that differs.
+
+    Attributes:
+        key: the row's key as text.
+        kind: `missing` (not served), `extra` (served, must not be) or `different`.
+        column: the column that differs, None when the whole row does.
+        expected: the value as recomputed, None when there is none or it is null.
+        served: the value as served, None when there is none or it is null.
+        offset: where the row's record lies, `topic:partition:offset`, None when the row does
+            not come from one record.
+    """
+
+    key: Mapping[str, str]
+    kind: str
+    column: str | None
+    expected: str | None
+    served: str | None
+    offset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """The outcome of verifying one view at one address, or one table against its source.
+
+    Attributes:
+        view: its name.
+        verified: True when all agrees, False when something differs, None when it could not be
+            verified; `notes` says why.
+        rows_expected: rows as recomputed.
+        rows_served: rows found at the address.
+        mismatches: rows that are missing, extra or different.
+        differences: the first of them, by key.
+        seconds: how long it took.
+        notes: what a reader of the verdict has to know.
+        certificate: what was compared, at which frontier, storable as JSON.
+    """
+
+    view: str
+    verified: bool | None
+    rows_expected: int
+    rows_served: int
+    mismatches: int
+    differences: tuple[Difference, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it as plain values."""
+        return asdict(self)
+
+    def raise_on_mismatch(self) -> None:
+        """Let only what was not refuted pass.
+
+        Raises:
+            RefutedError: something differs; shows the first difference.
+        """
+        if self.verified is not False:
+            return
+        first = f": {described(self.differences[0])}" if self.differences else ""
+        raise RefutedError(
+            f'view "{self.view}" is refuted: {self.mismatches} of {self.rows_expected} rows '
+            f"differ{first}",
+            hint="the generation is not published; the one before keeps serving",
+        )
+
+    def render(self) -> Group:
+        """Give the report for a terminal."""
+        word, style = _VERDICTS[self.verified]
+        title = Text.assemble(
+            (f"{self.view} ", "bold"),
+            (word, style),
+            f"  {self.rows_expected:,} rows expected, {self.rows_served:,} served, "
+            f"{self.mismatches:,} mismatches, {self.seconds:.1f} s",
+        )
+        notes = [Text(f"  {note}", style="dim") for note in self.notes]
+        return Group(title, *notes, *([_table(self.differences)] if self.differences else []))
+
+
+_VERDICTS: dict[bool | None, tuple[str, str]] = {
+    True: ("verified", "bold green"),
+    False: ("refuted", "bold red"),
+    None: ("not verified", "bold yellow"),
+}
+
+
+def described(difference: Difference) -> str:
+    """Give one line about a difference."""
+    key = ", ".join(f"{name}={value}" for name, value in difference.key.items())
+    where = f" at {difference.offset}" if difference.offset else ""
+    if difference.kind == "different":
+        column = difference.column or "the row"
+        return (
+            f"{key}: {column} is {_short(difference.served)}, "
+            f"must be {_short(difference.expected)}{where}"
+        )
+    return f"{key}: {difference.kind}{where}"
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "null"
+    return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
+
+
+def _table(differences: tuple[Difference, ...]) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    for name in ("key", "kind", "column", "expected", "served", "offset"):
+        table.add_column(name, overflow="fold")
+    for difference in differences:
+        table.add_row(
+            Text(", ".join(f"{name}={value}" for name, value in difference.key.items())),
+            difference.kind,
+            Text(difference.column or ""),
+            Text(_short(difference.expected)),
+            Text(_short(difference.served)),
+            difference.offset or "",
+        )
+    return table

@@ -1,0 +1,490 @@
+"""Logs of other programs, read by our own code: which record decides about a key, and its row.
+
+Each record is read twice. First for its key, which is all that the fold in DuckDB needs; then,
+where it is the last of its key, for its row. Values become the bare ones of
+`views.verify.log.decode`: decimals as their unscaled bytes, dates as days, timestamps as
+microseconds.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from typing import Any
+
+import duckdb
+import fastavro
+import pyarrow as pa
+from confluent_kafka import Message
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.declared import (
+    DIGITS,
+    MILLIS,
+    DeclaredLog,
+    Order,
+    Shape,
+    Unavailable,
+    avro_columns,
+)
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.evolution import type_fits
+from changelog.contract.rows.schema import LoggedColumn
+from changelog.contract.rows.types import ColumnType, Kind
+from views.verify.log.declared_values import parse, taker
+from views.verify.log.decode import Decoder
+from views.verify.log.left_out import StandIn, Statement, bundles, unbundled
+from views.verify.log.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
+from views.verify.log.registry import Schemas
+from views.verify.processes.scratch import fill, first_row, make_table, row_count
+from views.verify.values.faults import FaultError, SetApart
+from views.verify.values.types import quoted
+
+_SCHEMA = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("off", pa.int64()),
+        ("step", pa.int32()),
+        ("lsn", pa.int64()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("lacks", pa.list_(pa.string())),
+        ("begins", pa.bool_()),
+    ]
+)
+_PARTS = "__left_out"
+_PARTS_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("value", pa.binary())])
+_ROW, _GONE, _TOMBSTONE, _FAULT = "row", "gone", "tombstone", "fault"
+_BAD = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    ArithmeticError,
+    struct.error,
+    binascii.Error,
+    CorruptRecordError,
+    FaultError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a record says of one key; `kind` is `row`, `gone`, `tombstone` or `fault`.
+
+    Of a row, `lacks` are the columns that the source left out, and `begins` tells that none is
+    taken from an older record of the key.
+    """
+
+    kind: str
+    name: str | None
+    lsn: int | None = None
+    why: str = ""
+    lacks: tuple[str, ...] = ()
+    begins: bool = False
+
+
+class DeclaredReader:
+    """Reads the records of one declared log.
+
+    Args:
+        log: as declared.
+        schemas: where Avro schemas come from.
+        reader_id: of an Avro log the schema whose columns are given.
+    """
+
+    def __init__(self, log: DeclaredLog, schemas: Schemas, reader_id: int) -> None:
+        self.log = log
+        self._schemas = schemas
+        self._bare: dict[int, Any] = {}
+        self._faults: dict[int, str] = {}
+        self._stand_in = StandIn(log.placeholder) if log.leaves_out else None
+        self.columns = log.columns
+        if log.shape.is_avro:
+            found = avro_columns(schemas.text(reader_id), log.shape)
+            self.columns = tuple(
+                each for each in found if each.column != log.delete or not log.delete
+            )
+        self._places = {each.column: place for place, each in enumerate(self.columns)}
+        self._take = {each.column: taker(each.type, log.shape) for each in self.columns}
+
+    def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
+        """Give what a record says, in its order."""
+        if value is None:
+            try:
+                return [Said(_TOMBSTONE, self._own_key(key))]
+            except _BAD as error:
+                return [Said(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
+        try:
+            document = self._document(value)
+            if document is None:
+                return [Said(_TOMBSTONE, self._own_key(key))]
+            return self._said(key, document)
+        except _BAD as error:
+            try:
+                name = self._own_key(key)
+            except _BAD:
+                name = None
+            return [Said(_FAULT, name, why=str(error))]
+
+    def row(self, value: bytes) -> list[Any]:
+        """Give the bare values of the row that a record says there is.
+
+        Where the value holds older records too, they have the columns that it lacks.
+        """
+        own, older = unbundled(value)
+        row, missing = self._row(own)
+        for names, record in older:
+            found, _ = self._row(record)
+            for name in names:
+                row[self._places[name]] = found[self._places[name]]
+            missing -= {*names}
+        for name in missing:
+            kept = row[self._places[name]]
+            if self.log.on_unavailable is Unavailable.NULL:
+                row[self._places[name]] = None
+            elif self.log.on_unavailable is Unavailable.FAIL or kept is None:
+                raise FaultError(
+                    f"the source left out column {name}, and no older record of the key has it"
+                )
+        return row
+
+    def _row(self, value: bytes) -> tuple[list[Any], set[str]]:
+        document = self._document(value)
+        if document is None:
+            raise FaultError("no row")
+        found = document if self.log.shape.is_flat else document["after"]
+        return self._values(found), {*self._lacks(found)}
+
+    def _said(self, key: bytes | None, document: dict[str, Any]) -> list[Said]:
+        log = self.log
+        if log.shape.is_flat:
+            if log.delete and _marker(document[log.delete]):
+                return [Said(_GONE, self._name(document, key))]
+            self._values(document)
+            lacks = self._lacks(document)
+            return [Said(_ROW, self._key_of(document), lacks=lacks)]
+        lsn = int(document["source"]["lsn"]) if log.order is Order.LSN else _lsn_if_any(document)
+        op, old, new = document["op"], document.get("before"), document.get("after")
+        if op == "d":
+            return [Said(_GONE, self._name(old, key), lsn)]
+        if op not in ("c", "u", "r"):
+            raise FaultError(f"operation {op!r}")
+        if not isinstance(new, dict):
+            raise FaultError("no row after the change")
+        self._values(new)
+        name, lacks, begins = self._key_of(new), self._lacks(new), op != "u"
+        before = self._key_of(old) if isinstance(old, dict) and self._is_keyed(old) else name
+        if before == name:
+            return [Said(_ROW, name, lsn, lacks=lacks, begins=begins)]
+        if log.shape is Shape.CUD_JSON and not log.key_changes:
+            raise FaultError("the update changes the key")
+        return [Said(_GONE, before, lsn), Said(_ROW, name, lsn, lacks=lacks, begins=True)]
+
+    def _is_keyed(self, row: Any) -> bool:  # noqa: ANN401
+        return isinstance(row, dict) and all(row.get(name) is not None for name in self.log.key)
+
+    def _name(self, row: Any, key: bytes | None) -> str:  # noqa: ANN401
+        return self._key_of(row) if self._is_keyed(row) else self._own_key(key)
+
+    def _key_of(self, row: Mapping[str, Any]) -> str:
+        parts = []
+        for name in self.log.key:
+            if row[name] is None or self._is_left_out(row[name]):
+                raise FaultError(f"the key's column {name} is null, or left out")
+            parts.append(self._take[name](row[name]))
+        return repr(parts)
+
+    def _own_key(self, key: bytes | None) -> str:
+        if key is None:
+            raise FaultError("no key")
+        single = self.log.key[0] if len(self.log.key) == 1 else None
+        if self.log.shape.is_avro:
+            found = self._avro(key)
+        else:
+            try:
+                found = parse(key)
+            except ValueError:
+                found = key.decode()
+            if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+                found = found["payload"]
+        if not isinstance(found, dict) and single is not None:
+            found = {single: found}
+        return self._key_of(found)
+
+    def _is_left_out(self, value: Any) -> bool:  # noqa: ANN401
+        return self._stand_in is not None and self._stand_in.is_it(value)
+
+    def _lacks(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(
+            each.column for each in self.columns if self._is_left_out(row.get(each.column))
+        )
+
+    def _document(self, value: bytes) -> dict[str, Any] | None:
+        found = self._avro(value) if self.log.shape.is_avro else parse(value)
+        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+            found = found["payload"]
+        if not (isinstance(found, dict) or (found is None and not self.log.shape.is_avro)):
+            raise FaultError("not an object")
+        return found
+
+    def _avro(self, raw: bytes) -> Any:  # noqa: ANN401
+        if len(raw) < 5 or raw[0] != 0:  # noqa: PLR2004 - the frame
+            raise FaultError("no frame with a schema id")
+        number = int.from_bytes(raw[1:5], "big")
+        if number not in self._bare:
+            text = self._schemas.text(number)
+            self._bare[number] = fastavro.parse_schema(_without_logic(json.loads(text)))
+            self._faults[number] = self._changed(text)
+        body = BytesIO(raw[5:])
+        found = fastavro.schemaless_reader(body, self._bare[number], None)
+        if body.tell() != len(raw) - 5:
+            raise FaultError("bytes are left over")
+        if self._faults[number]:
+            raise FaultError(self._faults[number])
+        return found
+
+    def _changed(self, text: str) -> str:
+        try:
+            written = {each.column: each.type for each in avro_columns(text, self.log.shape)}
+        except CorruptRecordError:
+            return ""  # a key's schema
+        return "; ".join(
+            f"{each.column} was {written[each.column].name}"
+            for each in self.columns
+            if each.column in written and not _reads_as(written[each.column], each.type)
+        )
+
+    def _values(self, row: Mapping[str, Any]) -> list[Any]:
+        found = []
+        for column in self.columns:
+            value = row.get(column.column)
+            if value is None and column.column not in row and column.default is not None:
+                value = _default(column)
+            try:
+                found.append(None if value is None else self._take[column.column](value))
+            except _BAD:
+                if not self._is_left_out(value):
+                    raise
+                found.append(None)
+        return found
+
+
+class DeclaredDecoder(Decoder):
+    """Gives the rows of the records that decide."""
+
+    def __init__(self, reader: DeclaredReader, set_apart: SetApart | None) -> None:
+        super().__init__(reader.log.topic, reader.columns, set_apart)
+        self._reader = reader
+
+    def _row(self, value: bytes) -> Sequence[Any] | None:
+        return self._reader.row(value)
+
+
+def read_declared(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    reader: DeclaredReader,
+    database: duckdb.DuckDBPyConnection,
+    *,
+    survivors: str,
+    set_apart: SetApart | None,
+) -> tuple[int, int]:
+    """Read a declared log up to the cut and fold it into `survivors` (part, off, key, value).
+
+    Returns:
+        The number of records and of rows.
+
+    Raises:
+        CorruptRecordError: a record cannot be read, or nothing says which of two is newer.
+        LogError: the topic is not the one of the cut.
+        UnavailableLogError: the brokers do not answer.
+    """
+    log, raw = reader.log, f"{survivors}_said"
+    facts = topic_facts(kafka, frontier, log.topic)
+    require_stable(kafka, log.topic, frontier.ends[log.topic])
+    ends = dict(enumerate(frontier.ends[log.topic]))
+    make_table(database, raw, _SCHEMA)
+    count = 0
+
+    def batches() -> Iterator[pa.Table]:
+        nonlocal count
+        rows: list[tuple[Any, ...]] = []
+        for message in messages(kafka, log.topic, dict(enumerate(facts.starts)), ends):
+            count += 1
+            rows += _rows_of(reader, message, set_apart)
+            if len(rows) >= BATCH_RECORDS:
+                yield _batch(rows)
+                rows = []
+        if rows:
+            yield _batch(rows)
+
+    fill(database, raw, batches())
+    _fold(database, log, raw, survivors)
+    database.execute(f"DROP TABLE {quoted(raw)}")
+    return count, row_count(database, survivors)
+
+
+def _rows_of(
+    reader: DeclaredReader, message: Message, set_apart: SetApart | None
+) -> Iterator[tuple[Any, ...]]:
+    part, off = message.partition() or 0, message.offset() or 0
+    for step, said in enumerate(reader.said(message.key(), message.value())):
+        if said.kind == _FAULT:
+            if set_apart is None:
+                raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {said.why}")
+            set_apart.suspect(part, off, said.why)
+        name = said.name if said.name is not None else f"?{part}:{off}"
+        value = message.value() if said.kind in (_ROW, _FAULT) else None
+        lacks, begins = [*said.lacks], said.begins
+        yield part, off, step, said.lsn, said.kind, name, message.key(), value, lacks, begins
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = [
+        pa.array(values, kind.type)
+        for values, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+def _fold(database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str) -> None:
+    by_lsn = log.order is Order.LSN
+    torn = first_row(
+        database,
+        f"SELECT name FROM {quoted(raw)} GROUP BY name HAVING min(part) <> max(part)"
+        + (f" AND bool_or(kind = '{_TOMBSTONE}')" if by_lsn else ""),
+    )
+    if torn is not None:
+        raise CorruptRecordError(
+            f'topic "{log.topic}": key {torn[0]} stands in two partitions, and nothing says which '
+            "of its records is newer"
+        )
+    if by_lsn:
+        # A tombstone right behind the delete that it belongs to says nothing of its own; any
+        # other is placed by its offset, past all that has an lsn before it.
+        said = f"""
+            SELECT *, lag(kind) OVER (PARTITION BY name ORDER BY off, step) AS behind,
+                max(lsn) OVER (PARTITION BY name ORDER BY off, step) AS reached
+            FROM {quoted(raw)}"""
+        order = "coalesce(lsn, reached, -1) DESC, off DESC, step DESC"
+        where = f"kind <> '{_TOMBSTONE}' OR behind IS DISTINCT FROM '{_GONE}'"
+    else:
+        said, order, where = f"SELECT * FROM {quoted(raw)}", "off DESC, step DESC", "true"
+    database.execute(
+        f"""
+        CREATE OR REPLACE TABLE {quoted(survivors)} AS
+        SELECT part, off, key, value, len(lacks) > 0 AS is_partial, name FROM (
+            SELECT * FROM ({said}) WHERE {where}
+            QUALIFY row_number() OVER (
+                PARTITION BY name ORDER BY kind = '{_FAULT}' DESC, {order}
+            ) = 1
+        ) WHERE kind IN ('{_ROW}', '{_FAULT}')
+        """
+    )
+    _bundle(
+        database,
+        survivors,
+        f"""
+        SELECT name, part, off, value, lacks, begins, lsn FROM ({said}) AS records WHERE {where}
+        AND name IN (
+            SELECT name FROM {quoted(survivors)} WHERE is_partial
+            UNION ALL
+            SELECT name FROM {quoted(raw)} WHERE kind = '{_GONE}' AND lsn IN (
+                SELECT lsn FROM {quoted(raw)} WHERE begins AND len(lacks) > 0
+            )
+        )
+        ORDER BY name, {_reversed(order)}
+        """,
+    )
+
+
+def _reversed(order: str) -> str:
+    return order.replace("DESC", "ASC")
+
+
+def _bundle(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
+    """Put the older records that a survivor needs beside it."""
+    table = quoted(survivors)
+    if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:
+        with database.cursor() as reader:
+            found = bundles(_statements(reader.execute(statements)))
+            make_table(database, _PARTS, _PARTS_SCHEMA)
+            fill(database, _PARTS, _bundled(found))
+        database.execute(
+            f"UPDATE {table} SET value = parts.value FROM {_PARTS} AS parts"
+            f" WHERE {table}.part = parts.part AND {table}.off = parts.off AND is_partial"
+        )
+        database.execute(f"DROP TABLE {_PARTS}")
+    database.execute(f"ALTER TABLE {table} DROP COLUMN is_partial")
+    database.execute(f"ALTER TABLE {table} DROP COLUMN name")
+
+
+def _statements(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, Statement]]:
+    while rows := found.fetchmany(BATCH_RECORDS):
+        for name, part, off, value, lacks, begins, lsn in rows:
+            yield name, Statement((part, off), value, frozenset(lacks), begins, lsn)
+
+
+def _bundled(found: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:
+    while rows := list(islice(found, BATCH_RECORDS)):
+        columns = [
+            pa.array(values, each.type)
+            for values, each in zip(zip(*rows, strict=True), _PARTS_SCHEMA, strict=True)
+        ]
+        yield pa.Table.from_arrays(columns, schema=_PARTS_SCHEMA)
+
+
+def _reads_as(old: ColumnType, new: ColumnType) -> bool:
+    return type_fits(old, new) and all(
+        (old.name == unit) is (new.name == unit) for unit in (MILLIS, DIGITS)
+    )
+
+
+def _default(column: LoggedColumn) -> Any:  # noqa: ANN401
+    found = json.loads(column.default or "null")
+    return found.encode("iso-8859-1") if column.type.kind in {Kind.BYTES, Kind.DECIMAL} else found
+
+
+def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
+    """Give the position by which a delete and a create are known for one change of a key."""
+    source = document.get("source")
+    text = str(source.get("lsn")) if isinstance(source, dict) else ""
+    digits = text.removeprefix("-")
+    is_one = digits.isascii() and digits.isdecimal() and len(digits) < 19  # noqa: PLR2004 - 64 bits
+    return int(text) if is_one else None
+
+
+def _marker(found: Any) -> bool:  # noqa: ANN401
+    if found in (True, "true", "t"):
+        return True
+    if found in (False, "false", "f"):
+        return False
+    raise FaultError(f"the marker is {found!r}")
+
+
+def _without_logic(raw: Any) -> Any:  # noqa: ANN401
+    if isinstance(raw, list):
+        return [_without_logic(each) for each in raw]
+    if not isinstance(raw, dict):
+        return raw
+    kept = {"type", "name", "namespace", "fields", "items", "values", "symbols", "size"}
+    deep = kept - {"name", "namespace", "symbols", "size"}
+    return {
+        name: _without_logic(each) if name in deep else each
+        for name, each in raw.items()
+        if name in kept
+    }

@@ -1,0 +1,71 @@
+"""Schemas of the registry, by a small client of our own."""
+
+from __future__ import annotations
+
+import ssl
+
+import httpx
+
+from changelog.contract.base.connection import RegistryConnection
+from changelog.contract.base.errors import CorruptRecordError, UnavailableLogError
+from changelog.contract.rows.harmless_schema import check_tame
+from changelog.runtime.tls_trust import authorities
+
+_TIMEOUT_SECONDS = 30.0
+_NOT_FOUND = 404
+
+
+class Schemas:
+    """Gives the text of a schema by its id; asks the registry once for each."""
+
+    def __init__(self, connection: RegistryConnection) -> None:
+        self._connection = connection
+        self._known: dict[int, str] = {}
+
+    def text(self, schema_id: int) -> str:
+        """Give the schema's JSON text.
+
+        Raises:
+            CorruptRecordError: the registry does not know the id, or a record under the schema
+                could do harm.
+            UnavailableLogError: the registry does not answer.
+        """
+        if schema_id not in self._known:
+            text = self._fetch(schema_id)
+            check_tame(text, f"schema {schema_id}")
+            self._known[schema_id] = text
+        return self._known[schema_id]
+
+    def _fetch(self, schema_id: int) -> str:
+        try:
+            with self._client() as client:
+                answer = client.get(f"{self._connection.url}/schemas/ids/{schema_id}")
+                if answer.status_code != _NOT_FOUND:
+                    answer.raise_for_status()
+                    return str(answer.json()["schema"])
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            raise UnavailableLogError(
+                f"the schema registry at {self._connection} does not give schema {schema_id}: "
+                f"{type(error).__name__}",
+                hint="check that it runs and that its address is right",
+            ) from error
+        raise CorruptRecordError(
+            f"the schema registry at {self._connection} does not know schema {schema_id}",
+            hint="check that it is the registry that capture used",
+        )
+
+    def _client(self) -> httpx.Client:
+        options = self._connection.options
+        user, _, password = options.get("basic.auth.user.info", "").partition(":")
+        authority = options.get("ssl.ca.location")
+        certificate = options.get("ssl.certificate.location")
+        trusted = authorities()
+        if authority or certificate:
+            trusted = ssl.create_default_context(cafile=authority)
+        if certificate:
+            trusted.load_cert_chain(certificate, options.get("ssl.key.location"))
+        return httpx.Client(
+            auth=(user, password) if user else None,
+            verify=trusted,
+            timeout=_TIMEOUT_SECONDS,
+        )

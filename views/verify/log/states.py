@@ -1,0 +1,208 @@
+"""The states of tables at a frontier, derived here from the log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import CorruptRecordError, LogError, ViewError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.forms.event_record import read_value_schema
+from changelog.contract.log.form import Output
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.topic import schema_topic_of
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
+from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
+from views.verify.log.fold import fold
+from views.verify.log.read import read_schema_topic, read_topic
+from views.verify.log.registry import Schemas
+from views.verify.log.tables import State, create_view, load_state, newest_schema_id
+from views.verify.values.faults import SetApart
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A table's survivors, not yet decoded.
+
+    Attributes:
+        table: which.
+        topic: where its records lie.
+        records: how many were read.
+        rows: how many rows are alive.
+        survivors: name of their DuckDB table.
+        decoder: decodes them; None when the log has never had a value of the table.
+        schema: that they are read as, None likewise.
+        set_apart: takes the records that cannot be read, None where one is an error.
+        raw: name of the DuckDB table of all records, where they are kept.
+    """
+
+    table: TableName
+    topic: str
+    records: int
+    rows: int
+    survivors: str
+    decoder: Decoder | None
+    schema: LoggedSchema | None
+    set_apart: SetApart | None = None
+    raw: str | None = None
+
+
+class Log:
+    """Reads and folds tables of one frontier into one database."""
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        kafka: KafkaConnection,
+        registry: RegistryConnection,
+        frontier: Frontier,
+        *,
+        pins: Mapping[str, SchemaPin] | None = None,
+        sets_apart: bool = False,
+        keeps_records: bool = False,
+        declared: Mapping[TableName, DeclaredLog] | None = None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            database: takes what is read.
+            kafka: the brokers.
+            registry: the schema registry.
+            frontier: at which states are wanted.
+            pins: by topic the versions to read by; of others the newest that a record bears.
+            sets_apart: leave out the rows whose records cannot be read, and count these.
+            keeps_records: keep all records in the database, also those that are superseded.
+            declared: the tables that are logs of other programs.
+        """
+        self._declared = declared or {}
+        self._keeps_records = keeps_records
+        self._pins = pins or {}
+        self._sets_apart = sets_apart
+        self._noted: dict[str, dict[str, list[str]]] = {}
+        self._database = database
+        self._kafka = kafka
+        self._schemas = Schemas(registry)
+        self._frontier = frontier
+        self._count = 0
+
+    def fold(self, table: TableName, *, before: Lsn | None = None) -> Folded:
+        """Read a table's records and keep the survivors.
+
+        Raises:
+            ViewError: the table is not captured.
+            LogError: the topic is not what the frontier says.
+            CorruptRecordError: a record breaks the contract.
+        """
+        topic = self._frontier.topic_of(table)
+        if topic is None:
+            why = self._frontier.why_absent(table)
+            raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
+        self._count += 1
+        raw, survivors = f"__raw_{self._count}", f"__survivors_{self._count}"
+        pin = self._pins.get(topic)
+        set_apart = SetApart() if self._sets_apart else None
+        if table in self._declared:
+            return self._fold_declared(self._declared[table], survivors, set_apart)
+        records = read_topic(
+            self._kafka,
+            self._frontier,
+            topic,
+            self._database,
+            raw,
+            key_id=None if pin is None else pin.key,
+            set_apart=set_apart,
+        )
+        rows = fold(
+            self._database,
+            raw,
+            survivors,
+            epoch=self._frontier.epoch,
+            since=self._frontier.since.get(topic),
+            before=before,
+        )
+        decoder = schema = None
+        found = self._decoder(table, topic, raw, set_apart)
+        if found is not None:
+            decoder, schema = found
+        kept = raw if self._keeps_records else None
+        if kept is None:
+            self._database.execute(f"DROP TABLE {raw}")
+        return Folded(table, topic, records, rows, survivors, decoder, schema, set_apart, kept)
+
+    def _fold_declared(
+        self, log: DeclaredLog, survivors: str, set_apart: SetApart | None
+    ) -> Folded:
+        pin = self._pins.get(log.topic)
+        reader = DeclaredReader(log, self._schemas, 0 if pin is None else pin.value)
+        records, rows = read_declared(
+            self._kafka,
+            self._frontier,
+            reader,
+            self._database,
+            survivors=survivors,
+            set_apart=set_apart,
+        )
+        return Folded(
+            log.table,
+            log.topic,
+            records,
+            rows,
+            survivors,
+            DeclaredDecoder(reader, set_apart),
+            LoggedSchema(log.table, log.key, reader.columns),
+            set_apart,
+        )
+
+    def _decoder(
+        self, table: TableName, topic: str, raw: str, set_apart: SetApart | None
+    ) -> tuple[Decoder, LoggedSchema] | None:
+        form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
+        if form.output is Output.JSON:
+            values = self._noted_schemas(schema_topic_of(topic, table)).get(f"{topic}-value", [])
+            if not values:
+                return None
+            text = values[-1 if pin is None else pin.value]
+            decoder: Decoder = DocumentDecoder(topic, text, form.envelope, set_apart)
+            return decoder, read_value_schema(text)
+        newest = newest_schema_id(self._database, raw) if pin is None else pin.value
+        if newest is None:
+            return None
+        try:
+            decoder = AvroDecoder(self._schemas, topic, newest, form.envelope, set_apart)
+            return decoder, read_value_schema(self._schemas.text(newest))
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                f'topic "{topic}", schema {newest}: {error.args[0]}', hint=error.hint
+            ) from error
+
+    def _noted_schemas(self, topic: str) -> dict[str, list[str]]:
+        if topic not in self._noted:
+            self._noted[topic] = read_schema_topic(self._kafka, topic)
+        return self._noted[topic]
+
+    def load(self, folded: Folded) -> State:
+        """Decode a table's survivors into a typed table, under the name that views use.
+
+        Raises:
+            LogError: the columns of the table are not known, since it has never had a row.
+            CorruptRecordError: a record does not decode.
+        """
+        if folded.decoder is None or folded.schema is None:
+            raise LogError(
+                f'topic "{folded.topic}" has never had a row, so the columns of table '
+                f'"{folded.table}" are not known',
+                hint="leave the table out until it has a row",
+            )
+        base = folded.survivors.replace("survivors", "state")
+        columns, key = folded.schema.columns, folded.schema.key
+        state = State(folded.table, folded.topic, base, columns, key)
+        state = load_state(self._database, state, folded.decoder, folded.survivors)
+        self._database.execute(f"DROP TABLE {folded.survivors}")
+        create_view(self._database, state)
+        return state

@@ -1,0 +1,263 @@
+"""Typed DuckDB tables of the states: survivors decoded, column by column, into Arrow.
+
+A value that has no exact place in its column (NaN in a numeric(p, s), an array of several
+dimensions) is kept as its text beside the column. Queries see a column with such values through
+an expression that fails on them and names the row's place: what DuckDB does not compute does not
+fail, and what it does compute is never a null instead. So the columns that count are those that
+the view reads, as DuckDB's own planner finds them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from changelog.contract.base.errors import LogError
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn
+from changelog.contract.rows.types import ColumnType, Kind
+from views.verify.log.decode import Decoder, Survivor
+from views.verify.processes.job import Job, Work
+from views.verify.processes.pool import done_by_helpers, helpers
+from views.verify.processes.scratch import fill, first_row, row_count
+from views.verify.values.names import folded, reading_name
+from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
+
+BATCH_ROWS = 20_000
+MANY_ROWS = 200_000
+"""From so many on helpers decode."""
+_DECIMAL_BYTES = 16
+_NO_DECIMAL = bytes(_DECIMAL_BYTES)
+PARTITION_COLUMN = "__partition"
+OFFSET_COLUMN = "__offset"
+_ESCAPE = "__escape_"
+"""Before the number of a column: the column that holds the texts of its values without a place."""
+_INEXACT = "which has no exact form in its type"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table's state in DuckDB.
+
+    Attributes:
+        table: which.
+        topic: where its records lie.
+        base: name of the DuckDB table; it has each row's partition and offset beside the columns.
+        columns: the captured columns.
+        key: names of the primary key's columns.
+        inexact: names of the columns that hold a value without an exact place; null in `base`.
+    """
+
+    table: TableName
+    topic: str
+    base: str
+    columns: tuple[LoggedColumn, ...]
+    key: tuple[str, ...]
+    inexact: frozenset[str] = frozenset()
+
+    def selected(self) -> str:
+        """Return the columns as a query of `base` selects them, failing on what is not exact."""
+        return ", ".join(
+            f"{self._exact(number)} AS {quoted(folded(column.column))}"
+            for number, column in enumerate(self.columns)
+        )
+
+    def require_exact(self, database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
+        """Require that each value of some columns has its exact place.
+
+        Raises:
+            LogError: one has not; names the row's place.
+        """
+        with exact_values():
+            for number, column in enumerate(self.columns):
+                if column.column in self.inexact and column.column in columns:
+                    query = f"SELECT count({self._exact(number)}) FROM {quoted(self.base)}"
+                    database.execute(query).fetchall()
+
+    def _exact(self, number: int) -> str:
+        column, escape = self.columns[number], f"{_ESCAPE}{number}"
+        if column.column not in self.inexact:
+            return quoted(column.column)
+        head = f'table "{self.table}", column "{column.column}" ({column.type.name}) holds '
+        parts = [literal(head), escape, literal(f', {_INEXACT} (topic "{self.topic}", partition ')]
+        told = " || ".join([*parts, PARTITION_COLUMN, "', offset '", OFFSET_COLUMN, "')'"])
+        return f"CASE WHEN {escape} IS NOT NULL THEN error({told}) ELSE {quoted(column.column)} END"
+
+
+@contextmanager
+def exact_values() -> Iterator[None]:
+    """Tell what a query says that met a value without an exact place.
+
+    Raises:
+        LogError: it met one.
+    """
+    try:
+        yield
+    except duckdb.InvalidInputException as error:
+        text = str(error).partition(": ")[2]
+        if _INEXACT not in text:
+            raise
+        hint = "leave the column out of the view, or correct the value at the source"
+        raise LogError(text, hint=hint) from error
+
+
+def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | None:
+    """Give the schema id of the newest value among the records, None when there is no value."""
+    found = first_row(
+        database,
+        f"SELECT value[1:5] FROM {quoted(raw)} WHERE value IS NOT NULL "
+        "ORDER BY epoch DESC, commit_lsn DESC, sequence DESC LIMIT 1",
+    )
+    return None if found is None else int.from_bytes(found[0][1:5], "big")
+
+
+def survivor_batches(
+    database: duckdb.DuckDBPyConnection, survivors: str
+) -> Iterator[list[Survivor]]:
+    """Give the surviving records in batches."""
+    with database.cursor() as cursor:
+        cursor.execute(f"SELECT part, off, value FROM {quoted(survivors)}")
+        while batch := cursor.fetchmany(BATCH_ROWS):
+            yield batch
+
+
+def load_state(
+    database: duckdb.DuckDBPyConnection,
+    state: State,
+    decoder: Decoder,
+    survivors: str,
+) -> State:
+    """Decode the survivors into the table `state.base`; return the state as it was found.
+
+    Raises:
+        CorruptRecordError: a record does not decode.
+    """
+    create_base(database, state)
+    batches = survivor_batches(database, survivors)
+    if decoder.travels and helpers() > 1 and row_count(database, survivors) >= MANY_ROWS:
+        raw = pickle.dumps(decoder)
+        jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
+        tables = done_by_helpers(jobs, decoder.set_apart)
+    else:
+        tables = (_decoded(state, decoder, batch) for batch in batches)
+    fill(database, state.base, tables)
+    return replace(state, inexact=_inexact_columns(database, state))
+
+
+def _decode(state: State, raw: bytes, batch: Sequence[Survivor]) -> Work:
+    """Decode some survivors, in a helper."""
+    decoder = _unpickled(raw)
+    yield _decoded(state, decoder, batch)
+    return decoder.set_apart
+
+
+@lru_cache(maxsize=1)
+def _unpickled(raw: bytes) -> Decoder:
+    """Keep a decoder from job to job, with the schemas that it has asked for."""
+    decoder: Decoder = pickle.loads(raw)  # noqa: S301 - of our own parent
+    return decoder
+
+
+def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
+    places, columns = decoder.decode(batch)
+    arrays: dict[str, pa.Array] = {}
+    for number, (column, values) in enumerate(zip(state.columns, columns, strict=True)):
+        exact = values
+        if column.type.has_escape:
+            exact = [None if isinstance(value, str) else value for value in values]
+            texts = [value if isinstance(value, str) else None for value in values]
+            arrays[f"{_ESCAPE}{number}"] = pa.array(texts, pa.string())
+        arrays[column.column] = to_arrow(column.type, exact)
+    arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
+    arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
+    return pa.table(arrays)
+
+
+def create_base(database: duckdb.DuckDBPyConnection, state: State) -> None:
+    """Make the empty table of a state."""
+    columns = []
+    for number, column in enumerate(state.columns):
+        if column.type.has_escape:
+            columns.append(f"{_ESCAPE}{number} VARCHAR")
+        columns.append(f"{quoted(column.column)} {duckdb_type(logged_type(column.type))}")
+    columns += [f"{PARTITION_COLUMN} INTEGER", f"{OFFSET_COLUMN} BIGINT"]
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({', '.join(columns)})")
+
+
+def create_view(
+    database: duckdb.DuckDBPyConnection, state: State, *, with_places: bool = False
+) -> None:
+    """Give the state the name under which a view's query speaks of it."""
+    names = state.selected()
+    if with_places:
+        names += f", {PARTITION_COLUMN}, {OFFSET_COLUMN}"
+    name = quoted(reading_name(state.table))
+    database.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM {quoted(state.base)}")
+
+
+def _inexact_columns(database: duckdb.DuckDBPyConnection, state: State) -> frozenset[str]:
+    """Return the columns that hold a value without an exact place."""
+    suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
+    if not suspects:
+        return frozenset()
+    counts = ", ".join(f"count({_ESCAPE}{number})" for number in suspects)
+    found = first_row(database, f"SELECT {counts} FROM {quoted(state.base)}") or ()
+    return frozenset(name for name, count in zip(suspects.values(), found, strict=True) if count)
+
+
+def to_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:
+    """Give the bare Avro values of a column as an Arrow array of its type."""
+    if kind.kind is Kind.ARRAY:
+        return _array_arrow(kind, values)
+    if kind.kind is Kind.DECIMAL:
+        return _decimal_arrow(kind, values)
+    if kind.kind is Kind.DATE:
+        # DuckDB's own infinities are the ends but one of the range; -2^31 would end it.
+        return _within(values, -(2**31), pa.int32()).view(pa.date32())
+    if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
+        return _within(values, -(2**63), pa.int64()).view(pa.timestamp("us"))
+    return pa.array(values, arrow_type(logged_type(kind)))
+
+
+def _within(values: list[Any], lowest: int, storage: pa.DataType) -> pa.Array:
+    if lowest in values:
+        values = [lowest + 1 if value == lowest else value for value in values]
+    return pa.array(values, storage)
+
+
+def _decimal_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:
+    """Build the array from the unscaled integers: no Decimal per value."""
+    body = b"".join([_NO_DECIMAL if value is None else _widened(value) for value in values])
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    return pa.Array.from_buffers(
+        pa.decimal128(kind.precision, kind.scale),
+        len(values),
+        [valid.buffers()[1], pa.py_buffer(body)],
+    )
+
+
+def _widened(raw: bytes) -> bytes:
+    number = int.from_bytes(raw, "big", signed=True)
+    return number.to_bytes(_DECIMAL_BYTES, "little", signed=True)
+
+
+def _array_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:
+    assert kind.element is not None  # noqa: S101 - an array has an element
+    flat = [item for value in values if value is not None for item in value]
+    offsets, place_ = [], 0
+    for value in values:
+        offsets.append(place_)
+        place_ += 0 if value is None else len(value)
+    offsets.append(place_)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        to_arrow(kind.element, flat),
+        mask=pa.array([value is None for value in values], pa.bool_()),
+    )

@@ -1,0 +1,37 @@
+"""A helper of the verifier: jobs on standard input, the rows that come of them on its output.
+
+A job is a generator of tables with its arguments. What it gives is sent as it comes; at its end
+comes what it returns, or the error that ended it.
+"""
+
+from __future__ import annotations
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime import child
+from views.verify.processes.job import Done, Work
+from views.verify.values.faults import SetApart
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    for work, arguments in child.requests():
+        try:
+            end = _sent(work(*arguments))
+        except ChangelogError as error:
+            child.answer(error)
+        else:
+            child.answer(Done(end))
+
+
+def _sent(work: Work) -> SetApart | None:
+    """Send the tables of a job; gives what it returns."""
+    while True:
+        try:
+            child.answer(next(work))
+        except StopIteration as end:
+            found: SetApart | None = end.value
+            return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A DuckDB database for one verification: on disk, bounded in memory, gone afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from views.verify.values.types import quoted
+
+
+def first_row(
+    database: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> tuple[Any, ...] | None:
+    """Give the first row of a short result.
+
+    All of it is fetched: a result that is not, as after `fetchone`, blocks its connection.
+    """
+    rows = database.execute(sql, list(parameters)).fetchall()
+    return rows[0] if rows else None
+
+
+def row_count(database: duckdb.DuckDBPyConnection, table: str) -> int:
+    """Count the rows of a table."""
+    row = first_row(database, f"SELECT count(*) FROM {quoted(table)}")
+    return int(row[0]) if row else 0
+
+
+def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> int:
+    """Write batches into a table, all or none; columns go by name, and one left out is null.
+
+    A thread of its own writes one batch while the next is made, in one transaction: DuckDB works
+    without Python's lock, and a commit for each batch would cost as much as the writing.
+
+    Returns:
+        The number of rows.
+    """
+    count = 0
+    with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
+        writer.begin()
+        pending: Future[None] | None = None
+        for batch in batches:
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(insert, writer, table, batch)
+            count += batch.num_rows
+        if pending is not None:
+            pending.result()
+        writer.commit()
+    return count
+
+
+def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
+    """Write one batch into a table; columns go by name."""
+    database.register("batch", batch)
+    database.execute(f"INSERT INTO {quoted(table)} BY NAME FROM batch")
+    database.unregister("batch")
+
+
+def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> None:
+    """Make an empty table of a schema, in place of one that is there."""
+    database.register("batch", schema.empty_table())
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM batch")
+    database.unregister("batch")
+
+
+@contextmanager
+def scratch(work_directory: Path | None, memory_limit: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database below `work_directory` (None: the system's place) and remove it after."""
+    with tempfile.TemporaryDirectory(
+        prefix="changelog-verify-", dir=work_directory, ignore_cleanup_errors=True
+    ) as folder:
+        database = duckdb.connect(
+            str(Path(folder) / "verify.duckdb"),
+            config={
+                "memory_limit": memory_limit,
+                "temp_directory": str(Path(folder) / "spill"),
+                "preserve_insertion_order": "false",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        try:
+            yield database
+        finally:
+            database.close()

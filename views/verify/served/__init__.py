@@ -1,0 +1,4 @@
+"""What each kind of sink serves, read back.
+
+An address comes in, rows go out.
+"""

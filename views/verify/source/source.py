@@ -1,0 +1,359 @@
+"""Verify the log against PostgreSQL itself, row by row, while both go on.
+
+A temporary slot exports a snapshot at an LSN V. Once a frontier has passed V, the fold of the
+records of transactions before V must equal the tables as that snapshot shows them. Writers need
+not stop. When capture does not run, the frontier can still count as past V: if the slot has no
+row change pending between the two, nothing was written in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import psycopg2
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import LogError, NoFrontierError, SlotError, ViewError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import Scope
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn
+from views.verify.compare.compare import Comparison, Found
+from views.verify.compare.report import Difference, VerifyReport
+from views.verify.log.decode import Decoder
+from views.verify.log.read import read_frontiers
+from views.verify.log.states import Folded, Log
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, survivor_batches
+from views.verify.processes.scratch import first_row, scratch
+from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
+from views.verify.source.snapshot import (
+    Snapshot,
+    TextTable,
+    children_of,
+    connect,
+    copy_table,
+    count_rows,
+    open_snapshot,
+    row_filter,
+    text_columns,
+)
+from views.verify.values.canonical import writer
+from views.verify.values.types import Type, quoted
+
+_POLL_SECONDS = 0.3
+_ROW_CHANGES = frozenset(b"IUDT")
+_PEEKED = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRequest:
+    """What to verify against the source.
+
+    Attributes:
+        postgres: connection string of the source.
+        kafka: the brokers.
+        registry: the schema registry.
+        slot: capture's slot.
+        publication: capture's publication.
+        topic_prefix: before each topic.
+        tables: which; empty for all that are captured.
+        timeout_seconds: how long to wait for the frontier.
+        work_directory: where scratch space is made.
+        memory_limit: DuckDB's.
+        max_differences: how many mismatched rows a report shows.
+    """
+
+    postgres: str
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    slot: str
+    publication: str
+    topic_prefix: str = ""
+    tables: tuple[TableName, ...] = ()
+    timeout_seconds: float = 60.0
+    work_directory: Path | None = None
+    memory_limit: str = "1GB"
+    max_differences: int = 20
+
+
+Said = Callable[[str], None]
+
+
+def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[VerifyReport, ...]:
+    """Compare the captured tables with the source at one LSN; one report a table.
+
+    Args:
+        request: what to compare.
+        say: is told what goes on.
+
+    Raises:
+        ChangelogError: source, log or registry cannot be read, or the frontier does not get to
+            the snapshot in time.
+    """
+    latest = _latest(request)
+    tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.aside}))
+    for table in tables:
+        if latest.topic_of(table) is None:
+            raise ViewError(
+                f'slot "{request.slot}": table "{table}" {latest.why_absent(table)}',
+                hint=f"on the log: {', '.join(map(str, sorted(latest.tables.values())))}",
+            )
+    with (
+        open_snapshot(request.postgres) as snapshot,
+        scratch(request.work_directory, request.memory_limit) as database,
+    ):
+        if latest.system_id and latest.system_id != snapshot.system_id:
+            raise LogError(
+                f"the log is of PostgreSQL system {latest.system_id}, "
+                f"the source is {snapshot.system_id}",
+                hint="check that the source is the one that was captured",
+            )
+        say(f"snapshot at {snapshot.lsn}")
+        frontier = _frontier_past(request, snapshot, say)
+        say(f"frontier at {frontier.lsn}")
+        log = Log(database, request.kafka, request.registry, frontier)
+        return tuple(
+            _verify_table(_Cut(request, database, log, snapshot, frontier), table)
+            for table in tables
+        )
+
+
+def _latest(request: SourceRequest) -> Frontier:
+    found = None
+    topic = frontier_topic(request.topic_prefix)
+    for frontier in read_frontiers(request.kafka, topic, request.slot):
+        found = frontier
+    if found is None:
+        raise NoFrontierError(
+            f'topic "{topic}" has no frontier of slot "{request.slot}"',
+            hint="wait for capture's first snapshot, or name the right slot and prefix",
+        )
+    return found
+
+
+def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Said) -> Frontier:
+    """Give the first frontier at or past the snapshot; wait for it.
+
+    Raises:
+        LogError: none came in time.
+    """
+    deadline = time.monotonic() + request.timeout_seconds
+    topic = frontier_topic(request.topic_prefix)
+    waiting = False
+    while True:
+        last = None
+        for frontier in read_frontiers(request.kafka, topic, request.slot):
+            if frontier.lsn >= snapshot.lsn:
+                return frontier
+            last = frontier
+        if last is not None and _nothing_between(request, last, snapshot.lsn):
+            say("capture does not run, and nothing was written since its last frontier")
+            return last
+        if time.monotonic() > deadline:
+            raise LogError(
+                f'the frontier of slot "{request.slot}" did not get to {snapshot.lsn} in '
+                f"{request.timeout_seconds:g} s; it is at {last.lsn if last else 'no place yet'}",
+                hint="capture must be running: start `changelog capture`, or give a longer "
+                "--timeout",
+            )
+        if not waiting:
+            say(f"waiting for the frontier to pass {snapshot.lsn}")
+            waiting = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bool:
+    """Tell whether capture's slot is idle and holds no row change from the frontier to `end`."""
+    connection = connect(request.postgres)
+    try:
+        connection.set_session(autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT active FROM pg_replication_slots WHERE slot_name = %s", [request.slot]
+            )
+            slot = cursor.fetchone()
+            if slot is None:
+                raise SlotError(
+                    f'slot "{request.slot}" does not exist, so the log cannot catch up',
+                    hint="start `changelog capture`",
+                )
+            if slot[0]:
+                return False
+            cursor.execute(
+                "SELECT data FROM pg_logical_slot_peek_binary_changes("
+                "%s, %s, %s, 'proto_version', '1', 'publication_names', %s)",
+                [request.slot, str(end), _PEEKED, f'"{request.publication}"'],
+            )
+            return not _has_changes([bytes(row[0]) for row in cursor], frontier.lsn, end)
+    except psycopg2.OperationalError:
+        return False  # capture took the slot in this moment: it will move the frontier
+    finally:
+        connection.close()
+
+
+def _has_changes(messages: Sequence[bytes], start: Lsn, end: Lsn) -> bool:
+    """Tell whether a transaction that commits in `[start, end)` changes a row."""
+    commit = 0
+    for message in messages:
+        if message[:1] == b"B":
+            commit = int.from_bytes(message[1:9], "big")
+        elif message[0] in _ROW_CHANGES and start <= commit < end:
+            return True
+    return len(messages) >= _PEEKED
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """One snapshot of the source and the log at the first frontier past it."""
+
+    request: SourceRequest
+    database: duckdb.DuckDBPyConnection
+    log: Log
+    snapshot: Snapshot
+    frontier: Frontier
+
+
+def _is_in_between(frontier: Frontier, topic: str, lsn: Lsn) -> bool:
+    """Tell whether the frontier has records of a topic only from after `lsn`, or not at all."""
+    since = frontier.since.get(topic)
+    truncated = since is not None and since.epoch == frontier.epoch and since.commit_lsn >= lsn
+    return not topic or truncated or frontier.whole.get(topic, Lsn(0)) >= lsn
+
+
+def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
+    request, database, snapshot, frontier = cut.request, cut.database, cut.snapshot, cut.frontier
+    started = time.monotonic()
+    heirs = children_of(snapshot, table)
+    topic = frontier.topic_of(table) or ""
+    scope = frontier.scope_of(topic)
+    if problems := _problems(scope):
+        return _not_verified(table, *problems)
+    where = row_filter(snapshot, request.publication, table) if scope.rows else ""
+    if scope.rows and not where:
+        return _not_verified(table, "the publication does not filter its rows any more")
+    if _is_in_between(frontier, topic, snapshot.lsn):
+        return _not_verified(table, "truncated or snapshotted anew in this moment: verify it again")
+    folded = cut.log.fold(table, before=snapshot.lsn)
+    if folded.decoder is None or folded.schema is None:
+        return _never_written(snapshot, table, folded, where, _only(table, heirs))
+    key = folded.schema.key
+    columns = tuple(c for c in folded.decoder.columns if scope.mask_of(c.column) is None)
+    if not set(key) <= {column.column for column in columns}:
+        return _not_verified(table, "its key is masked, so no row can be found again")
+    expected = copy_table(snapshot, table, columns, database, "source", where=where)
+    served = _write_state(database, folded, folded.decoder, columns)
+    names = dict(zip(text_columns(columns), (c.column for c in columns), strict=True))
+    comparison = Comparison(
+        database,
+        expected="source",
+        served="log",
+        columns=[(name, Type("string")) for name in names],
+        key=[name for name, column in names.items() if column in key],
+    )
+    mismatches = comparison.run()
+    differences = tuple(
+        _difference(found, names, _offset(database, topic, found.key))
+        for found in comparison.differences(request.max_differences)
+    )
+    for name in ("source", "log", folded.survivors):
+        database.execute(f"DROP TABLE {quoted(name)}")
+    return VerifyReport(
+        view=str(table),
+        verified=mismatches == 0,
+        rows_expected=expected,
+        rows_served=served,
+        mismatches=mismatches,
+        differences=differences,
+        seconds=time.monotonic() - started,
+        notes=(*scope.notes(), *_only(table, heirs)),
+        certificate={
+            "table": str(table),
+            "lsn": str(snapshot.lsn),
+            "frontier": str(frontier.lsn),
+            "records_read": folded.records,
+            **({"not_compared": list(scope.notes())} if scope.notes() else {}),
+        },
+    )
+
+
+def _difference(found: Found, names: Mapping[str, str], offset: str | None) -> Difference:
+    """Return what was found under the table's own names of columns."""
+    key = {names[name]: value for name, value in found.key.items()}
+    column = None if found.column is None else names[found.column]
+    return Difference(key, found.kind, column, found.expected, found.served, offset)
+
+
+def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
+    """Say that the rows of tables which inherit from one were not compared as its own."""
+    if not heirs:
+        return ()
+    return (f"compared with ONLY {table}: rows of {', '.join(heirs)} are in SELECT * of it too",)
+
+
+def _problems(scope: Scope) -> tuple[str, ...]:
+    """Say why a topic cannot be compared with its table; empty when it can."""
+    if not scope.obstacles():
+        return ()
+    return (*scope.obstacles(), "so the topic is not the table")
+
+
+def _not_verified(table: TableName, *notes: str) -> VerifyReport:
+    return VerifyReport(
+        view=str(table), verified=None, rows_expected=0, rows_served=0, mismatches=0, notes=notes
+    )
+
+
+def _never_written(
+    snapshot: Snapshot, table: TableName, folded: Folded, where: str, notes: Sequence[str]
+) -> VerifyReport:
+    """Compare a table of which the log has never had a row: the source must be empty too."""
+    rows = count_rows(snapshot, table, where=where)
+    return VerifyReport(
+        view=str(table),
+        verified=rows == 0,
+        rows_expected=rows,
+        rows_served=0,
+        mismatches=rows,
+        notes=("the log has never had a row of it", *notes),
+        certificate={"table": str(table), "records_read": folded.records},
+    )
+
+
+def _write_state(
+    database: duckdb.DuckDBPyConnection,
+    folded: Folded,
+    decoder: Decoder,
+    columns: Sequence[LoggedColumn],
+) -> int:
+    """Write the survivors as canonical texts into the table `log`, with their offsets."""
+    wanted = [place for place, column in enumerate(decoder.columns) if column in columns]
+    writers = [writer(column.type) for column in columns]
+    into = TextTable(database, "log", [*text_columns(columns), PARTITION_COLUMN, OFFSET_COLUMN])
+    for batch in survivor_batches(database, folded.survivors):
+        places, decoded = decoder.decode(batch)
+        texts = [
+            [None if value is None else write(value) for value in decoded[place]]
+            for write, place in zip(writers, wanted, strict=True)
+        ]
+        for row, (partition, offset) in zip(zip(*texts, strict=True), places, strict=True):
+            into.add([*row, str(partition), str(offset)])
+    into.flush()
+    for column in (FAULT_COLUMN, ID_COLUMN):
+        database.execute(f"ALTER TABLE log ADD COLUMN {column} VARCHAR")
+    return into.rows
+
+
+def _offset(database: duckdb.DuckDBPyConnection, topic: str, key: Mapping[str, str]) -> str | None:
+    where = " AND ".join(f"{quoted(name)} = ?" for name in key)
+    row = first_row(
+        database,
+        f"SELECT {PARTITION_COLUMN}, {OFFSET_COLUMN} FROM log WHERE {where}",
+        list(key.values()),
+    )
+    return None if row is None else f"{topic}:{row[0]}:{row[1]}"

@@ -1,0 +1,142 @@
+"""Lists in an order that Spark leaves open: `collect_list`, `collect_set`, unless sorted at once.
+
+Such a list holds the same elements whichever way its rows came together, so it is compared as a
+bag: both engines' lists are put in one order first. That is only right where nothing has looked at
+the order before. So a bag may be handed on, be put into a struct or into another list, be counted
+or sorted; whatever else reads it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from views.verify.values.types import Type, quoted
+
+LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+_HANDED = (exp.Alias, exp.Paren, exp.Filter, exp.PropertyEQ)
+_READERS = (exp.ArraySort, exp.ArraySize, *LISTS)
+"""What gives the same whatever the order is."""
+_HOLDERS = (*_HANDED, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Where in a value there are bags.
+
+    Attributes:
+        is_bag: whether the value itself is one.
+        element: of a list, where in its elements there are any.
+        fields: of a struct, where in its fields there are any.
+    """
+
+    is_bag: bool = False
+    element: Bag | None = None
+    fields: Mapping[str, Bag] = field(default_factory=dict)
+
+
+class Bags:
+    """Finds the bags in a query whose columns are qualified."""
+
+    def __init__(self, query: exp.Expr) -> None:
+        self._sources: dict[int, Scope] = {}
+        for scope in traverse_scope(query):
+            for column in scope.columns:
+                source = scope.sources.get(column.table)
+                if isinstance(source, Scope):
+                    self._sources.setdefault(id(column), source)
+
+    def of(self, node: exp.Expr | None) -> Bag | None:  # noqa: PLR0911 - one for each case
+        """Return where a value holds bags; None where it holds none."""
+        match node:
+            case None:
+                return None
+            case exp.ArraySort():
+                inner = self.of(node.this)
+                return (
+                    None if inner is None or inner.element is None else Bag(element=inner.element)
+                )
+            case exp.ArrayAgg() | exp.ArrayUniqueAgg():
+                return Bag(is_bag=True, element=self.of(node.this))
+            case exp.PropertyEQ():
+                return self.of(node.expression)
+            case exp.Coalesce():
+                return self.of(node.this)
+            case exp.Struct():
+                found = {
+                    each.name if isinstance(each, exp.PropertyEQ) else each.alias_or_name: bag
+                    for each in node.expressions
+                    if (bag := self.of(each)) is not None
+                }
+                return Bag(fields=found) if found else None
+            case exp.Column():
+                return self._column(node)
+            case _ if isinstance(node, _HANDED):
+                return self.of(node.this)
+            case _:
+                return None
+
+    def misread(self, node: exp.Expr) -> str | None:
+        """Return why a value that holds bags is not read right; None where that is no question."""
+        if isinstance(node, exp.Select | exp.SetOperation) and self._is_distinct(node):
+            return "lists in an order that is left open are compared"
+        if not isinstance(node, exp.Column | exp.ArrayAgg | exp.ArrayUniqueAgg):
+            return None
+        if self.of(node) is None:
+            return None
+        outer = node.parent
+        while isinstance(outer, _HANDED):
+            outer = outer.parent
+        if isinstance(outer, (*_HOLDERS, *_READERS)):
+            return None
+        return "Spark leaves the order of this list open: sort it, with sort_array(…)"
+
+    def _is_distinct(self, node: exp.Select | exp.SetOperation) -> bool:
+        items = [item for select in _selects(node) for item in select.selects]
+        if isinstance(node, exp.Select) and node.args.get("distinct") is None:
+            return False
+        return any(self.of(item) is not None for item in items)
+
+    def _column(self, node: exp.Column) -> Bag | None:
+        source = self._sources.get(id(node))
+        if source is None:
+            return None
+        for select in _selects(source.expression):
+            for item in select.selects:
+                if item.alias_or_name.lower() == node.name.lower():
+                    found = self.of(item)
+                    if found is not None:
+                        return found
+        return None
+
+
+def _selects(query: exp.Expr) -> list[exp.Select]:
+    if isinstance(query, exp.Select):
+        return [query]
+    if isinstance(query, exp.SetOperation):
+        return _selects(query.left) + _selects(query.right)
+    return _selects(query.this) if isinstance(query, exp.Subquery) else []
+
+
+def in_order(value: str, kind: Type, bag: Bag) -> str:
+    """Return the SQL of a value whose bags are put in one order, innermost first."""
+    if kind.name == "array":
+        inner = value
+        if bag.element is not None:
+            element = in_order("__e", kind.fields[0][1], bag.element)
+            inner = f"list_transform({value}, lambda __e: {element})"
+        return f"list_sort({inner})" if bag.is_bag else inner
+    if kind.name != "struct" or not bag.fields:
+        return value
+    lowered = {name.lower(): each for name, each in bag.fields.items()}
+    fields = []
+    for name, field_kind in kind.fields:
+        own = f"({value}).{quoted(name)}"
+        found = lowered.get(name.lower())
+        fields.append(
+            f"{quoted(name)} := {own if found is None else in_order(own, field_kind, found)}"
+        )
+    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"

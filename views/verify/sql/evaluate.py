@@ -1,0 +1,117 @@
+"""A view's rows as DuckDB computes them, in the types that the view has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from changelog.contract.rows.relation import TableName
+from views.verify.compare.compare import Equality
+from views.verify.log.tables import exact_values
+from views.verify.sql.bags import Bag, in_order
+from views.verify.sql.sqltypes import INTEGERS
+from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
+from views.verify.values.types import Type, duckdb_type, quoted
+
+_INEXACT = ("DOUBLE", "FLOAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What is to be known of a view's columns when they are compared.
+
+    Attributes:
+        floats: of each, how its floats are compared.
+        bags: those that hold lists in an order that Spark leaves open, and where.
+    """
+
+    floats: Mapping[str, Equality]
+    bags: Mapping[str, Bag]
+
+
+def evaluate(
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+    sql: str,
+    tables: Mapping[TableName, Mapping[str, Type]],
+    columns: Sequence[tuple[str, Type]],
+) -> Evaluated:
+    """Compute a view's query over the states into a new table.
+
+    Args:
+        database: holds the states under the names of `views.verify.values.names`.
+        table: name of the new table.
+        sql: the view's query in Spark SQL.
+        tables: the captured tables and the types of their columns.
+        columns: names and types of the view's columns.
+
+    Returns:
+        What is to be known of the columns when they are compared.
+
+    Raises:
+        UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it.
+        LogError: a value that it reads has no exact place in its column.
+    """
+    translation = translate(sql, tables)
+    wanted = [name for name, _ in columns]
+    if [name.lower() for name in translation.names] != [name.lower() for name in wanted]:
+        raise UnverifiableError(
+            f"cannot verify this SQL: it gives the columns {', '.join(translation.names)}, "
+            f"the view has {', '.join(wanted)}"
+        )
+    for macro in MACROS:
+        database.execute(macro)
+    try:
+        with exact_values():
+            _compute(database, table, translation, columns)
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
+    bare = {name.lower() for name in translation.bare}
+    as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
+    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
+    return Evaluated(floats, translation.bags)
+
+
+def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
+    """Return the SQL of a column's value with the lists in one order that are in none."""
+    bag = {column.lower(): found for column, found in bags.items()}.get(name.lower())
+    return value if bag is None else in_order(value, kind, bag)
+
+
+def _compute(
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+    translation: Translation,
+    columns: Sequence[tuple[str, Type]],
+) -> None:
+    """Make a table of a query, each of its columns in the type that the view has."""
+    places = [f"c{place}" for place in range(len(columns))]
+    query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
+    described = database.execute(f"DESCRIBE {query}").fetchall()
+    casts = []
+    for place, (name, kind), row in zip(places, columns, described, strict=True):
+        _check_exact(name, kind, str(row[1]))
+        value = f"CAST({place} AS {duckdb_type(kind)})"
+        casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
+    database.execute(
+        f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
+    )
+
+
+def _check_exact(name: str, kind: Type, found: str) -> None:
+    """Refuse a result that a cast to the view's type would round."""
+    inexact = found in _INEXACT
+    scale = int(found.rpartition(",")[2].rstrip(")")) if found.startswith("DECIMAL(") else 0
+    rounds = (
+        kind.name == "decimal" and (inexact or ("DECIMAL(" in found and scale > kind.scale))
+    ) or (kind.name in INTEGERS and (inexact or scale > 0))
+    if rounds:
+        raise UnverifiableError(
+            f'cannot verify this SQL: column "{name}" is {duckdb_type(kind)} in Spark '
+            f"but {found} in DuckDB"
+        )

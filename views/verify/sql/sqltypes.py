@@ -1,0 +1,243 @@
+"""Spark's types of the parts of a query, as far as their arithmetic depends on them.
+
+sqlglot's own inference knows names of types but not the precision of decimals, on which the
+scale of a quotient or an average depends. What is not known here is None, and a translation that
+needs it is refused instead of guessed. Rules: Spark's `DecimalPrecision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from changelog.contract.base.errors import ViewError
+from views.verify.values.names import folded
+from views.verify.values.types import Type, parse_type
+
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_ORDER = ["tinyint", "smallint", "int", "bigint"]
+_MAX_PRECISION = 38
+_LEAST_SCALE = 6
+INTEGERS = frozenset(_INTEGER_DIGITS)
+FLOATS = frozenset({"float", "double"})
+_COUNTS = (exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.IntDiv)
+_SAME = (exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+
+TableTypes = Mapping[str, Mapping[str, Type]]
+"""A table's reading name to the types of its columns, by their folded names."""
+
+
+def adjusted(precision: int, scale: int) -> Type:
+    """Give the decimal that holds a result: digits behind the point go first, but not below six."""
+    if precision <= _MAX_PRECISION:
+        return Type("decimal", precision, scale)
+    whole = precision - scale
+    return Type("decimal", _MAX_PRECISION, max(_MAX_PRECISION - whole, min(scale, _LEAST_SCALE)))
+
+
+def as_decimal(kind: Type) -> Type | None:
+    """Give the decimal that an integer is widened to; a decimal itself; None for others."""
+    if kind.name == "decimal":
+        return kind
+    digits = kind.precision or _INTEGER_DIGITS.get(kind.name, 0)
+    return Type("decimal", digits, 0) if kind.name in INTEGERS else None
+
+
+def widest(kinds: Iterable[Type | None]) -> Type | None:
+    """Give the type that holds all of some branches."""
+    found = [kind for kind in kinds if kind is None or kind.name != "void"]
+    known = [kind for kind in found if kind is not None]
+    if len(known) < len(found) or not known:
+        return None
+    names = {kind.name for kind in known}
+    if names <= INTEGERS:
+        return Type(max(names, key=_ORDER.index))
+    if names & FLOATS and names <= FLOATS | INTEGERS | {"decimal"}:
+        return Type("float") if names == {"float"} else Type("double")
+    if names <= INTEGERS | {"decimal"}:
+        decimals = [decimal for kind in known if (decimal := as_decimal(kind)) is not None]
+        scale = max(decimal.scale for decimal in decimals)
+        return adjusted(max(d.precision - d.scale for d in decimals) + scale, scale)
+    return known[0] if len(set(known)) == 1 else None
+
+
+class Types:
+    """Gives the type of each part of a query whose columns are qualified."""
+
+    def __init__(self, query: exp.Expr, tables: TableTypes) -> None:
+        self._tables = tables
+        self._sources: dict[int, exp.Table | Scope] = {}
+        self._known: dict[int, Type | None] = {}
+        for scope in traverse_scope(query):
+            for column in scope.columns:
+                source = scope.sources.get(column.table)
+                if isinstance(source, exp.Table | Scope):
+                    self._sources.setdefault(id(column), source)
+
+    def of(self, node: exp.Expr | None) -> Type | None:
+        """Give a node's type, or None when it is not known."""
+        if node is None:
+            return None
+        if id(node) not in self._known:
+            self._known[id(node)] = None
+            self._known[id(node)] = self._infer(node)
+        return self._known[id(node)]
+
+    def is_bare(self, node: exp.Expr) -> bool:
+        """Tell whether a value is a captured column as it stands, not one that is computed."""
+        match node:
+            case exp.Alias() | exp.Paren() | exp.PropertyEQ():
+                return self.is_bare(
+                    node.expression if isinstance(node, exp.PropertyEQ) else node.this
+                )
+            case exp.Struct():
+                return all(self.is_bare(field) for field in node.expressions)
+            case exp.Literal() | exp.Null() | exp.Boolean():
+                return True
+            case exp.Column():
+                source = self._sources.get(id(node))
+                if isinstance(source, exp.Table):
+                    return True
+                found = _projection(source, node.name)
+                return found is not None and self.is_bare(found)
+            case _:
+                return False
+
+    def _infer(self, node: exp.Expr) -> Type | None:  # noqa: C901, PLR0911, PLR0912 - a table
+        match node:
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal():
+                return _literal(node)
+            case exp.Null():
+                return Type("void")
+            case exp.Cast():
+                return _named(node.to)
+            case _ if isinstance(node, _COUNTS):
+                return Type("bigint")
+            case exp.Sum() | exp.Avg():
+                return self._aggregate(node)
+            case exp.Round():
+                return self._round(node)
+            case _ if isinstance(node, _ARITHMETIC):
+                return self._arithmetic(node)
+            case exp.Coalesce() | exp.Greatest() | exp.Least():
+                return widest([self.of(node.this), *map(self.of, node.expressions)])
+            case exp.If():
+                return widest([self.of(node.args.get("true")), self.of(node.args.get("false"))])
+            case exp.Case():
+                branches = [self.of(branch.args["true"]) for branch in node.args["ifs"]]
+                default = node.args.get("default")
+                return widest(branches + ([self.of(default)] if default else []))
+            case exp.Nullif():
+                return self.of(node.this)
+            case _ if isinstance(node, _SAME):
+                return self.of(node.this)
+            case _:
+                kind = _named(node.type) if node.type is not None else None
+                return None if kind is None or kind.name == "decimal" else kind
+
+    def _column(self, node: exp.Column) -> Type | None:
+        source = self._sources.get(id(node))
+        if isinstance(source, exp.Table):
+            return self._tables.get(source.name, {}).get(folded(node.name))
+        found = _projection(source, node.name)
+        return None if found is None else self.of(found)
+
+    def _aggregate(self, node: exp.Sum | exp.Avg) -> Type | None:
+        inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
+        kind = self.of(inner)
+        if kind is None:
+            return None
+        if kind.name != "decimal":
+            integer = isinstance(node, exp.Sum) and kind.name in INTEGERS
+            return Type("bigint") if integer else Type("double")
+        more, deeper = (10, 0) if isinstance(node, exp.Sum) else (4, 4)
+        precision = min(kind.precision + more, _MAX_PRECISION)
+        return Type("decimal", precision, min(kind.scale + deeper, _MAX_PRECISION))
+
+    def _round(self, node: exp.Round) -> Type | None:
+        kind, places = self.of(node.this), decimals_of(node)
+        if kind is None or kind.name != "decimal":
+            return kind
+        if places is None or places < 0:
+            return None
+        scale = min(places, kind.scale)
+        return Type("decimal", min(kind.precision - kind.scale + 1 + scale, _MAX_PRECISION), scale)
+
+    def _arithmetic(self, node: exp.Expr) -> Type | None:
+        left, right = self.of(node.args["this"]), self.of(node.args["expression"])
+        if left is None or right is None:
+            return None
+        if "decimal" not in {left.name, right.name} or {left.name, right.name} & FLOATS:
+            if isinstance(node, exp.Div) and widest([left, right]) is not None:
+                return Type("double")
+            return widest([left, right])
+        one, two = as_decimal(left), as_decimal(right)
+        return None if one is None or two is None else _decimal_result(node, one, two)
+
+
+def _decimal_result(node: exp.Expr, one: Type, two: Type) -> Type | None:
+    whole = (one.precision - one.scale, two.precision - two.scale)
+    scale = max(one.scale, two.scale)
+    match node:
+        case exp.Add() | exp.Sub():
+            exact = Type("decimal", max(whole) + scale + 1, scale)
+        case exp.Mul():
+            exact = Type("decimal", one.precision + two.precision + 1, one.scale + two.scale)
+        case exp.Div():
+            scale = max(_LEAST_SCALE, one.scale + two.precision + 1)
+            return adjusted(whole[0] + two.scale + scale, scale)
+        case _:
+            exact = Type("decimal", min(whole) + scale, scale)
+    result = adjusted(exact.precision, exact.scale)
+    # A result that Spark has to round is not the one that DuckDB gives.
+    return result if result.scale == exact.scale else None
+
+
+def decimals_of(node: exp.Round) -> int | None:
+    """Give the constant number of places of a `round`, or None when it is no constant."""
+    places = node.args.get("decimals")
+    if places is None:
+        return 0
+    negative = isinstance(places, exp.Neg)
+    literal = places.this if negative else places
+    if not isinstance(literal, exp.Literal) or literal.is_string:
+        return None
+    return -int(literal.name) if negative else int(literal.name)
+
+
+def _literal(node: exp.Literal) -> Type | None:
+    text = node.name
+    if node.is_string:
+        return Type("string")
+    if text.isdigit():
+        # Beside a decimal, a literal counts with its own digits: `precision` carries them.
+        name = "int" if int(text) < 1 << 31 else "bigint"
+        return Type(name, precision=len(text)) if int(text) < 1 << 63 else None
+    whole, point, fraction = text.partition(".")
+    if not point or not (whole + fraction).isdigit():
+        return Type("double")
+    digits = len((whole + fraction).lstrip("0"))
+    return Type("decimal", max(digits, len(fraction)), len(fraction))
+
+
+def _named(kind: exp.Expr | None) -> Type | None:
+    if kind is None:
+        return None
+    try:
+        return parse_type(kind.sql("spark").lower().replace(": ", ":"))
+    except ViewError:
+        return None
+
+
+def _projection(source: exp.Table | Scope | None, name: str) -> exp.Expr | None:
+    if not isinstance(source, Scope) or not isinstance(source.expression, exp.Select):
+        return None
+    for item in source.expression.selects:
+        if item.alias_or_name.lower() == name.lower():
+            return item
+    return None
