@@ -19,7 +19,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.schema import value_schema
 from replay.base.record_place import TopicRange
-from replay.scan.java_source import Reader
+from replay.scan.java_source import JavaSource
 
 _BARE = {"includeHeaders": "false"}
 _UNTUNED = {
@@ -75,7 +75,7 @@ class Jobs:
         ends = self.frontier.ends[self.topic]
         wanted = TopicRange(topic=self.topic, starts=(0,) * len(ends), ends=ends, key_schema_id=0)
         options = _BARE if tuned else {**_BARE, **_UNTUNED}
-        return Reader(self.spark, self.kafka, options).raw(wanted)
+        return JavaSource(self.spark, self.kafka, options).raw(wanted)
 
 
 class FinalRows:

@@ -26,8 +26,8 @@ from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
     Order,
-    Shape,
     Unavailable,
+    ValueShape,
     declared_columns,
 )
 from changelog.contract.log.form import PLAIN, Envelope, Form, Output
@@ -143,7 +143,7 @@ class _Sinks(_Section):
 
 class _Log(_Section):
     topic: str
-    form: Shape
+    form: ValueShape
     key: list[str] = Field(min_length=1)
     delete: str = ""
     order: Order = Order.OFFSET

@@ -87,7 +87,7 @@ class Record(NamedTuple):
     op: bytes
 
 
-class Written(Sequence[tuple[int, int]]):
+class WrittenPlaces(Sequence[tuple[int, int]]):
     """For each partition of a topic the LSN and sequence of the last record that it holds.
 
     Attributes:
@@ -171,7 +171,7 @@ class Records(Sequence[Record]):
     def _between(self, start: int, end: int) -> bytes:
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
 
-    def leave_out_written(self, first: int, written: Written) -> int:
+    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
         """Do not produce those from one of them on that the log holds already; return how many.
 
         The counts of rows and bytes from there on are of what is left.

@@ -20,7 +20,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RelationSpan:
     """A relation of which a run has rows: the numbers of the first and of the last."""
 
     oid: int
@@ -66,11 +66,11 @@ class Run:
             raw.lsn, raw.ts_us, raw.xid = before.commit_lsn, before.ts_us, before.xid
         return bool(lib.run_scan(raw, messages.raw, first, end, step))
 
-    def relations(self) -> Iterator[Seen]:
+    def relations(self) -> Iterator[RelationSpan]:
         """Give the relations of which there are rows."""
         for place in range(self.raw.relation_count):
             found = self.raw.relations[place]
-            yield Seen(found.oid, found.first, found.last)
+            yield RelationSpan(found.oid, found.first, found.last)
 
     @property
     def last(self) -> Transaction:

@@ -23,7 +23,7 @@ _CHANGES = (Op.CREATE, Op.UPDATE, Op.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecords:
     """What the topics hold behind the last frontier.
 
     Attributes:
@@ -88,7 +88,7 @@ def last_positions(
     topics: Sequence[str],
     *,
     backfill: BackfillRecord | None = None,
-) -> Written:
+) -> WrittenRecords:
     """Read the headers of every record behind the frontier's ends, or of all without one.
 
     Some may have been removed, by the brokers' retention or by others: what is left is read.
@@ -117,7 +117,7 @@ def last_positions(
             by_partition[partition] = position
     epochs = [each.epoch for found in positions.values() for each in found.values()]
     epochs += [each.epoch for each in (frontier, backfill) if each is not None]
-    return Written(positions, max(epochs, default=0), found, foreign)
+    return WrittenRecords(positions, max(epochs, default=0), found, foreign)
 
 
 def _is_foreign(

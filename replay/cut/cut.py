@@ -25,7 +25,7 @@ from replay.verdict.verdict import Verdict, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class BrokerFacts:
     """What the broker said of some topics.
 
     Attributes:
@@ -152,7 +152,7 @@ def freeze(
 
 def ask(
     kafka: KafkaConnection, frontier: Frontier, topics: Iterable[str], clock: Clock = clock_ms
-) -> Answer:
+) -> BrokerFacts:
     """Ask the broker how topics stand, and what stands behind a frontier's ends in them.
 
     Raises:
@@ -161,7 +161,7 @@ def ask(
     """
     asked_ms = clock()
     states = inspect(kafka, topics)
-    return Answer(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
+    return BrokerFacts(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
 
 
 def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
@@ -170,7 +170,7 @@ def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
     Gives for how many milliseconds it stays so, as far as is known now.
     """
 
-    def judged(answer: Answer, now_ms: int) -> Verdict:
+    def judged(answer: BrokerFacts, now_ms: int) -> Verdict:
         return judge(
             cut.record,
             answer.states,
@@ -186,7 +186,7 @@ def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
 def judged_again(
     kafka: KafkaConnection,
     cut: Cut,
-    judged: Callable[[Answer, int], Verdict],
+    judged: Callable[[BrokerFacts, int], Verdict],
     clock: Clock = clock_ms,
 ) -> int:
     """Check that a read is exact up to now, by the judge that judged it before.
@@ -213,7 +213,7 @@ def judged_again(
             "the log changed while it was read: " + "; ".join(moved), hint="run it again"
         )
     past = past_ends(kafka, cut.record.frontier, states)
-    answer, now_ms = Answer(states=states, past=past, asked_ms=asked_ms), clock()
+    answer, now_ms = BrokerFacts(states=states, past=past, asked_ms=asked_ms), clock()
     again = judged(answer, now_ms)
     # Either bound suffices: the first may count from the start of the scan where no record
     # lay past the ends then, the second knows of partitions that nothing was added to since.

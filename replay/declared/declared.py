@@ -32,15 +32,15 @@ from replay.base.record_place import TopicRange
 from replay.base.task_faults import Fault
 from replay.broker.topic_state import changes
 from replay.broker.topics import inspect, stable_ends
-from replay.cut.cut import Answer, Cut, estimated
+from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
 from replay.declared.left_out import LeftOut
 from replay.decode.schemas import SchemaReader
-from replay.pipeline.replay import Found, Replay, opened
+from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
-from replay.result.state import Rows
-from replay.scan.java_source import Reader, place
+from replay.result.state import StateRows
+from replay.scan.java_source import JavaSource, place
 from replay.verdict.declared_verdict import judge_declared, lost_meanwhile
 from replay.verdict.watch import LOOK_S
 
@@ -92,7 +92,7 @@ def freeze_declared(
     settings = settings or ReplaySettings()
     started_ms = clock()
     topics = {log.table: log.topic for log in logs}
-    answer = Answer(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
+    answer = BrokerFacts(states=inspect(kafka, topics.values()), past={}, asked_ms=started_ms)
     states = answer.states
     frontier = Frontier(
         slot="",
@@ -128,7 +128,7 @@ def recheck_declared(
         VerdictError: one may have been, or a topic changed.
         UnavailableLogError: the brokers do not answer.
     """
-    answer = Answer(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
+    answer = BrokerFacts(states=inspect(kafka, cut.states), past={}, asked_ms=cut.started_ms)
     found = list(changes(cut.states, answer.states))
     now_ms = clock()
     times = answer.times(now_ms, cut.settings)
@@ -164,8 +164,8 @@ def open_declared(
     """
     cut = cut if settings is None else replace(cut, settings=settings)
     cut.verdict.require()
-    reader = Reader(spark, kafka, cut.settings.reader_options)
-    found: dict[TableName, Found] = {}
+    reader = JavaSource(spark, kafka, cut.settings.reader_options)
+    found: dict[TableName, TableFacts] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for log in logs:
             source = _source(log, schemas)
@@ -182,7 +182,7 @@ def open_declared(
             groups = _grouped(source, _statements(source, seen.of_records(raw)), left_out)
             groups = left_out.followed(groups, _carried(source, raw, left_out))
             survivors = _folded(log, groups, left_out)
-            found[log.table] = Found(
+            found[log.table] = TableFacts(
                 key=log.key,
                 pin=SchemaPin(None, source.reader_id),
                 survivors=_Said(source, seen.of_survivors(survivors)),
@@ -193,7 +193,7 @@ def open_declared(
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _DeclaredLog:
     """A log and how its records are read."""
 
     log: DeclaredLog
@@ -203,7 +203,7 @@ class _Source:
     reader_id: int
 
 
-def _source(log: DeclaredLog, schemas: SchemaReader) -> _Source:
+def _source(log: DeclaredLog, schemas: SchemaReader) -> _DeclaredLog:
     columns, newest = log.columns, 0
     keys: dict[int, str] = {}
     values: dict[int, str] = {}
@@ -226,10 +226,10 @@ def _source(log: DeclaredLog, schemas: SchemaReader) -> _Source:
         raise CorruptRecordError(
             f'log "{log.table}" has columns that Spark does not tell apart: {sorted(twins)}'
         )
-    return _Source(log, columns, keys, values, newest)
+    return _DeclaredLog(log, columns, keys, values, newest)
 
 
-def _statements(source: _Source, raw: DataFrame) -> DataFrame:
+def _statements(source: _DeclaredLog, raw: DataFrame) -> DataFrame:
     """Give what the records say, a row each."""
     types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
@@ -275,7 +275,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _carried(source: _Source, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+def _carried(source: _DeclaredLog, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
     """Give what rows had under keys that they left, where a row lacks it under its new one."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
@@ -285,7 +285,7 @@ def _carried(source: _Source, raw: DataFrame, left_out: LeftOut) -> DataFrame | 
     return carried(raw, partial(_statements, source), left_out.places, types, order)
 
 
-def _grouped(source: _Source, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+def _grouped(source: _DeclaredLog, statements: DataFrame, left_out: LeftOut) -> DataFrame:
     """Give for each key what its statements come to.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
@@ -351,19 +351,19 @@ def _torn(log: DeclaredLog) -> Column:
 class _Said:
     """The last statement of each key: `partition, offset, fault, raw_key, raw_value, row`."""
 
-    source: _Source
+    source: _DeclaredLog
     frame: DataFrame
 
-    def rows(self) -> Rows:
+    def rows(self) -> StateRows:
         """Give the rows; a statement at fault ends the task."""
         fault, row = F.col("fault"), F.col("row")
         corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
         checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
-        return Rows(self.frame.select(checked.alias("row")), self._columns)
+        return StateRows(self.frame.select(checked.alias("row")), self._columns)
 
-    def sound_rows(self) -> Rows:
+    def sound_rows(self) -> StateRows:
         """Give the rows of the statements without a fault."""
-        return Rows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
+        return StateRows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
 
     def set_apart(self) -> DataFrame:
         """Give the others: `topic, partition, offset, key, value, reason`."""

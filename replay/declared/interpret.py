@@ -24,7 +24,7 @@ from changelog.contract.forms.declared import (
     MILLIS,
     DeclaredLog,
     Order,
-    Shape,
+    ValueShape,
     avro_columns,
 )
 from changelog.contract.rows.codec import unframe
@@ -154,7 +154,7 @@ class Interpreter:
         own = self._key_text(row, missing)
         statement = Statement(own, row, lsn, missing=missing, begins=op != _CHANGED)
         if before is not None and self._has_key(before) and self._key_in(before) != own:
-            if self._log.shape is Shape.CUD_JSON and not self._log.key_changes:
+            if self._log.shape is ValueShape.CUD_JSON and not self._log.key_changes:
                 raise FaultError("the update changes the key, which `key_changes = false` denies")
             return [Statement(self._key_in(before), lsn=lsn), statement]
         return [statement]

@@ -35,7 +35,7 @@ from replay.base.task_faults import Fault
 from replay.decode import documents
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
-from replay.result.state import Rows
+from replay.result.state import StateRows
 from replay.scan.java_source import place
 
 _ROW_OPS = [op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)]
@@ -55,14 +55,14 @@ class Decoded:
     frame: DataFrame
     schemas: TopicSchemas
 
-    def rows(self) -> Rows:
+    def rows(self) -> StateRows:
         """Give the rows, one column per column of the table; a fault ends the task."""
         topic, fault = self.schemas.topic, F.col("fault")
         corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
         row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
         return self._rows(self.frame.select(*_PLACE, row.alias("row")))
 
-    def sound_rows(self) -> Rows:
+    def sound_rows(self) -> StateRows:
         """Give the rows of the records that have no fault."""
         return self._rows(self.frame.where(F.col("fault").isNull()))
 
@@ -73,16 +73,16 @@ class Decoded:
         found = self.frame.where(F.col("fault").isNotNull())
         return found.select(topic, *_PLACE, "key", "value", reason)
 
-    def _rows(self, frame: DataFrame) -> Rows:
+    def _rows(self, frame: DataFrame) -> StateRows:
         reader = self.schemas.logged(self.schemas.reader_id)
         logged = [
             F.col("row").getField(column.field).alias(_logged(number))
             for number, column in enumerate(reader.columns)
         ]
-        return Rows(frame.select(*_PLACE, *logged), partial(_read, reader, self.schemas.topic))
+        return StateRows(frame.select(*_PLACE, *logged), partial(_read, reader, self.schemas.topic))
 
 
-def decode(survivors: DataFrame, schemas: TopicSchemas) -> Rows:
+def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
     """Return the rows of `key, value, partition, offset`; a record that cannot be read fails."""
     return decoded(survivors, schemas).rows()
 

@@ -27,11 +27,11 @@ from replay.cut.cut import Cut, freeze, recheck
 from replay.decode.decode import Decoded, decoded
 from replay.decode.schemas import SchemaReader, TopicSchemas
 from replay.result.metrics import StateObservations
-from replay.result.state import ReplayedState, Rows, States, TableMetrics
+from replay.result.state import ReplayedState, StateRows, States, TableMetrics
 from replay.scan.fold import cut_of, survivors
 from replay.scan.scan import Scan
 from replay.verdict.verdict import Verdict
-from replay.verdict.watch import LOOK_S, Watch
+from replay.verdict.watch import LOOK_S, ReadWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Replay(States):
         """
         self._exact_for_ms()
 
-    def watched(self, *, look_s: float = LOOK_S) -> Watch:
+    def watched(self, *, look_s: float = LOOK_S) -> ReadWatch:
         """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
 
         Raises:
@@ -84,7 +84,7 @@ def watching(
     *,
     clock: Clock = clock_ms,
     look_s: float = LOOK_S,
-) -> Watch:
+) -> ReadWatch:
     """Give what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
 
     Args:
@@ -105,7 +105,7 @@ def watching(
     def cancel() -> None:
         spark.interruptAll()
 
-    return Watch(check, cancel, first_s=first_s, look_s=look_s)
+    return ReadWatch(check, cancel, first_s=first_s, look_s=look_s)
 
 
 def open_replay(
@@ -129,12 +129,12 @@ def open_replay(
     cut = freeze(kafka, record, tables, settings=settings, clock=clock)
     cut.verdict.require()
     scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
-    found: dict[TableName, Found] = {}
+    found: dict[TableName, TableFacts] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for table, topic in cut.topics.items():
             of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
             seen = StateObservations(Observation(), Observation())
-            found[table] = Found(
+            found[table] = TableFacts(
                 key=of_topic.logged(of_topic.reader_id).key,
                 pin=of_topic.pin,
                 survivors=_decoded(cut, scan, of_topic, seen),
@@ -146,10 +146,10 @@ def open_replay(
 class Survivors(Protocol):
     """The last record of each key, decoded; those of a topic, of whatever form."""
 
-    def rows(self) -> Rows:
+    def rows(self) -> StateRows:
         """Give the rows; a record that cannot be read ends the task."""
 
-    def sound_rows(self) -> Rows:
+    def sound_rows(self) -> StateRows:
         """Give the rows of the records that can be read."""
 
     def set_apart(self) -> DataFrame:
@@ -157,7 +157,7 @@ class Survivors(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TableFacts:
     """What is known of a table before its state is opened.
 
     Attributes:
@@ -176,7 +176,7 @@ class Found:
 def opened(
     spark: SparkSession,
     cut: Cut,
-    found: Mapping[TableName, Found],
+    found: Mapping[TableName, TableFacts],
     *,
     exact_for_ms: Callable[[], int],
     clock: Clock,

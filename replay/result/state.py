@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class StateRows:
     """Rows as the log has them, and how their columns are read.
 
     A value that no type of Spark holds ends the task that reads its column, and no other: what
@@ -54,7 +54,7 @@ class ReplayedState:
 
     table: TableName
     key: tuple[str, ...]
-    rows: Rows
+    rows: StateRows
     frontier: Frontier
     pin: SchemaPin | None = None
     bad: DataFrame | None = None

@@ -37,7 +37,7 @@ _SPEED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class JavaSource:
     """Reads topics with Spark's Kafka source."""
 
     spark: SparkSession

@@ -50,7 +50,7 @@ class Columns(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class FoldRules:
     """Which records count, and how many are held.
 
     Attributes:
@@ -72,7 +72,7 @@ class Rules:
     @classmethod
     def of(
         cls, wanted: TopicRange, *, since: Position | None, before: Position, most_bytes: int
-    ) -> Rules:
+    ) -> FoldRules:
         """Give the rules for a range of a topic."""
         return cls(
             prefix=key_prefix(wanted.key_schema_id),
@@ -91,7 +91,7 @@ class LastRecords:
         handle: what the compiled functions call this; a reader adds records to it.
     """
 
-    def __init__(self, rules: Rules, *, partition: int = 0, homes: int | None = None) -> None:
+    def __init__(self, rules: FoldRules, *, partition: int = 0, homes: int | None = None) -> None:
         """Begin without a record.
 
         Args:

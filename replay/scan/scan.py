@@ -23,8 +23,8 @@ from replay.broker.probe import refine_density, sample_density
 from replay.broker.splits import layers, tasks_of
 from replay.result.metrics import counted, counted_by_tasks
 from replay.scan import fold
-from replay.scan.java_source import Reader
-from replay.scan.last_records import Rules
+from replay.scan.java_source import JavaSource
+from replay.scan.last_records import FoldRules
 from replay.scan.range import PartitionRange
 from replay.scan.task import SPARK_SCHEMA, Job, run
 from replay.spark.server_look import PARALLELISM
@@ -73,7 +73,7 @@ class Scan:
         """
         parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
         if self.settings.client is Client.JAVA:
-            reader = Reader(self.spark, self.kafka, self.settings.reader_options)
+            reader = JavaSource(self.spark, self.kafka, self.settings.reader_options)
             records = counted(reader.read(wanted, parts), seen)
             kept = fold.alive(records, since=since, before=before)
             return fold.last_of_each_key(kept, RECORD[1:])
@@ -83,7 +83,7 @@ class Scan:
             kafka=replace(self.kafka, options=travelling(self.kafka.options)),
             topic=wanted.topic,
             ranges=ranges,
-            rules=Rules.of(
+            rules=FoldRules.of(
                 wanted, since=since, before=before, most_bytes=self.settings.task_memory_mb << 20
             ),
             homes=None if may_repeat else len(wanted.ends),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from changelog.contract.base.connection import KafkaConnection
 from replay.base.record_place import RECORD_SCHEMA
 from replay.base.task_faults import Fault, MarkedError
-from replay.scan.last_records import Columns, LastRecords, Rules, StrangeRecordError
+from replay.scan.last_records import Columns, FoldRules, LastRecords, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 
 _ROWS, _BYTES = 5_000, 8 << 20
@@ -53,7 +53,7 @@ class Job:
     kafka: KafkaConnection
     topic: str
     ranges: Sequence[PartitionRange]
-    rules: Rules
+    rules: FoldRules
     homes: int | None = field(default=None)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.utils import is_remote
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from replay.base.config import CONNECT_PORT
-from replay.spark.server_look import PARALLELISM, Wanted, one_line, settled
+from replay.spark.server_look import PARALLELISM, WantedServer, one_line, settled
 from replay.spark.server_token import TOKEN, taken_token
 
 START = "start it with `changelog spark-server`, elsewhere with the words that its --show prints"
@@ -30,7 +30,7 @@ _RETRIES = 5
 is left to ask when a server has gone, to let go of this and that, was four requests."""
 
 
-def connected(url: str, wanted: Wanted) -> SparkSession:
+def connected(url: str, wanted: WantedServer) -> SparkSession:
     """Give the session of this process on the server at `url`, made at the first call.
 
     Raises:
@@ -53,7 +53,7 @@ def connected(url: str, wanted: Wanted) -> SparkSession:
         raise ConfigurationError(f"{what} refuses: {one_line(error)}", hint=START) from error
 
 
-def _looked_at(spark: SparkSession, url: str, wanted: Wanted) -> SparkSession:
+def _looked_at(spark: SparkSession, url: str, wanted: WantedServer) -> SparkSession:
     """Give a session that has what it needs; end one that lacks something."""
     try:
         _expect_an_answer(spark)

@@ -41,7 +41,7 @@ _FACTS = "part int, zone string, properties string, lacks string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedServer:
     """What a session on a server has to have.
 
     Attributes:
@@ -58,7 +58,7 @@ class Wanted:
     client: Client
 
 
-def settled(spark: SparkSession, wanted: Wanted) -> list[str]:
+def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
     """Set what a session takes, and give what its server lacks, each in some words.
 
     Raises:
@@ -150,7 +150,7 @@ def _marker(warehouse: str | None) -> Iterator[str | None]:
         yield str(path)
 
 
-def _executors(spark: SparkSession, wanted: Wanted, marker: str | None) -> list[str]:
+def _executors(spark: SparkSession, wanted: WantedServer, marker: str | None) -> list[str]:
     """Look at the server's own machine and its executors; note how many tasks run at once."""
     if marker is not None and not _sees(spark, marker):
         return [_no_warehouse(marker)]
@@ -171,7 +171,7 @@ def _no_warehouse(marker: str) -> str:
     return f"the warehouse {folder}, which has to be the same folder there as here, or a URI"
 
 
-def _facts(spark: SparkSession, wanted: Wanted, marker: str | None) -> DataFrame:
+def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> DataFrame:
     """Ask the executors; what the tasks of a replay need of Python only where they read."""
     of_java = "java_method('java.lang.System', 'getProperty', '{}')"
     frame = spark.range(_ROWS).select(

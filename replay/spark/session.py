@@ -26,7 +26,7 @@ from changelog.stack.download.jre import java_home
 from replay.base.config import Client
 from replay.spark import connect
 from replay.spark.files import check_writable
-from replay.spark.server_look import Wanted
+from replay.spark.server_look import WantedServer
 
 LEAST_JAVA = 17
 _REACH_S = 5.0
@@ -105,8 +105,8 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
         ) from error
 
 
-def _wanted(settings: SessionSettings) -> Wanted:
-    return Wanted(
+def _wanted(settings: SessionSettings) -> WantedServer:
+    return WantedServer(
         settings=spark_settings(settings),
         properties=_AVRO_LIMITS,
         warehouse=settings.warehouse,

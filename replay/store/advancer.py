@@ -26,7 +26,7 @@ from replay.base.clock import Clock, clock_ms
 from replay.base.failures import translated
 from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange
 from replay.broker.probe import past_ends
-from replay.cut.cut import Answer, judged_again
+from replay.cut.cut import BrokerFacts, judged_again
 from replay.decode.schemas import SchemaReader, TopicSchemas
 from replay.pipeline.replay import watching
 from replay.result.metrics import counted
@@ -36,7 +36,7 @@ from replay.scan.scan import Scan
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.store.committed import committed, write
 from replay.store.plan import Advance, Step
-from replay.store.stored import Records, Stored
+from replay.store.stored import Stored, StoredRecords
 from replay.verdict.increment import Base
 from replay.verdict.limits import lag_ms, retention_ms
 
@@ -104,7 +104,7 @@ class Advancer:
             return plan
         changed = replace(plan, steps=steps)
         past = past_ends(self.kafka, plan.record.frontier, plan.states)
-        answer = Answer(states=plan.states, past=past, asked_ms=plan.started_ms)
+        answer = BrokerFacts(states=plan.states, past=past, asked_ms=plan.started_ms)
         verdict = changed.judged(answer, self.clock())
         verdict.require()
         return replace(changed, verdict=verdict)
@@ -258,14 +258,14 @@ class Advancer:
             _clock=self.clock,
         )
 
-    def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> Records:
+    def _records(self, checkpoint: Checkpoint, schemas: TopicSchemas) -> StoredRecords:
         more = [layer.name for layer in checkpoint.layers[1:] if layer.rows]
         read = partial(self._union, checkpoint.topic)
         base, layers = read([checkpoint.layers[0].name]), read(more) if more else None
         if layers is None:
-            return Records(checkpoint, schemas, base, None, None, read)
+            return StoredRecords(checkpoint, schemas, base, None, None, read)
         touched = layers if len(more) == 1 else last_of_each_key(layers, RECORD[1:])
-        return Records(checkpoint, schemas, base, touched, layers, read)
+        return StoredRecords(checkpoint, schemas, base, touched, layers, read)
 
     def _union(self, topic: str, names: Sequence[str]) -> DataFrame:
         places = [self.store.layer(topic, name) for name in names]

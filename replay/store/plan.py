@@ -17,11 +17,11 @@ from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.probe import past_ends
 from replay.broker.topic_state import PastEnds, TopicState
-from replay.cut.cut import Answer, Cut, ask, topic_of
+from replay.cut.cut import BrokerFacts, Cut, ask, topic_of
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Manifest
 from replay.verdict import limits
 from replay.verdict.increment import is_one_log, judge_increment
-from replay.verdict.verdict import Kind, Verdict, judge, together
+from replay.verdict.verdict import Verdict, VerdictKind, judge, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,9 @@ class Advance:
             settings=self.settings,
         )
 
-    def judged(self, answer: Answer, now_ms: int, *, estimate_ms: int | None = None) -> Verdict:
+    def judged(
+        self, answer: BrokerFacts, now_ms: int, *, estimate_ms: int | None = None
+    ) -> Verdict:
         """Judge all that has to be read: from their starts some, from their checkpoints others.
 
         Args:
@@ -148,7 +150,7 @@ def plan_advance(
         topics=topics,
         steps=steps,
         states=answer.states,
-        verdict=Verdict(Kind.EXACT, None, ()),
+        verdict=Verdict(VerdictKind.EXACT, None, ()),
         started_ms=answer.asked_ms,
         settings=settings,
     )
@@ -162,7 +164,7 @@ def _step(
     record: FrontierRecord,
     topic: str,
     *,
-    answer: Answer,
+    answer: BrokerFacts,
     times: limits.Times,
 ) -> Step:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
@@ -215,10 +217,12 @@ def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) ->
     )
 
 
-def _judged(record: FrontierRecord, step: Step, answer: Answer, times: limits.Times) -> Verdict:
+def _judged(
+    record: FrontierRecord, step: Step, answer: BrokerFacts, times: limits.Times
+) -> Verdict:
     topic, checkpoint = step.topic, step.checkpoint
     if step.is_there:
-        return Verdict(Kind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)
+        return Verdict(VerdictKind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)
     if checkpoint is None:
         found = judge(record, answer.states, (topic,), times, past=answer.past)
     else:

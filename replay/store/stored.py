@@ -22,7 +22,7 @@ from replay.base.record_place import RECORD
 from replay.cut.cut import Cut, recheck
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
-from replay.result.state import Rows, States, TableMetrics
+from replay.result.state import StateRows, States, TableMetrics
 from replay.scan.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
 from replay.store.checkpoint import Checkpoint
 
@@ -45,7 +45,7 @@ class Stored(States):
     from_start: Mapping[str, str]
     superseded: tuple[str, ...]
     _metrics: Mapping[TableName, TableMetrics] = field(repr=False)
-    _records: Mapping[TableName, Records] = field(repr=False)
+    _records: Mapping[TableName, StoredRecords] = field(repr=False)
     _proof: Cut | None = field(repr=False)
     _kafka: KafkaConnection = field(repr=False)
     _clock: Clock = field(repr=False)
@@ -70,13 +70,13 @@ class Stored(States):
         if self._proof is not None:
             recheck(self._proof, self._kafka, self._clock)
 
-    def records(self, table: TableName) -> Records:
+    def records(self, table: TableName) -> StoredRecords:
         """Give the records behind a state."""
         return self._records[table]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedRecords:
     """The last records of the keys that were touched from a position on.
 
     Attributes:
@@ -89,7 +89,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class StoredRecords:
     """The records of a checkpoint, as they stood on the log.
 
     Attributes:
@@ -128,7 +128,7 @@ class Records:
         """Tell whether what every touched key held at a position is among the layers."""
         return cut_of(self.checkpoint.folded) <= position
 
-    def changed_since(self, position: Position) -> Changed | None:
+    def changed_since(self, position: Position) -> ChangedRecords | None:
         """Give the last record of each key touched from a position on; None without layers of it.
 
         That may be none.
@@ -137,11 +137,11 @@ class Records:
         if self.layers is None or (known is not None and not known):
             return None
         if known is not None and len(known) == 1:
-            return Changed(self.read([known[0].name]), known[0].rows)
+            return ChangedRecords(self.read([known[0].name]), known[0].rows)
         # Of a key touched since, the last record is among those since: older layers need no fold.
         since = from_position(self.layers, position)
         is_single = self.touched is self.layers
-        return Changed(since if is_single else last_of_each_key(since, RECORD[1:]), None)
+        return ChangedRecords(since if is_single else last_of_each_key(since, RECORD[1:]), None)
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Give the records that some keys had before a position; a deleted key has none."""
@@ -158,7 +158,7 @@ class Records:
         """Give rows of records of this topic, none of them a tombstone."""
         return self.rows(records).frame
 
-    def rows(self, records: DataFrame) -> Rows:
+    def rows(self, records: DataFrame) -> StateRows:
         """Return the same, to be kept."""
         # What is observed keeps a view's own conditions above it. Below, Spark would put them
         # into one filter with "the value is not null" and try them first, so that tombstones

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.contract.forms.declared import DeclaredLog, Shape, Unavailable
+from changelog.contract.forms.declared import DeclaredLog, Unavailable, ValueShape
 from replay.broker.topic_state import TopicState
 from replay.verdict.limits import Times, lag_ms, retention_ms, scan_limit
 from replay.verdict.problems import Problem, problems_of_starts
-from replay.verdict.verdict import Kind, Verdict, refused, together
+from replay.verdict.verdict import Verdict, VerdictKind, refused, together
 
 _WITHOUT = {
     Unavailable.FAIL: "the record is a bad one",
@@ -62,7 +62,7 @@ def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict
         )
     if _is_cleaned(state) and _safe_ms(state) is None:
         words.append("exact only if nothing is appended while it is read")
-    kind = Kind.EXACT if deadline is None else Kind.EXACT_UNTIL
+    kind = VerdictKind.EXACT if deadline is None else VerdictKind.EXACT_UNTIL
     finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
     return Verdict(kind, deadline, tuple(words), times.allowance_ms, finish_ms=finish)
 
@@ -129,7 +129,7 @@ def _problems(log: DeclaredLog, state: TopicState | None) -> Iterator[Problem]:
             f"{name}: cleanup.policy is {policy}: it deletes live rows with time",
             "set cleanup.policy=compact and have every key written again",
         )
-    if "compact" in policy and log.shape is Shape.CUD_JSON and log.key_changes:
+    if "compact" in policy and log.shape is ValueShape.CUD_JSON and log.key_changes:
         yield Problem(
             f"{name} is compacted, and a record that changes a key may be gone and the delete of "
             "the old key with it",

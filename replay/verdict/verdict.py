@@ -47,7 +47,7 @@ from replay.verdict.problems import Problem, problems, problems_of_foreign, prob
 _COMFORT = 2  # the finish may be that many times as far as estimated
 
 
-class Kind(Enum):
+class VerdictKind(Enum):
     """What the log can give."""
 
     EXACT = "exact"
@@ -57,12 +57,12 @@ class Kind(Enum):
 
 
 _WORDS = {
-    Kind.EXACT: "exact now",
-    Kind.EXACT_UNTIL: "exact if finished by",
-    Kind.FOLLOW: "exact only after following to the head",
-    Kind.NOT_EXACT: "not exact",
+    VerdictKind.EXACT: "exact now",
+    VerdictKind.EXACT_UNTIL: "exact if finished by",
+    VerdictKind.FOLLOW: "exact only after following to the head",
+    VerdictKind.NOT_EXACT: "not exact",
 }
-_RANK = {kind: rank for rank, kind in enumerate(Kind)}
+_RANK = {kind: rank for rank, kind in enumerate(VerdictKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Verdict:
         topics: the verdict on each topic, where there are several.
     """
 
-    kind: Kind
+    kind: VerdictKind
     deadline_ms: int | None
     reasons: tuple[str, ...]
     allowance_ms: int = 0
@@ -92,7 +92,7 @@ class Verdict:
     @property
     def allows_read(self) -> bool:
         """Tell whether reading up to the frontier can give the exact state at all."""
-        return self.kind in {Kind.EXACT, Kind.EXACT_UNTIL}
+        return self.kind in {VerdictKind.EXACT, VerdictKind.EXACT_UNTIL}
 
     def is_late(self, now_ms: int) -> bool:
         """Tell whether a scan that ends now ends too late."""
@@ -127,7 +127,7 @@ class Verdict:
         """Give one line for people."""
         said = _WORDS[self.kind]
         notes = list(self.reasons)
-        if self.kind is Kind.EXACT_UNTIL:
+        if self.kind is VerdictKind.EXACT_UNTIL:
             said += f" {moment_text(self.deadline_ms or 0)}"
             if self.finish_ms is not None:
                 notes.insert(0, f"done at about {moment_text(self.finish_ms)}")
@@ -181,14 +181,14 @@ def judge_foreign(state: TopicState, times: Times) -> Verdict:
     if found:
         return refused(found, times.allowance_ms)
     if "compact" not in state.settings.get("cleanup.policy", ""):
-        return Verdict(Kind.EXACT, None, ("nothing is ever removed",), times.allowance_ms)
+        return Verdict(VerdictKind.EXACT, None, ("nothing is ever removed",), times.allowance_ms)
     scan = scan_limit(state, times)
     if times.is_over(scan):
         return _past_limit(scan, times)
     why = _why_no_lag(state, times.allowance_ms)
     if why is not None:
         remedy = f"read from the start and on to the head, by {moment_text(scan.at_ms)}"
-        return Verdict(Kind.FOLLOW, None, (why,), times.allowance_ms, (remedy,))
+        return Verdict(VerdictKind.FOLLOW, None, (why,), times.allowance_ms, (remedy,))
     lag = lag_ms(state)
     what = f'topic "{state.topic}": min.compaction.lag.ms ({lag}) of the present end'
     return _timed([Limit(times.asked_ms + lag, what, ""), scan], times)
@@ -206,7 +206,7 @@ def _timed(limits: list[Limit], times: Times) -> Verdict:
         and times.started_ms + _COMFORT * times.estimate_ms + times.allowance_ms < first.at_ms
     )
     return Verdict(
-        Kind.EXACT if is_sure else Kind.EXACT_UNTIL,
+        VerdictKind.EXACT if is_sure else VerdictKind.EXACT_UNTIL,
         first.at_ms,
         (f"limit: {first.why}",),
         times.allowance_ms,
@@ -219,14 +219,14 @@ def _past_limit(limit: Limit, times: Times) -> Verdict:
         f"{limit.why} ended at {moment_text(limit.at_ms)}, it is {moment_text(times.now_ms)} "
         f"(clocks may differ by {times.allowance_ms} ms)"
     )
-    kind = Kind.FOLLOW if limit.is_of_frontier else Kind.NOT_EXACT
+    kind = VerdictKind.FOLLOW if limit.is_of_frontier else VerdictKind.NOT_EXACT
     return Verdict(kind, None, (late,), times.allowance_ms, (limit.remedy,))
 
 
 def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
     """Give the verdict on a topic that something stands against."""
     return Verdict(
-        Kind.NOT_EXACT,
+        VerdictKind.NOT_EXACT,
         None,
         tuple(problem.what for problem in found),
         allowance_ms,
@@ -237,7 +237,7 @@ def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
 def together(verdicts: Mapping[str, Verdict], allowance_ms: int) -> Verdict:
     """Give the verdict on all topics: no better than the worst, and until the first deadline."""
     if not verdicts:
-        return Verdict(Kind.EXACT, None, (), allowance_ms)
+        return Verdict(VerdictKind.EXACT, None, (), allowance_ms)
     each = list(verdicts.values())
     worst = max(each, key=lambda verdict: _RANK[verdict.kind])
     if not worst.allows_read:

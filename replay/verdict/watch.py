@@ -16,7 +16,7 @@ LOOK_S = 30.0
 _AGAIN_S = 0.5
 
 
-class Watch:
+class ReadWatch:
     """Checks beside the work, in a thread of its own, until the block is left.
 
     What it has found is raised when the block is left, in place of what its end has made of the

@@ -12,12 +12,12 @@ import redis
 from changelog.contract.base.errors import SinkError, UnavailableError
 from changelog.runtime.tls_trust import authorities
 from views.sinks.base import SinkSettings
-from views.sinks.cache.server import CacheServer
+from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import EntryWriter
 from views.sinks.load import load
 from views.sinks.make import make_sink
-from views.sinks.search.server import SearchServer
-from views.sinks.search.sink import BulkWriter
+from views.sinks.search.server import SearchClient
+from views.sinks.search.sink import DocumentWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -188,8 +188,8 @@ def test_a_server_that_is_away_is_said_without_its_password(spark, kind):
 @pytest.mark.parametrize(
     "writer",
     [
-        BulkWriter(SearchServer(f"http://ann:{CANARY}@127.0.0.1:9", 0.5), "v-000001"),
-        EntryWriter(CacheServer(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), "v:1:", "v:keys:1"),
+        DocumentWriter(SearchClient(f"http://ann:{CANARY}@127.0.0.1:9", 0.5), "v-000001"),
+        EntryWriter(CacheClient(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), "v:1:", "v:keys:1"),
     ],
     ids=["search", "cache"],
 )

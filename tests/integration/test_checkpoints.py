@@ -25,7 +25,7 @@ from replay.store.advancer import Advancer
 from replay.store.checkpoint import CheckpointConflictError, CheckpointStore
 from replay.store.plan import plan_advance
 from replay.store.stored import Stored
-from replay.verdict.verdict import Kind, Verdict
+from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.cleaning import wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
@@ -230,7 +230,7 @@ def seconds_of_a_scan(bench: Bench) -> float:
 
 
 def allowed(bases, *_, **__) -> Verdict:
-    fine = Verdict(Kind.EXACT, None, ())
+    fine = Verdict(VerdictKind.EXACT, None, ())
     return replace(fine, topics=dict.fromkeys(bases, fine))
 
 

@@ -11,7 +11,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.config import Client, ReplaySettings
 from replay.broker import topics as offsets
 from replay.pipeline.replay import open_replay
-from replay.scan.java_source import Reader
+from replay.scan.java_source import JavaSource
 from tests.support.capture_command import CrashingCapture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.log_readers import by_model
@@ -81,9 +81,9 @@ def test_twin_spark_that_reads_what_is_not_committed_counts_more(
     log.crash("transaction produced:30")
     capture = log.capture
     capture.finish()
-    load = Reader.raw
+    load = JavaSource.raw
     monkeypatch.setattr(
-        Reader,
+        JavaSource,
         "raw",
         lambda self, wanted: load(
             replace(self, options={**self.options, "kafka.isolation.level": "read_uncommitted"}),

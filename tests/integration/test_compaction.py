@@ -32,7 +32,7 @@ from replay.broker.probe import past_ends, sample_density
 from replay.broker.topics import inspect
 from replay.cut.cut import freeze
 from replay.pipeline.replay import Replay, open_replay
-from replay.verdict.verdict import Kind
+from replay.verdict.verdict import VerdictKind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
@@ -263,7 +263,7 @@ def test_a_stored_offset_proves_nothing_after_deletes_while_away(line, cleaned):
     missed = present(line.kafka, deleted.log.topic, start=start)
     assert folded(deleted.log, [*deleted.before_pause, *missed]) > keys(deleted.log, range(5))
     going_on = freeze(line.kafka, newest, [THINGS], settings=SHARP, resumed=deleted.stored)
-    assert going_on.verdict.kind is Kind.NOT_EXACT
+    assert going_on.verdict.kind is VerdictKind.NOT_EXACT
     assert "deletes may have been missed" in str(going_on.verdict)
     assert "rebuild from the start" in str(going_on.verdict)
     assert rows(line.open(newest)) == {99: "stirs"}
@@ -293,7 +293,7 @@ def test_rows_replaced_behind_the_ends_vanish_under_a_scan_and_it_is_refused(lin
     with pytest.raises(VerdictError, match=r"min\.compaction\.lag\.ms"):
         superseded.replay.recheck()
     late = freeze(line.kafka, superseded.record, [THINGS], settings=SHARP)
-    assert late.verdict.kind is Kind.FOLLOW
+    assert late.verdict.kind is VerdictKind.FOLLOW
     assert "newer frontier" in str(late.verdict)
 
     def follow() -> None:

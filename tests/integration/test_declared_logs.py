@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.base.errors import CorruptRecordError, VerdictError
-from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import TableName
 from replay.broker.topics import inspect
@@ -113,7 +113,7 @@ def test_the_cud_envelope_where_an_update_changes_a_key(make, read):
     log.put(None, envelope("u", row(1, "a"), row(3, "moved")))
     log.put(None, envelope("c", None, row(1, "again")))
     log.put(None, envelope("d", row(2, "b"), None))
-    assert texts(read(log, declared(log, Shape.CUD_JSON))) == {
+    assert texts(read(log, declared(log, ValueShape.CUD_JSON))) == {
         3: ("moved", "1.50"),
         1: ("again", "1.50"),
     }
@@ -143,7 +143,7 @@ def test_debezium_s_json_by_the_source_s_position_also_in_the_midst_of_a_resend(
             put(1, 20, envelope("u", None, row(1, "second")))
             put(2, 21, envelope("c", None, row(2, "back")))
             put(3, 22, envelope("d", row(3, "old"), None))
-    by_lsn = declared(log, Shape.DEBEZIUM_JSON, order=Order.LSN)
+    by_lsn = declared(log, ValueShape.DEBEZIUM_JSON, order=Order.LSN)
     assert texts(read(log, by_lsn)) == {1: ("second", "1.50"), 2: ("back", "1.50")}
     assert read.report.mismatches == 0
     # By offset alone a resend shows older rows: what the order is for.
@@ -166,7 +166,7 @@ def test_flattened_rows_with_and_without_a_marker(make, read, delete):
         log.put({"id": 2}, {**row(2, "a"), delete: "true"})
     log.put({"id": 3}, None)
     wanted = {1: ("new", None), 4: ("a", "1.50"), **({} if delete else {2: ("a", "1.50")})}
-    assert texts(read(log, declared(log, Shape.FLAT_JSON, delete=delete))) == wanted
+    assert texts(read(log, declared(log, ValueShape.FLAT_JSON, delete=delete))) == wanted
     assert read.report.mismatches == 0
 
 
@@ -247,7 +247,7 @@ def test_debezium_s_avro_with_two_schemas_and_records_that_nobody_can_read(make,
         4,
     )
     log.put(log.avro(key_id, KEY, {"id": 3}), None)
-    of = declared(log, Shape.DEBEZIUM_AVRO, order=Order.LSN)
+    of = declared(log, ValueShape.DEBEZIUM_AVRO, order=Order.LSN)
     day, at = "1969-12-31", "1970-01-01 00:00:01.500000"
     whole = {1: ("x", day, at, "-1.06"), 2: ("x", day, at, "1.27")}
     # The default of a column that came later is -1.06: bytes 0x96.
@@ -270,7 +270,7 @@ def test_a_key_in_two_partitions_has_no_newest_record_by_offset(make, read, monk
     log = make()
     log.put({"id": 1}, row(1, "a"), partition=0)
     log.put({"id": 1}, row(1, "b"), partition=1)
-    of = declared(log, Shape.FLAT_JSON)
+    of = declared(log, ValueShape.FLAT_JSON)
     with pytest.raises(CorruptRecordError, match="stands in partitions 0 and 1"):
         read(log, of)
     # The twin: a fold that takes either is found by the verifier.
@@ -283,7 +283,7 @@ def test_what_the_log_cannot_give_is_said_before_anything_is_read(make):
     log = make(settings={**COMPACT, "min.compaction.lag.ms": "0"}, partitions=1)
     for _ in range(3):
         log.put({"id": 1}, row(1, "a"))
-    flat, cud = declared(log, Shape.FLAT_JSON), declared(log, Shape.CUD_JSON)
+    flat, cud = declared(log, ValueShape.FLAT_JSON), declared(log, ValueShape.CUD_JSON)
     cut = freeze_declared(log.kafka, [flat])
     assert "exact only if nothing is appended" in str(cut.verdict)
     assert freeze_declared(log.kafka, [replace(cud, key_changes=False)]).verdict.allows_read
@@ -302,7 +302,7 @@ def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
 ):
     log = make(settings={**COMPACT, "min.compaction.lag.ms": "0"}, partitions=1)
     log.put({"id": 1}, row(1, "a"))
-    of = declared(log, Shape.FLAT_JSON)
+    of = declared(log, ValueShape.FLAT_JSON)
     replay = open_declared(spark, log.kafka, log.registry, freeze_declared(log.kafka, [of]), [of])
     replay.recheck()
     log.put({"id": 1}, row(1, "b"))

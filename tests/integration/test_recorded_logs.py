@@ -12,8 +12,8 @@ from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
     Order,
-    Shape,
     Unavailable,
+    ValueShape,
     declared_columns,
 )
 from changelog.contract.rows.relation import TableName
@@ -41,10 +41,10 @@ TYPES = {
     "big_number": "string",
 }  # fmt: skip
 SHAPES = {
-    "avro": Shape.DEBEZIUM_AVRO,
-    "avro-flat": Shape.FLAT_AVRO,
-    "json": Shape.DEBEZIUM_JSON,
-    "json-schema": Shape.DEBEZIUM_JSON,
+    "avro": ValueShape.DEBEZIUM_AVRO,
+    "avro-flat": ValueShape.FLAT_AVRO,
+    "json": ValueShape.DEBEZIUM_JSON,
+    "json-schema": ValueShape.DEBEZIUM_JSON,
 }
 PLACEHOLDERS = {"json": "<nicht verfügbar>"}
 BINARY = {"d": "string"}
@@ -75,7 +75,7 @@ def log(kafka, registry, prefix):
 
 
 def declared(log, form, **more) -> DeclaredLog:
-    shape = SHAPES.get(form, Shape.FLAT_JSON)
+    shape = SHAPES.get(form, ValueShape.FLAT_JSON)
     columns = {} if shape.is_avro else {**TYPES, **BINARY} if form == "json-schema" else TYPES
     return DeclaredLog(
         table=TableName("public", "typed"),

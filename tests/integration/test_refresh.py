@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from replay.store import advancer
-from replay.store.stored import Records
+from replay.store.stored import StoredRecords
 from tests.conformance.conftest import delta_rows
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
@@ -182,12 +182,12 @@ def test_a_refresh_that_forgets_old_rows_is_refuted(project, view, run, monkeypa
     assert run("--all", "--refresh").code == 0
     change(project, "UPDATE orders SET customer_id = 2 WHERE order_id = 20")
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "before", nothing_before)
+        patched.setattr(StoredRecords, "before", nothing_before)
         ran = run(view, "--refresh", "--json")
         assert (ran.code, ran.results[0]["mismatches"]) == (3, 1), ran.err
     change(project, "DELETE FROM orders WHERE order_id = 21")
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "decoded_keys", without_deleted(Records.decoded_keys))
+        patched.setattr(StoredRecords, "decoded_keys", without_deleted(StoredRecords.decoded_keys))
         ran = run(copied, "--refresh", "--json")
         assert (ran.code, ran.results[0]["mismatches"]) == (3, 1), ran.err
     assert run("--all", "--refresh").code == 0

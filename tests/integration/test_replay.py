@@ -40,8 +40,8 @@ from replay.broker.topics import inspect, read_frontier
 from replay.cut.cut import freeze
 from replay.pipeline.replay import Replay, open_replay
 from replay.result.state import TableMetrics
-from replay.scan.java_source import Reader, positioned
-from replay.verdict.verdict import Kind
+from replay.scan.java_source import JavaSource, positioned
+from replay.verdict.verdict import VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
@@ -106,7 +106,7 @@ def test_the_state_is_what_is_left_at_the_frontier(bench):
     assert replay.metrics() == {THINGS: TableMetrics(records_read=11, tombstones=2, rows=5)}
     assert state.key == ("id",)
     assert state.frontier == replay.frontier == record.frontier
-    assert replay.verdict.kind is Kind.EXACT
+    assert replay.verdict.kind is VerdictKind.EXACT
     replay.recheck()
 
 
@@ -444,7 +444,7 @@ def test_a_late_read_is_refused_and_would_have_lost_rows(bench):
     ends = record.frontier.ends[log.topic]
     key_schema_id = int.from_bytes(log.codec.encode_key((b"1",))[1:5], "big")
     unjudged = TopicRange(topic=log.topic, starts=(0,), ends=ends, key_schema_id=key_schema_id)
-    assert Reader(bench.spark, bench.kafka).read(unjudged).count() < 2_000
+    assert JavaSource(bench.spark, bench.kafka).read(unjudged).count() < 2_000
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from replay.base.record_place import TopicRange
 from replay.broker.density import strata_of
 from replay.broker.probe import refine_density, sample_density
 from replay.broker.splits import layers
-from replay.scan.last_records import Rules
+from replay.scan.last_records import FoldRules
 from replay.scan.scan import by_tasks, ranges_of
 from replay.scan.task import Job
 from tests.support.builders import make_relation
@@ -54,7 +54,7 @@ def records_of_tasks(spark, kafka, wanted, parts):
         kafka=kafka,
         topic=wanted.topic,
         ranges=ranges_of(wanted, parts),
-        rules=Rules.of(wanted, since=None, before=EVERYTHING, most_bytes=1 << 20),
+        rules=FoldRules.of(wanted, since=None, before=EVERYTHING, most_bytes=1 << 20),
     )
     tallies = by_tasks(spark, job).where("records IS NOT NULL").collect()
     return [row.records for row in tallies]

@@ -147,11 +147,11 @@ def plans_of_both_clients(spark, kafka, topic, ends):
     from changelog.contract.base.position import Position
     from replay.base.config import ReplaySettings
     from replay.base.record_place import TopicRange
-    from replay.scan.java_source import Reader
+    from replay.scan.java_source import JavaSource
     from replay.scan.scan import Scan
 
     wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=1)
-    raw = Reader(spark, kafka).raw(wanted)
+    raw = JavaSource(spark, kafka).raw(wanted)
     assert raw.count() == 2002
     key_id = int.from_bytes(raw.collect()[0].key[1:5], "big")
     last = Scan(spark=spark, kafka=kafka, settings=ReplaySettings()).last_records(

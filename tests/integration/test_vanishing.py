@@ -10,7 +10,11 @@ from changelog.contract.rows.relation import TableName
 from changelog.source.connect import steady
 from changelog.source.connect.connect import connect
 from changelog.source.tables.catalogue import Catalogue, check_capturable
-from changelog.source.tables.publication import Wanted, make_publication, published_tables
+from changelog.source.tables.publication import (
+    WantedPublication,
+    make_publication,
+    published_tables,
+)
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CrashingCapture
@@ -57,7 +61,7 @@ def publish_beside(dsn, enough):
             assert time.monotonic() < end, f"only {late} tables vanished in time"
             tables = Catalogue(connection).tables()
             check_capturable(tables)
-            wanted = Wanted(tables={each.name: "" for each in tables})
+            wanted = WantedPublication(tables={each.name: "" for each in tables})
             change = make_publication(connection, "all_of_it", wanted)
             late += bool(change.vanished)
             assert KEPT in published_tables(other, "all_of_it")

@@ -40,7 +40,7 @@ from changelog.contract.rows.text import (
     micros_of,
     parse_array,
 )
-from changelog.contract.rows.types import Form, Kind, array_type, column_type
+from changelog.contract.rows.types import Kind, TypType, array_type, column_type
 from tests.support.builders import (
     BIGINT,
     INTEGER,
@@ -353,7 +353,7 @@ kinds = st.one_of(
             column_type("interval", "interval"),
             column_type("uuid", "uuid"),
             column_type("jsonb", "jsonb"),
-            column_type("mood", 'shop."my mood"', form=Form.ENUM),
+            column_type("mood", 'shop."my mood"', form=TypType.ENUM),
         ]
     ),
     decimals().map(lambda case: decimal_type(case[0], case[1])),

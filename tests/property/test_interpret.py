@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.base.connection import RegistryConnection
-from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.relation import TableName
 from replay.declared.interpret import Interpreter
 from views.verify.log.declared import DeclaredReader
@@ -71,11 +71,11 @@ logs = st.builds(
         shape=shape,
         key=key,
         delete=delete if shape.is_flat else "",
-        order=order if shape is Shape.DEBEZIUM_JSON else Order.OFFSET,
+        order=order if shape is ValueShape.DEBEZIUM_JSON else Order.OFFSET,
         columns=declared_columns(TYPES, "logs.t"),
         key_changes=changes,
     ),
-    st.sampled_from([Shape.DEBEZIUM_JSON, Shape.FLAT_JSON, Shape.CUD_JSON]),
+    st.sampled_from([ValueShape.DEBEZIUM_JSON, ValueShape.FLAT_JSON, ValueShape.CUD_JSON]),
     st.sampled_from([("id",), ("code", "id"), ("m",)]),
     st.sampled_from(["", "__deleted"]),
     st.sampled_from(list(Order)),

@@ -18,7 +18,7 @@ from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.base.record_place import LAST, NO_POSITION, TopicRange, no_key
-from replay.scan.last_records import LastRecords, Rules, StrangeRecordError
+from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
 from tests.support import model
 from tests.support.fold_records import add_records
@@ -89,7 +89,7 @@ def folded(
     most_bytes: int = PLENTY,
     position_of=None,
 ) -> list[Found]:
-    rules = Rules.of(WANTED, since=since, before=before, most_bytes=most_bytes)
+    rules = FoldRules.of(WANTED, since=since, before=before, most_bytes=most_bytes)
     with closing(kind(rules)) as last:
         for first in range(0, len(entries), batch):
             some = [message(each) for each in entries[first : first + batch]]
@@ -183,14 +183,14 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
     strange = Message(5, key, b"strange", headers)
     records = [message(sound), strange, message(later)]
 
-    strict = LastRecords(Rules.of(WANTED, since=None, before=LATE, most_bytes=PLENTY))
+    strict = LastRecords(FoldRules.of(WANTED, since=None, before=LATE, most_bytes=PLENTY))
     with pytest.raises(StrangeRecordError) as refused:
         add_records(strict, records)
     assert (refused.value.offset, refused.value.why) == (5, why)
 
     for most_bytes in (0, PLENTY):
         keeping = TopicRange(topic="t", starts=(0,), ends=(99,), key_schema_id=7, keeps_faults=True)
-        kept = LastRecords(Rules.of(keeping, since=None, before=LATE, most_bytes=most_bytes))
+        kept = LastRecords(FoldRules.of(keeping, since=None, before=LATE, most_bytes=most_bytes))
         for record in records:
             add_records(kept, [record])
         found = {each.offset: each for each in drained(kept)}
@@ -202,7 +202,7 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
 
 @given(st.lists(st.none() | st.binary(max_size=30), min_size=1, max_size=20), st.integers(0, 99))
 def test_what_comes_out_comes_in_parts_that_are_not_too_large(values, most_bytes):
-    rules = Rules.of(WANTED, since=None, before=EVERYTHING, most_bytes=PLENTY)
+    rules = FoldRules.of(WANTED, since=None, before=EVERYTHING, most_bytes=PLENTY)
     last = LastRecords(rules)
     log = [Entry(n, b"%d" % n, value, Position(1, Lsn(n), 0)) for n, value in enumerate(values)]
     add_records(last, [message(each) for each in log])
@@ -233,7 +233,7 @@ def test_many_keys_and_values_of_every_size(most_bytes):
 
 def test_a_file_that_cannot_be_written_is_loud(monkeypatch):
     """The disk of a task is full."""
-    rules = Rules.of(WANTED, since=None, before=EVERYTHING, most_bytes=0)
+    rules = FoldRules.of(WANTED, since=None, before=EVERYTHING, most_bytes=0)
     entry = Entry(0, b"k", b"v", Position(1, Lsn(1), 0))
     full = partial(Path("/dev/full").open, "wb", buffering=0)
     monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full())
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_written_is_loud(monkeypatch):
 
 def test_keys_that_are_documents_begin_with_a_brace():
     documents = TopicRange(topic="t", starts=(0,), ends=(9,), key_schema_id=None)
-    last = LastRecords(Rules.of(documents, since=None, before=LATE, most_bytes=PLENTY))
+    last = LastRecords(FoldRules.of(documents, since=None, before=LATE, most_bytes=PLENTY))
     headers = [("position", b"p" * 20)]
     add_records(last, [Message(0, b'{"id": 1}', b"{}", headers)])
     with pytest.raises(StrangeRecordError, match="JSON"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.declared.key_changes import departures, resolved
-from views.verify.log.left_out import Statement, bundles, unbundled
+from views.verify.log.left_out import KeyStatement, bundles, unbundled
 
 COLUMNS = ("a", "b")
 KEYS = st.integers(1, 3)
@@ -69,7 +69,7 @@ def test_the_verifier_puts_beside_each_row_the_records_that_have_what_it_lacks(s
     for key, said in source.said.items():
         for place, (lsn, row, lacks, begins) in enumerate(said):
             value = None if row is None else document(row, lacks)
-            at = Statement((key, place), value, lacks, begins, lsn)
+            at = KeyStatement((key, place), value, lacks, begins, lsn)
             statements.append((str(key), at))
     found = {}
     for key, _, bundle in bundles(statements):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from changelog.contract.rows.relation import TableName
 from tests.support.examples import examples
-from views.project.lineage import MARK, Lineage, trace
+from views.project.lineage import MARK, KeyLineage, trace
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import parse_sql_view, rewritten
 
@@ -32,12 +32,12 @@ QUERIES = [
 ]
 
 
-def traced(sql: str, key: list[str]) -> Lineage:
+def traced(sql: str, key: list[str]) -> KeyLineage:
     spec = parse_sql_view("v", Path("v.sql"), f"-- key: {', '.join(key)}\n{sql}")
     assert isinstance(spec.source, SqlSource)
     columns = {NAMES[name]: columns for name, columns in COLUMNS.items()}
     found = trace(spec.source, key, columns, dict.fromkeys(NAMES.values(), ("id",)))
-    assert isinstance(found, Lineage), found
+    assert isinstance(found, KeyLineage), found
     return found
 
 
@@ -75,7 +75,7 @@ def listed(rows: Rows) -> list[tuple[int, ...]]:
     return [(key, *rest) for key, rest in rows.items()]
 
 
-def evaluated(lineage: Lineage, state: dict[str, Rows]) -> dict[tuple[int, ...], list[tuple]]:
+def evaluated(lineage: KeyLineage, state: dict[str, Rows]) -> dict[tuple[int, ...], list[tuple]]:
     """Give the view's rows by key."""
     views = {place: f"view_{place.table.table}" for place in lineage.names}
     tables = {f"view_{name}": values(listed(state[name]), mark=False) for name in COLUMNS}
@@ -89,7 +89,7 @@ def evaluated(lineage: Lineage, state: dict[str, Rows]) -> dict[tuple[int, ...],
 
 
 def asked(
-    lineage: Lineage, old: dict[str, Rows], new: dict[str, Rows], *, forget: bool = False
+    lineage: KeyLineage, old: dict[str, Rows], new: dict[str, Rows], *, forget: bool = False
 ) -> set[tuple[int, ...]]:
     """Give the keys that a refresh would take out and compute anew."""
     found: set[tuple[int, ...]] = set()
@@ -110,7 +110,9 @@ def asked(
     return found
 
 
-def differing(lineage: Lineage, old: dict[str, Rows], new: dict[str, Rows]) -> set[tuple[int, ...]]:
+def differing(
+    lineage: KeyLineage, old: dict[str, Rows], new: dict[str, Rows]
+) -> set[tuple[int, ...]]:
     before, after = evaluated(lineage, old), evaluated(lineage, new)
     return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 

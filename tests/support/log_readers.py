@@ -6,7 +6,7 @@ import duckdb
 
 from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
-from replay.scan.last_records import LastRecords, Rules
+from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
 from views.verify.log.fold import fold
 from views.verify.log.read import read_topic
@@ -17,7 +17,7 @@ def by_tasks(capture, frontier, topic, key_id):
     ends, since = frontier.ends[topic], frontier.since.get(topic)
     wanted = TopicRange(topic=topic, starts=(0,) * len(ends), ends=ends, key_schema_id=key_id)
     before = Position(frontier.epoch, frontier.lsn, 0)
-    rules = Rules.of(wanted, since=since, before=before, most_bytes=1 << 24)
+    rules = FoldRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
     rows: dict[bytes, bytes | None] = {}
     count = 0
     for partition, end in enumerate(ends):

@@ -21,14 +21,14 @@ from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from views.base.config import RebuildSettings
 from views.explain.explanation import Contribution, Contributions, Explanation, Place
-from views.explain.provenance import FieldOrigin, Lineage, UntraceableError, columns_of, trace
+from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, columns_of, trace
 from views.project.spec import ViewSpec
 from views.rebuild.plan import Plan, pins_now, planned
-from views.verify.log.states import Folded, Log
+from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import (
     OFFSET_COLUMN,
     PARTITION_COLUMN,
-    State,
+    TableState,
     create_view,
     exact_values,
 )
@@ -96,7 +96,7 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
                 f'view "{spec.name}" reads logs of other programs, whose records are not traced',
                 hint="--explain works for views of captured tables",
             )
-        log = Log(
+        log = LogTables(
             database,
             project.kafka,
             project.registry,
@@ -119,10 +119,10 @@ class _Work:
         self, database: duckdb.DuckDBPyConnection, spec: ViewSpec, key: dict[str, str], plan: Plan
     ) -> None:
         self._database, self._spec, self._key, self._plan = database, spec, key, plan
-        self._states: dict[TableName, State] = {}
+        self._states: dict[TableName, TableState] = {}
         self._folded: dict[TableName, Folded] = {}
 
-    def add(self, log: Log, table: TableName) -> None:
+    def add(self, log: LogTables, table: TableName) -> None:
         """Read a table, and let queries see where its rows lie."""
         folded = log.fold(table)
         state = log.load(folded)
@@ -204,7 +204,7 @@ class _Work:
             for table, state in self._states.items()
         }
 
-    def _places(self, found: Lineage) -> list[list[tuple[int | None, int | None]]]:
+    def _places(self, found: RowLineage) -> list[list[tuple[int | None, int | None]]]:
         """Give the places of each source's rows, those of a source each once."""
         sql = translate(found.places, self._types(with_places=True)).sql
         self._prepare()
@@ -326,7 +326,7 @@ class _Work:
         ]
 
 
-def _types_of(state: State) -> dict[str, str]:
+def _types_of(state: TableState) -> dict[str, str]:
     return {each.column: duckdb_type(logged_type(each.type)) for each in state.columns}
 
 

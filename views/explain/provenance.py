@@ -30,7 +30,7 @@ _ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QueryTable:
     """A table in a query, under the name by which the query speaks of it."""
 
     alias: str
@@ -53,7 +53,7 @@ class FieldOrigin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class RowLineage:
     """What a query says of its rows.
 
     Attributes:
@@ -65,7 +65,7 @@ class Lineage:
         notes: what is not traced.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[QueryTable, ...]
     fields: Mapping[str, FieldOrigin]
     aggregated: bool
     places: str
@@ -76,7 +76,7 @@ class UntraceableError(Exception):
     """Why the rows of a view cannot be traced."""
 
 
-def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> Lineage:
+def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> RowLineage:
     """Read a query.
 
     Args:
@@ -106,7 +106,7 @@ def _is_flat(query: exp.Select) -> bool:
 
 def _of_flat(
     query: exp.Select, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]
-) -> Lineage:
+) -> RowLineage:
     if query.args.get("laterals"):
         raise UntraceableError("it makes rows of its own (LATERAL VIEW)")
     group = query.args.get("group")
@@ -118,7 +118,7 @@ def _of_flat(
         item.alias_or_name: _origin(item.unalias(), {each.alias for each in sources})
         for item in query.selects
     }
-    return Lineage(
+    return RowLineage(
         sources=sources,
         fields=fields,
         aggregated=group is not None,
@@ -132,17 +132,17 @@ def _of_nested(
     query: exp.Expr,
     tables: Mapping[TableName, Sequence[str]],
     key: Sequence[str],
-) -> Lineage:
+) -> RowLineage:
     if not isinstance(query, exp.Query):
         raise UntraceableError("it is not a query")
     names = {reading_name(table): table for table in tables}
-    sources: list[Source] = []
+    sources: list[QueryTable] = []
 
     def leaf(node: exp.Table) -> int:
         found = names.get(node.name)
         if found is None:
             raise UnnestableError("it reads from something that is no captured table")
-        sources.append(Source(node.alias_or_name, found))
+        sources.append(QueryTable(node.alias_or_name, found))
         return len(sources) - 1
 
     notes = tuple(_notes(query, _written(tables))) if isinstance(query, exp.Select) else ()
@@ -164,7 +164,7 @@ def _of_nested(
     chosen = exp.select(*keys, *handed(range(len(sources)), _ROWS))
     # What is not needed for the places, such as the documents themselves, is not computed.
     places = pushdown_projections(chosen.from_(derived(rows, _ROWS)))
-    return Lineage(
+    return RowLineage(
         sources=tuple(sources),
         fields=columns_of(sql, tables),
         aggregated=True,
@@ -218,7 +218,7 @@ def _qualified(sql: str, tables: Mapping[TableName, Sequence[str]]) -> exp.Expr:
     return qualify(parsed(sql, tables), schema=_schema(tables), dialect="spark")
 
 
-def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> Iterator[Source]:
+def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> Iterator[QueryTable]:
     names = {reading_name(table): table for table in tables}
     first = query.args.get("from_")
     parts = [first.this] if first is not None else []
@@ -226,7 +226,7 @@ def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> It
         found = names.get(node.name) if isinstance(node, exp.Table) else None
         if found is None:
             raise UntraceableError("it reads from something that is no captured table")
-        yield Source(node.alias_or_name, found)
+        yield QueryTable(node.alias_or_name, found)
 
 
 def _origin(item: exp.Expr, aliases: set[str]) -> FieldOrigin:
@@ -266,7 +266,7 @@ def _key_item(items: Mapping[str, exp.Expr], name: str) -> exp.Expr:
     return item
 
 
-def _places(query: exp.Select, sources: Sequence[Source], key: Sequence[exp.Expr]) -> str:
+def _places(query: exp.Select, sources: Sequence[QueryTable], key: Sequence[exp.Expr]) -> str:
     found = query.copy()
     for clause in ("group", "having", "distinct", "order", "limit", "offset", "qualify"):
         found.set(clause, None)

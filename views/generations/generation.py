@@ -18,7 +18,7 @@ from enum import Enum
 from changelog.contract.base.errors import ChangelogError
 
 
-class State(Enum):
+class GenerationState(Enum):
     """Where a generation is in its life."""
 
     OPEN = "open"
@@ -30,14 +30,21 @@ class State(Enum):
     REFUTED = "refuted"
 
 
-MOVES: dict[State, frozenset[State]] = {
-    State.OPEN: frozenset({State.SEALED, State.FAILED}),
-    State.SEALED: frozenset({State.VERIFIED, State.REFUTED, State.FAILED, State.PUBLISHED}),
-    State.VERIFIED: frozenset({State.PUBLISHED, State.FAILED}),
-    State.PUBLISHED: frozenset({State.RETIRED}),
-    State.RETIRED: frozenset({State.PUBLISHED}),
-    State.FAILED: frozenset(),
-    State.REFUTED: frozenset(),
+MOVES: dict[GenerationState, frozenset[GenerationState]] = {
+    GenerationState.OPEN: frozenset({GenerationState.SEALED, GenerationState.FAILED}),
+    GenerationState.SEALED: frozenset(
+        {
+            GenerationState.VERIFIED,
+            GenerationState.REFUTED,
+            GenerationState.FAILED,
+            GenerationState.PUBLISHED,
+        }
+    ),
+    GenerationState.VERIFIED: frozenset({GenerationState.PUBLISHED, GenerationState.FAILED}),
+    GenerationState.PUBLISHED: frozenset({GenerationState.RETIRED}),
+    GenerationState.RETIRED: frozenset({GenerationState.PUBLISHED}),
+    GenerationState.FAILED: frozenset(),
+    GenerationState.REFUTED: frozenset(),
 }
 """The legal moves; `Generation.publish` guards the one from SEALED to PUBLISHED."""
 
@@ -58,7 +65,7 @@ class Generation:
 
     view: str
     number: int
-    state: State = State.OPEN
+    state: GenerationState = GenerationState.OPEN
 
     def __post_init__(self) -> None:
         """Refuse a number that no generation has."""
@@ -67,34 +74,34 @@ class Generation:
 
     def seal(self) -> Generation:
         """Say that nothing more is written to it."""
-        return self._move(State.SEALED)
+        return self._move(GenerationState.SEALED)
 
     def verify(self) -> Generation:
         """Say that an independent recomputation found it right."""
-        return self._move(State.VERIFIED)
+        return self._move(GenerationState.VERIFIED)
 
     def refute(self) -> Generation:
         """Say that an independent recomputation found it wrong; it is never published."""
-        return self._move(State.REFUTED)
+        return self._move(GenerationState.REFUTED)
 
     def fail(self) -> Generation:
         """Say that its build broke off; it is never published."""
-        return self._move(State.FAILED)
+        return self._move(GenerationState.FAILED)
 
     def publish(self, *, unverified: bool = False) -> Generation:
         """Say that readers see it; one that is only sealed needs `unverified`."""
-        if self.state is State.SEALED and not unverified:
+        if self.state is GenerationState.SEALED and not unverified:
             raise IllegalMoveError(
                 f'generation {self.number} of view "{self.view}" is not verified',
                 hint="verify it before it is published, or ask for --verify none",
             )
-        return self._move(State.PUBLISHED)
+        return self._move(GenerationState.PUBLISHED)
 
     def retire(self) -> Generation:
         """Say that readers see another generation of the view."""
-        return self._move(State.RETIRED)
+        return self._move(GenerationState.RETIRED)
 
-    def _move(self, state: State) -> Generation:
+    def _move(self, state: GenerationState) -> Generation:
         if state not in MOVES[self.state]:
             raise IllegalMoveError(
                 f'generation {self.number} of view "{self.view}" is {self.state.value} '

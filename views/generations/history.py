@@ -28,17 +28,17 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
-from views.generations.generation import State
+from views.generations.generation import GenerationState
 
 FOLDER = "_history"
 MANY_FILES = 100
 TIDY_HOURS = 1
 """How long a file stays for a reader that has opened the table."""
-SEALED = State.SEALED.value
-PUBLISHED = State.PUBLISHED.value
-REFUTED = State.REFUTED.value
-FAILED = State.FAILED.value
-RETIRED = State.RETIRED.value
+SEALED = GenerationState.SEALED.value
+PUBLISHED = GenerationState.PUBLISHED.value
+REFUTED = GenerationState.REFUTED.value
+FAILED = GenerationState.FAILED.value
+RETIRED = GenerationState.RETIRED.value
 
 _SCHEMA = pa.schema(
     [

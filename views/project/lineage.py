@@ -38,7 +38,7 @@ NO_DELTA = "it has no Delta sink, so what serves cannot be carried over"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class KeyOrigin:
     """Where one column of a view's key comes from."""
 
     view_column: str
@@ -47,7 +47,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class KeyLineage:
     """How a view's keys follow from rows of its tables.
 
     Attributes:
@@ -61,7 +61,7 @@ class Lineage:
     """
 
     source: SqlSource
-    origins: tuple[Origin, ...]
+    origins: tuple[KeyOrigin, ...]
     names: Mapping[TableReference, str]
     clause: tuple[int, int]
     where: tuple[int, int] | None
@@ -99,7 +99,7 @@ def trace(
     key: Sequence[str],
     columns: Mapping[TableName, Sequence[str]],
     keys: Mapping[TableName, Sequence[str]],
-) -> Lineage | Untraceable:
+) -> KeyLineage | Untraceable:
     """Read off a query where its key comes from.
 
     Args:
@@ -178,7 +178,7 @@ class _Tracer:
             name.name.lower() for join in self._joins for name in join.args.get("using") or ()
         }
 
-    def traced(self, key: Sequence[str]) -> Lineage | Untraceable:
+    def traced(self, key: Sequence[str]) -> KeyLineage | Untraceable:
         places = list(self._source.references)
         tables = [each for each in self._tables if isinstance(each, exp.Table)]
         if len(tables) != len(self._tables) or len(places) != len(tables):
@@ -203,7 +203,7 @@ class _Tracer:
                 return Untraceable(f'its key column "{name}" comes from behind a LEFT JOIN')
             origins.append(origin)
         clause, where = _slices(self._source)
-        return Lineage(
+        return KeyLineage(
             source=self._source,
             origins=tuple(origins),
             names=self._names,
@@ -245,7 +245,7 @@ class _Tracer:
             (name for name in self._columns[place.table] if name.lower() == column.lower()), None
         )
 
-    def _origin(self, name: str) -> Origin | None:
+    def _origin(self, name: str) -> KeyOrigin | None:
         """Give where a column of the result comes from; only a plain column has an origin."""
         for item in self._query.expressions:
             if item.alias_or_name != name:
@@ -255,14 +255,14 @@ class _Tracer:
                 return None
             place = self._place(inner)
             real = self._real(place, inner.name) if place is not None else None
-            return Origin(name, place, real) if place is not None and real is not None else None
+            return KeyOrigin(name, place, real) if place is not None and real is not None else None
         stars = [each for each in self._query.expressions if each.is_star]
         if len(stars) == 1 and len(self._places) == 1:
             real = self._real(self._places[0], name)
-            return Origin(name, self._places[0], real) if real is not None else None
+            return KeyOrigin(name, self._places[0], real) if real is not None else None
         return None
 
-    def _by_key(self, origins: Sequence[Origin]) -> dict[str, str] | None:
+    def _by_key(self, origins: Sequence[KeyOrigin]) -> dict[str, str] | None:
         if len(self._places) != 1 or self._query.args.get("group"):
             return None
         if self._query.args.get("distinct") or self._query.args.get("having"):

@@ -39,18 +39,18 @@ _WAITS_S = (1, 2, 5, 10, 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenFrontier:
     """A frontier as far as it matters to some tables."""
 
     record: FrontierRecord
     facts: tuple[object, ...]
 
     @classmethod
-    def of(cls, record: FrontierRecord, tables: Sequence[TableName]) -> Seen:
+    def of(cls, record: FrontierRecord, tables: Sequence[TableName]) -> SeenFrontier:
         """Take what would change the tables' states."""
         return cls(record, tuple(_facts(record.frontier, table) for table in tables))
 
-    def calls_for_a_round(self, newest: Seen, now_ms: int) -> bool:
+    def calls_for_a_round(self, newest: SeenFrontier, now_ms: int) -> bool:
         """Tell whether a newer frontier has something new, or this one has grown old."""
         if newest.facts != self.facts:
             return True
@@ -137,7 +137,7 @@ class _Follower:
         self._stop = stop
         self._make = make
         self._tables = tables_of(specs)
-        self._done: Seen | None = None
+        self._done: SeenFrontier | None = None
 
     def round(self) -> Outcome | None:
         """Refresh once if there is something new; None when there is not."""
@@ -146,7 +146,7 @@ class _Follower:
             record = read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
         except UnavailableError as error:
             return Outcome((), error)
-        newest = Seen.of(record, self._tables)
+        newest = SeenFrontier.of(record, self._tables)
         if self._done is not None and not self._done.calls_for_a_round(newest, clock_ms()):
             return None
         try:
@@ -158,5 +158,5 @@ class _Follower:
         if outcome.error is None:
             frontier = outcome.results[0].frontier
             applied = replace(record, frontier=frontier) if frontier is not None else record
-            self._done = Seen.of(applied, self._tables)
+            self._done = SeenFrontier.of(applied, self._tables)
         return outcome

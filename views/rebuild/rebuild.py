@@ -44,7 +44,7 @@ from views.rebuild.outcome import Outcome
 from views.rebuild.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plannable import plannable
 from views.rebuild.quarantine import set_apart
-from views.rebuild.refresh import DELTA, Merged, Prior, Refresher, Unchanged, Whole, prior_of
+from views.rebuild.refresh import DELTA, Merged, Prior, Refresher, UnchangedView, Whole, prior_of
 from views.rebuild.report import ViewResult
 from views.rebuild.view_build import ViewBuild
 from views.sinks.base import Change, ChangeableSink
@@ -273,7 +273,7 @@ class Rebuild:
         with self._stage("merge", f"{build.spec.name}: what changed", build.spec.name):
             found = refresher.rows(build.spec, prior, whole, build.definition)
         match found:
-            case Unchanged():
+            case UnchangedView():
                 build.unchanged, build.origin = True, "refresh: unchanged"
                 build.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole

@@ -27,7 +27,7 @@ from replay.base.failures import translated
 from replay.store.committed import committed
 from replay.store.stored import FEW_ROWS, Stored
 from views.generations.history import HistoryRow
-from views.project.lineage import MARK, NO_DELTA, Lineage, Untraceable, trace
+from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.project.sql import rewritten
@@ -60,7 +60,7 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedView:
     """No row of the view's tables was touched."""
 
 
@@ -134,7 +134,7 @@ class Refresher:
 
     def rows(
         self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
-    ) -> Unchanged | Merged | Whole:
+    ) -> UnchangedView | Merged | Whole:
         """Give the rows of a view at the frontier of the stored states.
 
         Args:
@@ -149,10 +149,10 @@ class Refresher:
         changed = {table: self._touched(table, prior.position) for table in spec.tables}
         found = {table: each for table, each in changed.items() if each is not None}
         if not found:
-            return Unchanged()
+            return UnchangedView()
         lineage = self._lineage(spec)
         unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
-        if isinstance(lineage, Lineage) and lineage.by_key is None and unknown:
+        if isinstance(lineage, KeyLineage) and lineage.by_key is None and unknown:
             lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
@@ -201,7 +201,7 @@ class Refresher:
         with translated():
             return frame.count()
 
-    def _lineage(self, spec: ViewSpec) -> Lineage | Untraceable:
+    def _lineage(self, spec: ViewSpec) -> KeyLineage | Untraceable:
         if not isinstance(spec.source, SqlSource):
             return Untraceable("a view in Python does not say where its keys come from")
         states = self._stored.states
@@ -214,7 +214,7 @@ class Refresher:
     def _by_key(
         self,
         spec: ViewSpec,
-        lineage: Lineage,
+        lineage: KeyLineage,
         found: Mapping[TableName, tuple[DataFrame, int]],
     ) -> tuple[DataFrame, DataFrame]:
         """Give the touched rows by the table's key, and what they are now."""
@@ -230,7 +230,7 @@ class Refresher:
     def _by_query(
         self,
         spec: ViewSpec,
-        lineage: Lineage,
+        lineage: KeyLineage,
         keys: DataFrame,
         whole: DataFrame,
     ) -> DataFrame:
@@ -248,7 +248,7 @@ class Refresher:
         return query(self._spark, frames, partial(rewritten, spec.source))
 
     def _keys(
-        self, lineage: Lineage, frames: Mapping[TableName, DataFrame], position: Position
+        self, lineage: KeyLineage, frames: Mapping[TableName, DataFrame], position: Position
     ) -> DataFrame:
         """Give the keys of the view that may differ, from each place that names a touched table."""
         old_and_new = {place: self._both(place.table, frames, position) for place in lineage.names}

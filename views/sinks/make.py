@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from changelog.contract.base.errors import ConfigurationError
 from views.sinks.base import Sink, SinkSettings
-from views.sinks.cache.server import CacheServer
+from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
 from views.sinks.delta.sink import DeltaSink
 from views.sinks.memory import MemorySink, memory_of
-from views.sinks.search.server import SearchServer
+from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def make_sink(
             )
         case "search":
             url = _given(settings.search_url, kind)
-            return SearchSink(view=view, key=key, server=SearchServer(url, retry))
+            return SearchSink(view=view, key=key, server=SearchClient(url, retry))
         case "cache":
             url = _given(settings.cache_url, kind)
-            return CacheSink(view=view, key=key, server=CacheServer(url, retry))
+            return CacheSink(view=view, key=key, server=CacheClient(url, retry))
         case "memory":
             return MemorySink(view=view, key=key, store=memory_of(settings.memory))
         case _:

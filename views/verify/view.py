@@ -22,10 +22,10 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from views.base.address import Address
-from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, Equality, Found
+from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, DifferingRow, Equality
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import Difference, VerifyReport
-from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, State
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import first_row, row_count
 from views.verify.served.served import read_served
 from views.verify.sql.bags import Bag
@@ -194,7 +194,7 @@ class _Verification:
             verified=None, rows_expected=0, mismatches=0, differences=[], notes=[why], ranges=[]
         )
 
-    def _state(self, table: TableName) -> State:
+    def _state(self, table: TableName) -> TableState:
         state = self._evidence.state(table)
         self._records.update(self._evidence.records(table))
         return state
@@ -277,7 +277,9 @@ class _Verification:
             if (count := self._evidence.left_out(table))
         ]
 
-    def _located(self, found: Sequence[Found], states: Sequence[State]) -> list[Difference]:
+    def _located(
+        self, found: Sequence[DifferingRow], states: Sequence[TableState]
+    ) -> list[Difference]:
         """Add the place on the log where a row comes from one record of one table."""
         whole = [
             state for state in states if len(states) == 1 and state.key == self._request.key
@@ -294,7 +296,7 @@ class _Verification:
             for f in found
         ]
 
-    def _offset(self, state: State, key: Mapping[str, str]) -> str | None:
+    def _offset(self, state: TableState, key: Mapping[str, str]) -> str | None:
         if set(key) != set(state.key):
             return None
         where = " AND ".join(f"CAST({quoted(name)} AS VARCHAR) = ?" for name in key)

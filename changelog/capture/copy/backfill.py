@@ -35,15 +35,15 @@ from typing import Self
 from changelog.capture.copy.progress_bar import RowBar
 from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
-from changelog.capture.copy.workers import Crew
-from changelog.capture.frontier.frontier_writer import Cutter
+from changelog.capture.copy.workers import CopyWorkers
+from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.start.catalogue_watch import Watch
-from changelog.capture.start.environment import Ground
+from changelog.capture.start.catalogue_watch import CatalogueWatch
+from changelog.capture.start.environment import Environment
 from changelog.capture.start.roster import why_gone
-from changelog.capture.state.policy import TABLE_ERRORS, Answer, answer, with_way_out
+from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_way_out
 from changelog.capture.state.report import SnapshotProgress
-from changelog.capture.state.start_state import Seed, Surroundings
+from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.fence import XidSnapshot
 from changelog.capture.write.writer import RecordWriter, bury
 from changelog.contract.base.errors import ChangelogError, LookAgainError
@@ -103,18 +103,18 @@ class Backfill:
     def __init__(
         self,
         *,
-        ground: Ground,
-        seed: Seed,
+        ground: Environment,
+        seed: StartState,
         tasks: Sequence[TableTask],
         start_lsn: Lsn,
         producer: LogProducer,
         writer: RecordWriter,
         progress: Progress,
-        cutter: Cutter,
-        around: Surroundings,
+        cutter: FrontierWriter,
+        around: Context,
         keep_alive: Callable[[], None],
         deaf_until: dict[int, Lsn],
-        watch: Watch,
+        watch: CatalogueWatch,
         stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
         """Go on with what is to be done; call when the stream has begun.
@@ -151,7 +151,7 @@ class Backfill:
         self._stopping = dict(stopping or {})
         self._is_first = not seed.has_frontier
         self._lsn = Lsn(0)
-        self._crew: Crew | None = None
+        self._crew: CopyWorkers | None = None
         self._holder: SnapshotHolder | None = None
         self._bar: RowBar | None = None
         self._fence: _Fence | None = None
@@ -311,12 +311,12 @@ class Backfill:
         copying = task is not None and task.since is None
         what = {"table": str(table), "lsn": str(lsn)}
         match answer(error, self._ground.settings.capture, copying=copying):
-            case Answer.STOP:
+            case Reaction.STOP:
                 raise with_way_out(error, copying=copying)
-            case Answer.COPY:
+            case Reaction.COPY:
                 log.warning("%s", error, extra=what)
                 self.request(table, str(error.args[0]), lsn, set_aside=True)
-            case Answer.ASIDE:
+            case Reaction.ASIDE:
                 log.error('the table "%s" is set aside: %s', table, error, extra=what)
                 task = self._begin_anew(topic, table, str(error))
                 task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
@@ -692,7 +692,7 @@ class Backfill:
             return math.inf
         return FIRST_SEGMENT_S if self._is_first else SEGMENT_S
 
-    def _hire(self) -> Crew:
+    def _hire(self) -> CopyWorkers:
         if self._crew is None:
             settings = self._ground.settings
             servers = Servers(
@@ -701,7 +701,7 @@ class Backfill:
                 settings.capture.producer,
                 settings.transactional_id,
             )
-            self._crew = Crew(servers, settings.capture.snapshot_workers)
+            self._crew = CopyWorkers(servers, settings.capture.snapshot_workers)
         return self._crew
 
     def _jobs(self, tasks: list[TableTask], at: Position) -> Iterator[CopyJob]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from changelog.capture.rows.shape import Shape, batch_codec, event_encoder, row_codec
+from changelog.capture.rows.shape import RowShape, batch_codec, event_encoder, row_codec
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import Op
@@ -57,7 +57,7 @@ class CopyJob:
         partitions: of the topic.
     """
 
-    shape: Shape
+    shape: RowShape
     chunk: Chunk
     number: int
     topic: str

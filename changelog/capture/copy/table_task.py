@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from changelog.capture.start.environment import Ground
+from changelog.capture.start.environment import Environment
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill, ranges_of
@@ -124,7 +124,7 @@ class TableTask:
 
 
 def table_tasks(
-    ground: Ground,
+    ground: Environment,
     anew: Collection[TableName],
     frontier: Frontier | None,
     backfill: BackfillRecord | None,

@@ -25,7 +25,7 @@ OnCopied = Callable[[CopyJob, Copied], None]
 OnFailed = Callable[[CopyJob, ChangelogError], None]
 
 
-class Crew:
+class CopyWorkers:
     """Worker processes, one to each thread that hands out chunks."""
 
     def __init__(self, servers: Servers, workers: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from changelog.capture.frontier.beginnings import removed, watched
 from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.frontier.sole_writer import Alone
+from changelog.capture.frontier.sole_writer import SoleWriter
 from changelog.capture.rows.forms import check_not_grown
 from changelog.contract.base.errors import LookAgainError, UnavailableLogError
 from changelog.contract.base.lsn import Lsn
@@ -32,7 +32,7 @@ def _nothing(_topic: str, _count: int, _lsn: Lsn) -> None:
     """Stand in until somebody wants to know."""
 
 
-class Cutter:
+class FrontierWriter:
     """Writes the frontiers of one epoch.
 
     Attributes:
@@ -56,7 +56,7 @@ class Cutter:
         producer: LogProducer,
         check: Callable[[], None],
         partitions: Mapping[str, int] | None = None,
-        alone: Alone | None = None,
+        alone: SoleWriter | None = None,
         growth: GrowthWatch | None = None,
     ) -> None:
         """Prepare to write frontiers.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 
-class Alone:
+class SoleWriter:
     """Compares ends with counts, from one frontier to the next."""
 
     def __init__(self, ends: Mapping[str, tuple[int, ...]]) -> None:

@@ -12,19 +12,19 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from changelog.capture.inspect.findings import Findings, State
-from changelog.capture.rows.rules import Rules, catalogue_of
+from changelog.capture.inspect.findings import Findings, Level
+from changelog.capture.rows.rules import CaptureRules, catalogue_of
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
 from changelog.capture.start.environment import (
-    Ground,
+    Environment,
     schemas_of,
     stand,
     topic_plans,
     wanted_tables,
 )
 from changelog.capture.start.outlook import Outlook, foresee, rehearse_publication, standing
-from changelog.capture.state.policy import Answer, with_way_out
+from changelog.capture.state.policy import Reaction, with_way_out
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, SchemaConflictError
 from changelog.contract.log.form import Envelope, Output
@@ -57,13 +57,13 @@ def check_capture(settings: Project) -> Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _SourceFacts:
     """What was found at the source."""
 
     connection: Connection
     system: SystemIdentity | None
     catalogue: Catalogue
-    rules: Rules
+    rules: CaptureRules
     tables: tuple[Table, ...]
     refused: dict[TableName, str]
 
@@ -82,7 +82,7 @@ class _Check:
         source = self._source()
         cluster = self._findings.ask("Kafka", lambda: cluster_id(self._settings.kafka))
         if cluster is not None:
-            self._findings.add("Kafka", State.OK, f"cluster {cluster} at {self._brokers}")
+            self._findings.add("Kafka", Level.OK, f"cluster {cluster} at {self._brokers}")
         if source is not None and source.system is not None and cluster is not None:
             self._log(source, source.system, cluster)
             return
@@ -95,7 +95,7 @@ class _Check:
     def _brokers(self) -> str:
         return self._settings.kafka.brokers
 
-    def _source(self) -> _Source | None:
+    def _source(self) -> _SourceFacts | None:
         findings = self._findings
         connection = findings.ask("PostgreSQL", lambda: connect(self._settings.postgres))
         if connection is None:
@@ -104,12 +104,14 @@ class _Check:
         version = connection.server_version // 10_000
         where = f"PostgreSQL {version}, database {connection.info.dbname}"
         encrypted = ", by TLS" if connection.info.ssl_in_use else ""
-        findings.add("PostgreSQL", State.OK, where + encrypted)
+        findings.add("PostgreSQL", Level.OK, where + encrypted)
         findings.passes("server settings", lambda: check_ready(connection), "wal_level is logical")
         system = findings.ask("replication", lambda: identify(self._settings.postgres))
         if system is not None:
-            findings.add("replication", State.OK, "the role may replicate")
-        rules = findings.ask("rules", lambda: Rules(self._capture, str(connection.info.dbname)))
+            findings.add("replication", Level.OK, "the role may replicate")
+        rules = findings.ask(
+            "rules", lambda: CaptureRules(self._capture, str(connection.info.dbname))
+        )
         if rules is None:
             return None
         will_be_full = bool(self._capture.replica_identity)
@@ -125,9 +127,9 @@ class _Check:
             return None
         tables, refused = wanted
         for name, why in sorted(refused.items()):
-            findings.add("tables", State.NOTE, f'"{name}" would be set aside: it {why}')
-        findings.add("tables", State.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
-        source = _Source(connection, system, catalogue, rules, tables, refused)
+            findings.add("tables", Level.NOTE, f'"{name}" would be set aside: it {why}')
+        findings.add("tables", Level.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
+        source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
         relations = [table.relation for table in tables]
         asked = "columns, masks and row filters fit the tables"
@@ -140,7 +142,7 @@ class _Check:
         kafka, options = self._settings.kafka, self._capture.producer
         LogProducer(kafka, options, transactional_id=name).close()
         how = f'transactions as "{name}"' if name else "records stand at once"
-        self._findings.add("producer settings", State.OK, how)
+        self._findings.add("producer settings", Level.OK, how)
 
     def _identity(self, connection: Connection, catalogue: Catalogue) -> None:
         """Tell what `--replica-identity full` would alter."""
@@ -154,25 +156,25 @@ class _Check:
             what, lambda: check_owned(connection, tables), "the role may alter the tables"
         ):
             said = f"after asking, give FULL to {_listed(tables)}"
-            self._findings.add(what, State.MAKES, said)
+            self._findings.add(what, Level.MAKES, said)
 
-    def _notes(self, source: _Source) -> None:
+    def _notes(self, source: _SourceFacts) -> None:
         """Tell what is not captured, or not as one may think."""
         wanted = TableFilter(self._capture.tables, self._capture.exclude)
         lines = self._findings.ask("not captured", lambda: source.catalogue.uncaptured(wanted))
         for line in lines or ():
-            self._findings.add("not captured", State.NOTE, line)
+            self._findings.add("not captured", Level.NOTE, line)
         lines = self._findings.ask("tables", lambda: source.catalogue.unnoticed(source.tables))
         for line in lines or ():
-            self._findings.add("tables", State.NOTE, line)
+            self._findings.add("tables", Level.NOTE, line)
         children = self._findings.ask("inheritance", source.catalogue.children) or {}
         for table in sorted({each.name for each in source.tables} & children.keys()):
             said = f"{alone(table, children[table])}; {WAY_OUT}"
-            self._findings.add("inheritance", State.NOTE, said)
+            self._findings.add("inheritance", Level.NOTE, said)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
             said = f"topics that are not compacted and give no state: {_listed(unkeyed)}"
-            self._findings.add("no primary key", State.NOTE, said)
+            self._findings.add("no primary key", Level.NOTE, said)
         if self._capture.form.envelope is not Envelope.ROW:
             short = [
                 each.name
@@ -181,17 +183,17 @@ class _Check:
             ]
             if short:
                 said = f"old rows hold no more than the key: {_listed(short)}"
-                self._findings.add("replica identity", State.NOTE, said)
+                self._findings.add("replica identity", Level.NOTE, said)
         if self._capture.ddl and not has_ddl(source.connection):
             said = "make the event triggers of schema changes, or warn where the role may not"
-            self._findings.add("schema changes", State.MAKES, said)
+            self._findings.add("schema changes", Level.MAKES, said)
 
     def _registry_alone(self) -> None:
         """Ask the registry for anything, where it is not known for what."""
         with closing(Registry(self._settings.registry)) as registry:
             registry.values("changelog")
 
-    def _log(self, source: _Source, system: SystemIdentity, cluster: str) -> None:
+    def _log(self, source: _SourceFacts, system: SystemIdentity, cluster: str) -> None:
         findings, settings = self._findings, self._settings
         frontiers = self._stack.enter_context(
             FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix))
@@ -239,10 +241,10 @@ class _Check:
         there = sorted(name for plan in plans for name in plan.there)
         missing = sorted(topic.topic for plan in plans for topic in plan.missing)
         if there:
-            self._findings.add("topics", State.OK, f"{len(there)} are there: {_listed(there)}")
+            self._findings.add("topics", Level.OK, f"{len(there)} are there: {_listed(there)}")
         if missing:
             said = f"make {len(missing)} topics: {_listed(missing)}"
-            self._findings.add("topics", State.MAKES, said)
+            self._findings.add("topics", Level.MAKES, said)
         for plan in plans:
             for name in plan.differing:
                 settings = changes(plan.there[name].settings, plan.must(name))
@@ -250,9 +252,9 @@ class _Check:
                     f"{key} to {'the default' if value is None else value}"
                     for key, value in sorted(settings.items())
                 )
-                self._findings.add("topics", State.MAKES, f'alter "{name}": {said}')
+                self._findings.add("topics", Level.MAKES, f'alter "{name}": {said}')
 
-    def _beginning(self, source: _Source, ground: Ground) -> None:
+    def _beginning(self, source: _SourceFacts, ground: Environment) -> None:
         findings = self._findings
         found = findings.ask("frontier", lambda: standing(ground))
         outlook = None
@@ -283,26 +285,26 @@ class _Check:
         """Tell which topics have lost their beginning, and what becomes of their tables."""
         for loss in outlook.losses:
             match loss.answer:
-                case Answer.STOP:
+                case Reaction.STOP:
                     self._findings.refused("topics", loss.told())
-                case Answer.COPY:
+                case Reaction.COPY:
                     said = f"would be copied anew: {loss.error.args[0]}"
-                    self._findings.add("topics", State.NOTE, said)
-                case Answer.ASIDE:
+                    self._findings.add("topics", Level.NOTE, said)
+                case Reaction.ASIDE:
                     said = f"would be set aside: {loss.error.args[0]}"
-                    self._findings.add("topics", State.NOTE, said)
+                    self._findings.add("topics", Level.NOTE, said)
 
-    def _slot(self, ground: Ground, outlook: Outlook) -> tuple[State, str]:
+    def _slot(self, ground: Environment, outlook: Outlook) -> tuple[Level, str]:
         slot, begin = self._settings.slot, outlook.begin
         room = check_room(ground.connection, needs_slot=False)
         match begin:
             case Fresh(reason=reason, drop_slot=drop):
                 done = "drop and make" if drop else "make"
-                return State.MAKES, f'{done} slot "{slot}" ({reason}); {room}'
+                return Level.MAKES, f'{done} slot "{slot}" ({reason}); {room}'
             case Adopt() | Continue() | Resume():
-                return State.OK, f'slot "{slot}" is there, and free; {room}'
+                return Level.OK, f'slot "{slot}" is there, and free; {room}'
 
-    def _publication(self, change: PublicationChange) -> tuple[State, str]:
+    def _publication(self, change: PublicationChange) -> tuple[Level, str]:
         name = f'"{self._capture.publication}"'
         parts = [
             (change.added, "with"),
@@ -313,16 +315,16 @@ class _Check:
         words += ["with generated columns"] if change.generated else []
         said = ", ".join(words)
         if change.created:
-            return State.MAKES, f"make {name} {said}"
-        return (State.MAKES, f"alter {name} {said}") if said else (State.OK, f"{name} is right")
+            return Level.MAKES, f"make {name} {said}"
+        return (Level.MAKES, f"alter {name} {said}") if said else (Level.OK, f"{name} is right")
 
-    def _rights(self, source: _Source, copied: Iterable[Table]) -> None:
+    def _rights(self, source: _SourceFacts, copied: Iterable[Table]) -> None:
         relations = [table.relation for table in copied]
         check_readable(source.connection, relations)
         if relations:
-            self._findings.add("rights", State.OK, "the role may read what is to be copied")
+            self._findings.add("rights", Level.OK, "the role may read what is to be copied")
 
-    def _schemas(self, ground: Ground, fresh: set[TableName]) -> None:
+    def _schemas(self, ground: Environment, fresh: set[TableName]) -> None:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
         for table, relation in sorted(ground.relations.items()):
@@ -332,14 +334,14 @@ class _Check:
             except SchemaConflictError as error:
                 way = self._way_out(anew)
                 if way:
-                    self._findings.add(what, State.NOTE, f"would be {way}: {error.args[0]}")
+                    self._findings.add(what, Level.NOTE, f"would be {way}: {error.args[0]}")
                 else:
                     self._findings.refused(what, with_way_out(error, copying=anew))
             except ChangelogError as error:
                 self._findings.refused(what, error)
         if len(self._findings.all) == before:
             said = f"{len(ground.relations)} tables: each next version would be taken"
-            self._findings.add("schemas", State.OK, said)
+            self._findings.add("schemas", Level.OK, said)
 
     def _way_out(self, anew: bool) -> str:
         """Say what is done with a table whose schema is refused; empty when capture ends."""
@@ -347,7 +349,7 @@ class _Check:
             return "copied anew"
         return "set aside" if self._capture.on_error == "log" else ""
 
-    def _begins(self, source: _Source, outlook: Outlook, copied: list[Table]) -> None:
+    def _begins(self, source: _SourceFacts, outlook: Outlook, copied: list[Table]) -> None:
         def size() -> str:
             rows = estimated_rows(source.connection, [each.name for each in copied])
             size = table_bytes(source.connection, [each.relation for each in copied])
@@ -356,18 +358,18 @@ class _Check:
         begin, what = outlook.begin, "beginning"
         match begin:
             case Resume(frontier=frontier):
-                self._findings.add(what, State.MAKES, f"resume at the frontier {frontier.lsn}")
+                self._findings.add(what, Level.MAKES, f"resume at the frontier {frontier.lsn}")
             case Continue():
-                self._findings.add(what, State.MAKES, "go on with the snapshot that was cut off")
+                self._findings.add(what, Level.MAKES, "go on with the snapshot that was cut off")
             case Adopt(lsn=start):
-                self._findings.add(what, State.MAKES, f"begin a fresh log at {start} of the slot")
+                self._findings.add(what, Level.MAKES, f"begin a fresh log at {start} of the slot")
             case Fresh(reason=reason):
-                self._findings.add(what, State.MAKES, f"begin a fresh log: {reason}")
+                self._findings.add(what, Level.MAKES, f"begin a fresh log: {reason}")
         if copied:
             said = self._findings.ask("snapshot", size)
             if said is not None:
                 names = _listed(each.name for each in copied)
-                self._findings.add("snapshot", State.MAKES, f"copy {said}: {names}")
+                self._findings.add("snapshot", Level.MAKES, f"copy {said}: {names}")
 
 
 def _listed(names: Iterable[object]) -> str:

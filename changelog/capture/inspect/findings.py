@@ -15,7 +15,7 @@ from changelog.contract.base.secret import redacted
 T = TypeVar("T")
 
 
-class State(Enum):
+class Level(Enum):
     """How a thing stands."""
 
     OK = "ok"
@@ -25,10 +25,10 @@ class State(Enum):
 
 
 _COLOURS = {
-    State.OK: "green",
-    State.MAKES: "cyan",
-    State.NOTE: "yellow",
-    State.PROBLEM: "red",
+    Level.OK: "green",
+    Level.MAKES: "cyan",
+    Level.NOTE: "yellow",
+    Level.PROBLEM: "red",
 }
 
 
@@ -45,7 +45,7 @@ class Finding:
     """
 
     what: str
-    state: State
+    state: Level
     said: str
     hint: str = ""
     exit_code: int = 0
@@ -72,7 +72,7 @@ class Findings:
         """Give what capture would end with; 0 when it would begin."""
         return next((each.exit_code for each in self.all if each.exit_code), 0)
 
-    def add(self, what: str, state: State, said: str) -> None:
+    def add(self, what: str, state: Level, said: str) -> None:
         """Note a thing that stands in nobody's way."""
         self.all.append(Finding(what=what, state=state, said=redacted(said)))
 
@@ -89,7 +89,7 @@ class Findings:
         self.all.append(
             Finding(
                 what=what,
-                state=State.PROBLEM,
+                state=Level.PROBLEM,
                 said=redacted(str(error.args[0]) if error.args else type(error).__name__),
                 hint=redacted(error.hint),
                 exit_code=error.exit_code,
@@ -102,7 +102,7 @@ class Findings:
         self.ask(what, look)
         if len(self.all) > before:
             return False
-        self.add(what, State.OK, said)
+        self.add(what, Level.OK, said)
         return True
 
     def to_json(self) -> dict[str, object]:
@@ -110,7 +110,7 @@ class Findings:
         return {
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
-            "problems": [each.said for each in self.all if each.state is State.PROBLEM],
+            "problems": [each.said for each in self.all if each.state is Level.PROBLEM],
             "checks": [each.to_json() for each in self.all],
         }
 

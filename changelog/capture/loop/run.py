@@ -23,9 +23,9 @@ from changelog.capture.state.patience import (
     sleep,
     wait_for_slot,
 )
-from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.state.start_state import Surroundings, reach_nothing
+from changelog.capture.state.start_state import Context, no_failpoint
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ChangelogError,
@@ -52,7 +52,7 @@ class CaptureRun:
         report: CaptureReport,
         stop: Callable[[], bool],
         console: Console,
-        reach: Callable[[str], None] = reach_nothing,
+        reach: Callable[[str], None] = no_failpoint,
         patience: Patience | None = None,
     ) -> None:
         """Prepare a run.
@@ -83,7 +83,7 @@ class CaptureRun:
         refused: dict[str, ChangelogError] = {}
         newcomers = Newcomers()
         while not self._stop():
-            around = Surroundings(self._report, self._console, self._stop, self._reach)
+            around = Context(self._report, self._console, self._stop, self._reach)
             session = CaptureSession(self._settings, around, refused, newcomers)
             try:
                 session.run(until)
@@ -119,7 +119,7 @@ class CaptureRun:
 
         Which table's record it was, the producer alone knows; and that is of no use any more.
         """
-        stops = answer(error, self._settings.capture) is Answer.STOP
+        stops = answer(error, self._settings.capture) is Reaction.STOP
         if stops or error.topic in refused or not error.topic:
             raise with_way_out(error) from error
         refused[error.topic] = error

@@ -18,14 +18,14 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.copy.table_task import TableTask, table_tasks
 from changelog.capture.copy.workers import worker_id
-from changelog.capture.frontier.frontier_writer import Cutter
+from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.frontier.sole_writer import Alone
+from changelog.capture.frontier.sole_writer import SoleWriter
 from changelog.capture.loop.streaming import StreamLoop
-from changelog.capture.start.catalogue_watch import Watch
+from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
-from changelog.capture.start.environment import Ground, survey
+from changelog.capture.start.environment import Environment, survey
 from changelog.capture.start.lost_beginnings import Loss, losses, noted, restarted
 from changelog.capture.start.outlook import (
     SlotStanding,
@@ -37,8 +37,8 @@ from changelog.capture.start.outlook import (
 )
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.newcomers import Newcomers
-from changelog.capture.state.policy import Answer
-from changelog.capture.state.start_state import Seed, Surroundings, reach_nothing
+from changelog.capture.state.policy import Reaction
+from changelog.capture.state.start_state import Context, StartState, no_failpoint
 from changelog.capture.write.bulk import BulkWriter
 from changelog.capture.write.ddl import DdlWriter
 from changelog.capture.write.messages import MessageLog, MessageWriter
@@ -55,7 +55,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import ddl_topic, messages_topic
 from changelog.contract.rows.relation import TableName
 from changelog.sink.producer import LogProducer
-from changelog.sink.resume import Written, last_positions
+from changelog.sink.resume import WrittenRecords, last_positions
 from changelog.source.connect.connect import Connection
 from changelog.source.snapshot.toast import fetch_columns
 from changelog.source.stream.assemble import Assembler
@@ -89,7 +89,7 @@ class Beginning:
         failing: tables that cannot go on as they are on the log.
     """
 
-    seed: Seed
+    seed: StartState
     tasks: list[TableTask]
     start_lsn: Lsn
     connection: LogicalReplicationConnection | None = None
@@ -107,7 +107,7 @@ class CaptureSession:
     def __init__(
         self,
         settings: Project,
-        around: Surroundings,
+        around: Context,
         refused: dict[str, ChangelogError],
         newcomers: Newcomers | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class CaptureSession:
         self._settings = settings
         self._capture = settings.capture
         self._around = around
-        self._written = Written({}, 0)
+        self._written = WrittenRecords({}, 0)
 
     def run(self, until: Lsn | None) -> None:
         """Begin as the log and the slot demand, then stream.
@@ -156,7 +156,7 @@ class CaptureSession:
                 ground, producer, beginning, partial(check_log_unmoved, ground, found), until
             )
 
-    def _take_over(self, ground: Ground, producer: LogProducer) -> None:
+    def _take_over(self, ground: Environment, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
 
         Without transactions of our own too: behind one that is open nobody reads any more, and an
@@ -189,7 +189,7 @@ class CaptureSession:
             with closing(LogProducer(kafka, transactional_id=each)) as producer:
                 producer.take_over()
 
-    def _begin(self, ground: Ground, found: SlotStanding, stack: ExitStack) -> Beginning:
+    def _begin(self, ground: Environment, found: SlotStanding, stack: ExitStack) -> Beginning:
         """Decide how to begin, and make what is missing; what that opens, the stack closes."""
         capture = self._capture
         record, backfill, status = found.record, found.backfill, found.slot
@@ -212,7 +212,7 @@ class CaptureSession:
                 if not capture.temporary_slot:
                     made.close()
                 start = made.consistent_point
-                first = self._first(ground, Seed(epoch=epoch, lsn=start), None)
+                first = self._first(ground, StartState(epoch=epoch, lsn=start), None)
                 return replace(
                     first, connection=made.connection if capture.temporary_slot else None
                 )
@@ -222,7 +222,7 @@ class CaptureSession:
                 ground.publish(None, as_it_is=True)
                 log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
                 ground.frontiers.write_backfill(self._intent(ground, epoch, start))
-                return self._first(ground, Seed(epoch=epoch, lsn=start), None)
+                return self._first(ground, StartState(epoch=epoch, lsn=start), None)
             case Continue(record=first):
                 return self._continued(ground, first, status, written)
             case Resume():
@@ -232,10 +232,10 @@ class CaptureSession:
 
     def _continued(
         self,
-        ground: Ground,
+        ground: Environment,
         first: BackfillRecord,
         status: SlotStatus | None,
-        written: Written,
+        written: WrittenRecords,
     ) -> Beginning:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
@@ -244,7 +244,7 @@ class CaptureSession:
         refiltered = ground.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
-        seed = Seed(
+        seed = StartState(
             epoch=first.epoch,
             lsn=start,
             written=written.positions,
@@ -254,8 +254,8 @@ class CaptureSession:
 
     def _first(
         self,
-        ground: Ground,
-        seed: Seed,
+        ground: Environment,
+        seed: StartState,
         backfill: BackfillRecord | None,
         refiltered: Collection[TableName] = (),
     ) -> Beginning:
@@ -268,11 +268,11 @@ class CaptureSession:
 
     def _resumed(
         self,
-        ground: Ground,
+        ground: Environment,
         begin: Resume,
         going: BackfillRecord | None,
         status: SlotStatus | None,
-        written: Written,
+        written: WrittenRecords,
     ) -> Beginning:
         """Go on at the last frontier."""
         assert status is not None  # noqa: S101 - decide resumes only with a slot
@@ -286,7 +286,7 @@ class CaptureSession:
         going = self._mended(ground, frontier, going, ground.check_topics(frontier), found)
         refiltered = ground.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
-        seed = Seed.resumed(frontier, set(ground.topics.values()), written.positions)
+        seed = StartState.resumed(frontier, set(ground.topics.values()), written.positions)
         seed.hold_until = written.passed_at(frontier.epoch)
         skipped = skipped_tables(ground, begin, going)
         seed.skip([ground.topics[table] for table in skipped.new], written.ends)
@@ -297,7 +297,7 @@ class CaptureSession:
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
         seed.resend_grown(ground.partitions)
         tasks = table_tasks(ground, anew, frontier, going, refiltered)
-        stopping = {loss.table: loss.told() for loss in found if loss.answer is Answer.STOP}
+        stopping = {loss.table: loss.told() for loss in found if loss.answer is Reaction.STOP}
         for error in stopping.values():
             log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
         start = going.start_lsn if going is not None else Lsn(0)
@@ -307,7 +307,7 @@ class CaptureSession:
 
     def _mended(
         self,
-        ground: Ground,
+        ground: Environment,
         frontier: Frontier,
         going: BackfillRecord | None,
         anew: set[TableName],
@@ -342,7 +342,7 @@ class CaptureSession:
         self._around.reach("loss noted")
         return record
 
-    def _intent(self, ground: Ground, epoch: int, start: Lsn) -> BackfillRecord:
+    def _intent(self, ground: Environment, epoch: int, start: Lsn) -> BackfillRecord:
         return BackfillRecord(
             slot=self._capture.slot,
             epoch=epoch,
@@ -352,7 +352,7 @@ class CaptureSession:
         )
 
     def _make_slot(
-        self, ground: Ground, found: SlotStanding, epoch: int, stack: ExitStack, *, drop: bool
+        self, ground: Environment, found: SlotStanding, epoch: int, stack: ExitStack, *, drop: bool
     ) -> ExportedSnapshot:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
         slot, reach = self._capture.slot, self._around.reach
@@ -370,8 +370,12 @@ class CaptureSession:
         return made
 
     def _cutter(
-        self, ground: Ground, producer: LogProducer, seed: Seed, check: Callable[[], None]
-    ) -> Cutter:
+        self,
+        ground: Environment,
+        producer: LogProducer,
+        seed: StartState,
+        check: Callable[[], None],
+    ) -> FrontierWriter:
         base = Frontier(
             slot=self._capture.slot,
             epoch=seed.epoch,
@@ -388,8 +392,8 @@ class CaptureSession:
             grown=seed.grown,
         )
         # Where records stand by transactions, no other capture can write any.
-        alone = None if producer.is_transactional else Alone(self._written.ends)
-        return Cutter(
+        alone = None if producer.is_transactional else SoleWriter(self._written.ends)
+        return FrontierWriter(
             alone=alone,
             base=base,
             uncopied=seed.uncopied,
@@ -406,7 +410,7 @@ class CaptureSession:
             ),
         )
 
-    def _check_of(self, ground: Ground) -> Callable[[], None]:
+    def _check_of(self, ground: Environment) -> Callable[[], None]:
         """Give what is checked before each frontier: that the stream is whole, and still ours."""
         slot = self._capture.slot
 
@@ -427,7 +431,7 @@ class CaptureSession:
 
     def _stream(
         self,
-        ground: Ground,
+        ground: Environment,
         producer: LogProducer,
         beginning: Beginning,
         check_unmoved: Callable[[], None],
@@ -466,7 +470,7 @@ class CaptureSession:
             assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
             check = self._check_of(ground)
             cutter = self._cutter(ground, producer, seed, check)
-            watch = Watch(ground, seed.epoch, progress, new=seed.skipped)
+            watch = CatalogueWatch(ground, seed.epoch, progress, new=seed.skipped)
             backfill = stack.enter_context(
                 Backfill(
                     ground=ground,
@@ -506,7 +510,7 @@ class CaptureSession:
                     tables=ground.tables,
                     producer=producer,
                     epoch=seed.epoch,
-                    reach=None if reach is reach_nothing else reach,
+                    reach=None if reach is no_failpoint else reach,
                 ),
                 messages=MessageWriter(
                     messages(topic=messages_topic(self._capture.topic_prefix)),

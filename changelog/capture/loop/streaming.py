@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from changelog.capture.copy.backfill import Backfill
-from changelog.capture.frontier.frontier_writer import Cutter
+from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.start.catalogue_watch import Watch
+from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.capture.state.report import CaptureReport, op_of
@@ -60,14 +60,14 @@ class StreamLoop:
         ddl: DdlWriter | None,
         producer: LogProducer,
         progress: Progress,
-        cutter: Cutter,
+        cutter: FrontierWriter,
         report: CaptureReport,
         interval_s: float,
         nudge: Callable[[], None],
         reach: Callable[[str], None],
         backfill: Backfill,
         names: Mapping[int, TableName],
-        watch: Watch,
+        watch: CatalogueWatch,
         roster: Roster,
     ) -> None:
         """Join the parts of one life.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import version
 
-from changelog.capture.rows.shape import Hashing, Masking, Redacting, Shape
+from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
 from changelog.config import CaptureSettings
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
@@ -22,7 +22,7 @@ LEAST_KEY_BYTES = 16
 _FINGERPRINT = 16
 
 
-class Rules:
+class CaptureRules:
     """Knows the scope of each table, and the shape of its rows.
 
     Attributes:
@@ -90,12 +90,12 @@ class Rules:
         found = [where.strip() for pattern, where in self._rows if pattern.matches(table)]
         return found[0] if len(found) == 1 else " AND ".join(f"({each})" for each in found)
 
-    def shape(self, relation: Relation) -> Shape:
+    def shape(self, relation: Relation) -> RowShape:
         """Give how the rows of a relation version are written."""
         scope = self.scope(relation)
         places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]
-        return Shape(relation, tuple(places), tuple(masks), form=self.form, origin=self._origin)
+        return RowShape(relation, tuple(places), tuple(masks), form=self.form, origin=self._origin)
 
     def _mask(self, how: str | None) -> Masking | None:
         if how is None:

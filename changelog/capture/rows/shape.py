@@ -67,7 +67,7 @@ Masking = Hashing | Redacting
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowShape:
     """How the rows of one relation version are written.
 
     Attributes:
@@ -101,12 +101,12 @@ class Shape:
         of = self.relation
         return Relation(of.oid, of.name, columns, of.key, of.identity)
 
-    def only_needed(self) -> Shape:
+    def only_needed(self) -> RowShape:
         """Give the shape of a relation that has no more columns than are written."""
         of = self.relation
         columns = tuple(of.columns[place] for place in self.places)
         needed = Relation(of.oid, of.name, columns, of.key, of.identity)
-        return Shape(
+        return RowShape(
             needed, tuple(range(len(columns))), self.masks, form=self.form, origin=self.origin
         )
 
@@ -129,13 +129,13 @@ class Shape:
         return tuple(self.masks[place] for place in self.logged.key_indexes)
 
 
-def whole(relation: Relation) -> Shape:
+def whole(relation: Relation) -> RowShape:
     """Give the shape of a table that is written as it is."""
     count = len(relation.columns)
-    return Shape(relation, tuple(range(count)), (None,) * count)
+    return RowShape(relation, tuple(range(count)), (None,) * count)
 
 
-class Rows(Protocol):
+class RowEncoder(Protocol):
     """Encodes single rows of one relation version."""
 
     relation: Relation
@@ -147,31 +147,31 @@ class Rows(Protocol):
         """Encode a whole row; raises EncodeError."""
 
 
-ShapeOf = Callable[[Relation], Shape]
+ShapeOf = Callable[[Relation], RowShape]
 """Gives how the rows of a relation version are written."""
 
 
 class ShapedRows:
     """Encodes rows as they come to what their shape makes of them."""
 
-    def __init__(self, shape: Shape, inner: Rows) -> None:
+    def __init__(self, shape: RowShape, inner: RowEncoder) -> None:
         """Prepare for one version of a table; `inner` encodes what is written."""
         self.relation = shape.relation
         self._shape = shape
         self._inner = inner
 
     def encode_key(self, key: KeyRow) -> bytes:
-        """Encode a primary key; see `Rows`."""
+        """Encode a primary key; see `RowEncoder`."""
         return self._inner.encode_key(self._shape.key(key))
 
     def encode_value(self, row: Row) -> bytes:
-        """Encode a row; see `Rows`."""
+        """Encode a row; see `RowEncoder`."""
         return self._inner.encode_value(self._shape.row(row))
 
 
-def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
+def row_codec(shape: RowShape, ids: SchemaIds) -> RowEncoder:
     """Give the codec of single rows."""
-    inner: Rows
+    inner: RowEncoder
     if shape.form.output is Output.JSON:
         inner = DocumentCodec(shape.logged)
     else:
@@ -182,7 +182,7 @@ def row_codec(shape: Shape, ids: SchemaIds) -> Rows:
 class ShapedEvents:
     """Encodes changes of rows as they come to what their shape makes of them."""
 
-    def __init__(self, shape: Shape, inner: EventEncoder) -> None:
+    def __init__(self, shape: RowShape, inner: EventEncoder) -> None:
         """Prepare for one version of a table."""
         self._shape = shape
         self._inner = inner
@@ -197,7 +197,7 @@ class ShapedEvents:
         return None if row is None else self._shape.row(row)
 
 
-def event_encoder(shape: Shape, ids: SchemaIds) -> EventEncoder | None:
+def event_encoder(shape: RowShape, ids: SchemaIds) -> EventEncoder | None:
     """Give what encodes changes; None where values are rows."""
     logged = shape.logged
     inner: EventEncoder
@@ -215,7 +215,7 @@ def event_encoder(shape: Shape, ids: SchemaIds) -> EventEncoder | None:
     return inner if shape.is_whole else ShapedEvents(shape, inner)
 
 
-def logged_schema(shape: Shape) -> str:
+def logged_schema(shape: RowShape) -> str:
     """Give the schema of the values; of documents, that of the row which they hold or tell of."""
     match shape.form:
         case Form(Output.AVRO, Envelope.NESTED):
@@ -226,7 +226,7 @@ def logged_schema(shape: Shape) -> str:
             return value_schema(shape.logged)
 
 
-def batch_codec(shape: Shape, ids: SchemaIds) -> BatchCodec | None:
+def batch_codec(shape: RowShape, ids: SchemaIds) -> BatchCodec | None:
     """Give the codec of many rows; None for records that are encoded one by one."""
     if shape.form != PLAIN:
         return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from changelog.capture.rows.shape import (
-    Rows,
-    Shape,
+    RowEncoder,
+    RowShape,
     ShapeOf,
     batch_codec,
     event_encoder,
@@ -41,12 +41,12 @@ OlderValues = Callable[[Relation, Sequence[str]], Mapping[str, Field | Unknown]]
 @dataclass(frozen=True, slots=True)
 class _Codecs:
     relation: Relation  # as the rows come
-    rows: Rows
+    rows: RowEncoder
     batches: BatchCodec | None
     events: EventEncoder | None
 
 
-class Schemas(Protocol):
+class SchemaStore(Protocol):
     """Where the schemas of the topics are kept: the registry, or the schema topic."""
 
     def register_key(self, topic: str, schema: str) -> int:
@@ -70,7 +70,7 @@ class CapturedTables:
 
     def __init__(
         self,
-        registry: Schemas,
+        registry: SchemaStore,
         topics: Mapping[TableName, str],
         older_values: OlderValues,
         shape: ShapeOf = whole,
@@ -120,7 +120,7 @@ class CapturedTables:
             self._registry.register_value(topic, text, fresh=True)
         self._key_id(relation)
 
-    def copied(self, relation: Relation, at: Position) -> tuple[Shape, SchemaIds]:
+    def copied(self, relation: Relation, at: Position) -> tuple[RowShape, SchemaIds]:
         """Give how the rows of a table are copied: columns that are not written are not read.
 
         Args:
@@ -225,7 +225,7 @@ class CapturedTables:
             f'table "{relation.name}", subject "{subject}": {what}', hint=hint
         )
 
-    def codec(self, relation: Relation, at: Position) -> Rows:
+    def codec(self, relation: Relation, at: Position) -> RowEncoder:
         """Give the codec of a relation version.
 
         Args:
@@ -343,7 +343,7 @@ class CapturedTables:
                 )
 
 
-def _retyped(versions: Sequence[LoggedSchema], shape: Shape) -> list[str]:
+def _retyped(versions: Sequence[LoggedSchema], shape: RowShape) -> list[str]:
     """Give the columns whose older values do not read as the new type; JSON has no types."""
     now = {column.name: column.type for column in shape.logged.columns}
     fits = _reads_alike if shape.form.output is Output.JSON else type_fits

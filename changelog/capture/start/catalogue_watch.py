@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from changelog.capture.frontier.settle import Progress
-from changelog.capture.start.environment import Ground
+from changelog.capture.start.environment import Environment
 from changelog.capture.start.sightings import judge
 from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.contract.base.errors import ChangelogError, SchemaConflictError
@@ -41,11 +41,11 @@ COLUMNS_S = 10.0
 """How long frontiers wait for columns that came or went: rows are right without them."""
 
 
-class Watch:
+class CatalogueWatch:
     """Looks at the tables of one life."""
 
     def __init__(
-        self, ground: Ground, epoch: int, progress: Progress, *, new: Collection[str]
+        self, ground: Environment, epoch: int, progress: Progress, *, new: Collection[str]
     ) -> None:
         """Go on with what an earlier life has seen, but for topics that are new."""
         self._ground = ground

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from changelog.capture.rows.forms import check_forms
-from changelog.capture.rows.rules import Rules, catalogue_of, narrowed
+from changelog.capture.rows.rules import CaptureRules, catalogue_of, narrowed
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.write.ddl import KEPT_FOR_EVER
@@ -63,7 +63,7 @@ from changelog.source.tables.ddl import has_ddl, install_ddl
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import (
     PublicationChange,
-    Wanted,
+    WantedPublication,
     make_publication,
     published_tables,
     use_publication,
@@ -76,7 +76,7 @@ _STABLE_S, _NAP_S = 10.0, 0.05
 
 
 @dataclass(slots=True, kw_only=True)
-class Ground:
+class Environment:
     """One life's connections and what was found there.
 
     Attributes:
@@ -107,7 +107,7 @@ class Ground:
     descriptions: dict[str, TopicDescription]
     logs: dict[str, TopicDescription]
     catalogue: Catalogue
-    rules: Rules
+    rules: CaptureRules
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
     refused: dict[TableName, str] = field(default_factory=dict)
@@ -289,7 +289,7 @@ class Ground:
         scopes += [table.scope for table in begun]
         # Operations are the same for all tables, since they are the publication's.
         before = next((scope.operations for scope in scopes), OPERATIONS)
-        wanted = Wanted(
+        wanted = WantedPublication(
             tables={table: self.rules.where(table) for table in self.relations},
             operations=self.rules.operations,
             before=before if streamed else None,
@@ -409,8 +409,8 @@ class Ground:
 
 
 @contextmanager
-def survey(settings: Project, newcomers: Newcomers) -> Iterator[Ground]:
-    """Connect and check; what is missing is made by `Ground.make`.
+def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
+    """Connect and check; what is missing is made by `Environment.make`.
 
     Args:
         settings: the project.
@@ -428,7 +428,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Ground]:
         check_ready(connection)
         system = identify(settings.postgres)
         cluster = frontiers.cluster_id()
-        rules = Rules(capture, str(connection.info.dbname))
+        rules = CaptureRules(capture, str(connection.info.dbname))
         catalogue = catalogue_of(connection, capture)
         last = frontiers.last(capture.slot)
         spoken = last.frontier.tables.values() if last is not None else ()
@@ -464,10 +464,10 @@ def stand(
     frontiers: FrontierLog,
     cluster_id: str,
     catalogue: Catalogue,
-    rules: Rules,
+    rules: CaptureRules,
     refused: dict[TableName, str],
     last: Frontier | None,
-) -> Ground:
+) -> Environment:
     """Check topics and registry, and give the ground; what is missing is not made yet.
 
     Raises:
@@ -482,7 +482,7 @@ def stand(
     plans = topic_plans(settings, relations, tables.topics)
     tables.check_registry()
     found = plans[0].there
-    return Ground(
+    return Environment(
         settings=settings,
         connection=connection,
         system=system,

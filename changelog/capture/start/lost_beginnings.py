@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from changelog.capture.frontier.beginnings import Starts, removed, watched
-from changelog.capture.start.environment import Ground
-from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.capture.start.environment import Environment
+from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.contract.base.errors import RecordsRemovedError
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier, missing
@@ -40,7 +40,7 @@ class Loss:
     table: TableName
     topic: str
     error: RecordsRemovedError
-    answer: Answer
+    answer: Reaction
 
     def told(self) -> RecordsRemovedError:
         """Return the error with all ways out."""
@@ -48,7 +48,7 @@ class Loss:
         return self.error
 
 
-def losses(ground: Ground, frontier: Frontier, going: BackfillRecord | None) -> list[Loss]:
+def losses(ground: Environment, frontier: Frontier, going: BackfillRecord | None) -> list[Loss]:
     """Return the tables of a frontier whose topics have lost their beginning since.
 
     Args:
@@ -71,14 +71,14 @@ def losses(ground: Ground, frontier: Frontier, going: BackfillRecord | None) -> 
 
 
 def _judged(
-    ground: Ground, frontier: Frontier, going: BackfillRecord | None, starts: Starts
+    ground: Environment, frontier: Frontier, going: BackfillRecord | None, starts: Starts
 ) -> Iterator[Loss]:
     copies = going.tables if going is not None else {}
     for topic in starts:
         error = removed(frontier, topic, starts)
         if error is not None:
             is_copied = topic in copies and not copies[topic].fault
-            chosen = Answer.COPY if is_copied else answer(error, ground.settings.capture)
+            chosen = Reaction.COPY if is_copied else answer(error, ground.settings.capture)
             yield Loss(frontier.tables[topic], topic, error, chosen)
 
 
@@ -99,14 +99,14 @@ def noted(
             reason=str(loss.error.args[0]),
             set_aside=True,
             topic_id=frontier.topic_ids[loss.topic],
-            fault="" if loss.answer is Answer.COPY else str(loss.error.args[0]),
+            fault="" if loss.answer is Reaction.COPY else str(loss.error.args[0]),
             high=frontier.lsn,
         )
         for loss in found
     }
 
 
-def restarted(ground: Ground, going: BackfillRecord) -> BackfillRecord:
+def restarted(ground: Environment, going: BackfillRecord) -> BackfillRecord:
     """Return backfills without the rows that were removed from topics since they were copied."""
     ids = ground.topic_ids
     begun = {

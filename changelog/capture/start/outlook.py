@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
-from changelog.capture.start.environment import Ground
+from changelog.capture.start.environment import Environment
 from changelog.capture.start.lost_beginnings import Loss, losses
-from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.contract.base.errors import LogError, LookAgainError, SchemaConflictError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, copies_of
@@ -42,7 +42,7 @@ class SlotStanding:
         """Give the last frontier without its place."""
         return self.record.frontier if self.record is not None else None
 
-    def beginning(self, ground: Ground, last_epoch: int) -> Fresh | Adopt | Continue | Resume:
+    def beginning(self, ground: Environment, last_epoch: int) -> Fresh | Adopt | Continue | Resume:
         """Decide how to begin; `last_epoch` is the highest on the topics.
 
         Raises:
@@ -82,7 +82,7 @@ class SlotStanding:
                 return None
 
 
-def standing(ground: Ground) -> SlotStanding:
+def standing(ground: Environment) -> SlotStanding:
     """Ask the server, and then the log.
 
     Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
@@ -104,7 +104,7 @@ def standing(ground: Ground) -> SlotStanding:
     )
 
 
-def check_slot_unmoved(ground: Ground, found: SlotStanding) -> None:
+def check_slot_unmoved(ground: Environment, found: SlotStanding) -> None:
     """Check, before a slot is made or dropped, that it is still what was decided on.
 
     Raises:
@@ -119,7 +119,7 @@ def check_slot_unmoved(ground: Ground, found: SlotStanding) -> None:
         raise _moved_on(ground)
 
 
-def check_log_unmoved(ground: Ground, found: SlotStanding) -> None:
+def check_log_unmoved(ground: Environment, found: SlotStanding) -> None:
     """Check, now that this capture alone reads the slot, that it goes on where the log ends.
 
     It may have stood still between its look and this (SIGSTOP, a host that was paused).
@@ -132,7 +132,7 @@ def check_log_unmoved(ground: Ground, found: SlotStanding) -> None:
         raise _moved_on(ground)
 
 
-def _moved_on(ground: Ground) -> LookAgainError:
+def _moved_on(ground: Environment) -> LookAgainError:
     return LookAgainError(
         f'another capture has moved the slot "{ground.settings.slot}" on since it was looked at'
     )
@@ -151,7 +151,7 @@ class Skipped:
     kept: frozenset[TableName] = frozenset()
 
 
-def skipped_tables(ground: Ground, begin: Resume, going: BackfillRecord | None) -> Skipped:
+def skipped_tables(ground: Environment, begin: Resume, going: BackfillRecord | None) -> Skipped:
     """Give what is not copied; a copy that has begun goes on."""
     if not ground.settings.capture.skip_snapshot:
         return Skipped()
@@ -184,7 +184,7 @@ class Outlook:
     losses: tuple[Loss, ...] = ()
 
 
-def foresee(ground: Ground, found: SlotStanding) -> Outlook:
+def foresee(ground: Environment, found: SlotStanding) -> Outlook:
     """Say how capture would begin.
 
     Raises:
@@ -212,7 +212,7 @@ def foresee(ground: Ground, found: SlotStanding) -> Outlook:
             if ground.settings.capture.on_incompatible == "resnapshot":
                 lost |= ground.unpublished(frontier, backfill)
             found_lost = losses(ground, frontier, backfill)
-            lost |= {loss.table for loss in found_lost if loss.answer is Answer.COPY} - going
+            lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - going
             skipped = skipped_tables(ground, begin, backfill)
             return Outlook(
                 begin=begin,
@@ -223,7 +223,7 @@ def foresee(ground: Ground, found: SlotStanding) -> Outlook:
             )
 
 
-def uncarried(ground: Ground, begin: Resume) -> dict[TableName, SchemaConflictError]:
+def uncarried(ground: Environment, begin: Resume) -> dict[TableName, SchemaConflictError]:
     """Return the tables whose rows on the log lack generated columns that come from now on."""
     found = {
         table: ground.tables.uncarried(ground.relations[table])
@@ -233,14 +233,14 @@ def uncarried(ground: Ground, begin: Resume) -> dict[TableName, SchemaConflictEr
     return {table: error for table, error in found.items() if error is not None}
 
 
-def _check_slot(ground: Ground, found: SlotStanding) -> None:
+def _check_slot(ground: Environment, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)
     check_room(ground.connection, needs_slot=False)
 
 
 def rehearse_publication(
-    ground: Ground, found: SlotStanding, outlook: Outlook
+    ground: Environment, found: SlotStanding, outlook: Outlook
 ) -> PublicationChange:
     """Have the server say whether the publication could be made or used; changes nothing.
 
@@ -254,7 +254,7 @@ def rehearse_publication(
     return ground.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
 
 
-def refuse_first(ground: Ground) -> SlotStanding:
+def refuse_first(ground: Environment) -> SlotStanding:
     """Raise what would stop capture later, when topics and slot would have been made.
 
     Returns:
@@ -269,7 +269,7 @@ def refuse_first(ground: Ground) -> SlotStanding:
     if isinstance(outlook.begin, Resume):
         for table, error in uncarried(ground, outlook.begin).items():
             copied_anew = table in outlook.copied | outlook.going
-            if not copied_anew and answer(error, ground.settings.capture) is Answer.STOP:
+            if not copied_anew and answer(error, ground.settings.capture) is Reaction.STOP:
                 raise with_way_out(error)
     if ground.settings.capture.on_error == "log":
         return found  # a table that cannot go on is set aside then

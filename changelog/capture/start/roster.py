@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from changelog.capture.start.environment import Ground
+from changelog.capture.start.environment import Environment
 from changelog.capture.state.newcomers import Newcomers
 from changelog.contract.base.errors import LookAgainError
 from changelog.contract.rows.inheritance import WAY_OUT, alone
@@ -58,7 +58,7 @@ class Roster:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: Environment,
         tables: Tables,
         newcomers: Newcomers,
         *,

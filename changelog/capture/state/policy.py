@@ -23,7 +23,7 @@ _ANEW = "start with `--on-incompatible resnapshot`: the table is copied anew, th
 _WITHOUT = "or with `--on-error log`: the others go on without it"
 
 
-class Answer(Enum):
+class Reaction(Enum):
     """What is done about a table."""
 
     STOP = "stop"
@@ -33,7 +33,7 @@ class Answer(Enum):
     """No frontier speaks of it until somebody asks for a copy."""
 
 
-def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = False) -> Answer:
+def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = False) -> Reaction:
     """Say what is done about the table of an error.
 
     Args:
@@ -42,10 +42,10 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
         copying: whether the table is being copied anew already, so that this is no way out.
     """
     if _is_mended_by_a_copy(error, copying=copying) and capture.on_incompatible == "resnapshot":
-        return Answer.COPY
+        return Reaction.COPY
     if capture.on_error == "log":
-        return Answer.ASIDE
-    return Answer.STOP
+        return Reaction.ASIDE
+    return Reaction.STOP
 
 
 def with_way_out(error: ChangelogError, *, copying: bool = False) -> ChangelogError:

@@ -15,7 +15,7 @@ from changelog.contract.log.frontier import Frontier, Growth
 
 
 @dataclass(slots=True, kw_only=True)
-class Seed:
+class StartState:
     """From where a life streams.
 
     Attributes:
@@ -88,12 +88,12 @@ class Seed:
         )
 
 
-def reach_nothing(_point: str) -> None:
+def no_failpoint(_point: str) -> None:
     """Stand in for a crash point outside of tests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Context:
     """What a life needs besides its servers.
 
     Attributes:

@@ -21,7 +21,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import Relation
 from changelog.native.buffers import Record, Records, Texts
-from changelog.native.runs import Run, Seen, Transaction
+from changelog.native.runs import RelationSpan, Run, Transaction
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import SEQUENCE_STEP, Assembler
 from changelog.source.stream.pgoutput import (
@@ -199,7 +199,9 @@ class BulkWriter:
                 totals.rows[place] = totals.sizes[place] = 0
         return found
 
-    def _add_table(self, messages: Texts, relation: Relation, seen: Seen, first: Position) -> None:
+    def _add_table(
+        self, messages: Texts, relation: Relation, seen: RelationSpan, first: Position
+    ) -> None:
         """Encode the rows of one table."""
         codec = self._tables.batch_codec(relation, first)
         if codec is None:

@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from changelog.capture.write.writer import Log
+from changelog.capture.write.writer import RecordSink
 from changelog.contract.base.headers import TRANSACTIONAL, Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.pattern import expression
@@ -36,7 +36,7 @@ class MessageLog:
     def __init__(
         self,
         *,
-        log: Log,
+        log: RecordSink,
         topic: str,
         epoch: int,
         partitions: Mapping[str, int],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from changelog.capture.rows.shape import Rows
+from changelog.capture.rows.shape import RowEncoder
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.write.fence import Recent
 from changelog.contract.base.headers import Headers, Op, encode_headers
@@ -29,10 +29,10 @@ from changelog.contract.rows.change import (
     records_of,
 )
 from changelog.contract.rows.relation import UNCHANGED, Field, KeyRow, Relation, Row
-from changelog.native.buffers import Written
+from changelog.native.buffers import WrittenPlaces
 
 
-class Log(Protocol):
+class RecordSink(Protocol):
     """Where records go: the producer."""
 
     def produce(
@@ -80,7 +80,7 @@ class RecordWriter:
     def __init__(
         self,
         *,
-        log: Log,
+        log: RecordSink,
         tables: CapturedTables,
         epoch: int,
         since: Mapping[str, Position],
@@ -111,7 +111,7 @@ class RecordWriter:
         self._written = {topic: dict(places) for topic, places in written.items() if places}
         places = [p for by_partition in self._written.values() for p in by_partition.values()]
         self._catch_up_until = max(places, default=None)
-        self._written_in: dict[str, Written] = {}
+        self._written_in: dict[str, WrittenPlaces] = {}
         self._fetch = fetch
         self._dead_keys = dead_keys
         self._hold_until = hold_until
@@ -164,7 +164,7 @@ class RecordWriter:
         floor = self.since.get(topic)
         return floor is None or first >= floor
 
-    def written(self, topic: str, first: Position) -> Written | None:
+    def written(self, topic: str, first: Position) -> WrittenPlaces | None:
         """Return what the log holds of a topic's records from a position on; None for nothing."""
         if self._catch_up_until is not None and first > self._catch_up_until:
             self._catch_up_until = None
@@ -173,7 +173,7 @@ class RecordWriter:
         if topic not in self._written_in:
             places = self._written[topic]
             found = (places.get(place) for place in range(self._partitions[topic]))
-            self._written_in[topic] = Written([self._last_of_epoch(last) for last in found])
+            self._written_in[topic] = WrittenPlaces([self._last_of_epoch(last) for last in found])
         return self._written_in[topic]
 
     def _last_of_epoch(self, last: Position | None) -> tuple[int, int]:
@@ -216,7 +216,7 @@ class RecordWriter:
 
     def _value(
         self,
-        codec: Rows,
+        codec: RowEncoder,
         record: Upsert | Tombstone | Event,
         xid: int,
         told: _Told | None = None,
@@ -290,7 +290,9 @@ class RecordWriter:
         return bury(self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
 
 
-def bury(log: Log, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int) -> int:
+def bury(
+    log: RecordSink, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int
+) -> int:
     """Write a tombstone for each key that lives only before `since`; gives their number."""
     headers = encode_headers(since, op, ts_us)
     count = 0

@@ -26,7 +26,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import MAX_DECIMAL_PRECISION, ColumnType, Kind
 
 
-class Shape(Enum):
+class ValueShape(Enum):
     """What a value tells, and how it is written."""
 
     DEBEZIUM_AVRO = "debezium-avro"
@@ -89,7 +89,7 @@ class DeclaredLog:
 
     table: TableName
     topic: str
-    shape: Shape
+    shape: ValueShape
     key: tuple[str, ...]
     delete: str = ""
     order: Order = Order.OFFSET
@@ -101,7 +101,7 @@ class DeclaredLog:
     @property
     def leaves_out(self) -> bool:
         """Tell whether a record may leave out what it did not change."""
-        return bool(self.placeholder) and self.shape is not Shape.CUD_JSON
+        return bool(self.placeholder) and self.shape is not ValueShape.CUD_JSON
 
     def rule(self) -> str:
         """Say in words what a state of it is, and is not."""
@@ -181,7 +181,7 @@ _LOGICAL = {
 }
 
 
-def avro_columns(text: str, shape: Shape) -> tuple[LoggedColumn, ...]:
+def avro_columns(text: str, shape: ValueShape) -> tuple[LoggedColumn, ...]:
     """Read the columns of the row that a value has or tells of.
 
     Other semantic types (times of day, nanoseconds, zoned text) keep the number or text that the

@@ -98,7 +98,7 @@ class ColumnType:
         return self.kind in {Kind.DECIMAL, Kind.ARRAY}
 
 
-class Form(Enum):
+class TypType(Enum):
     """What sort of type `pg_type.typtype` says it is; a domain counts as its base type."""
 
     BASE = "b"
@@ -146,7 +146,7 @@ _DECIMAL = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
 def column_type(
-    base: str, formatted: str, *, form: Form = Form.BASE, builtin: bool = True
+    base: str, formatted: str, *, form: TypType = TypType.BASE, builtin: bool = True
 ) -> ColumnType:
     """Map a type that is neither an array nor a domain.
 
@@ -156,7 +156,7 @@ def column_type(
         form: what sort of type it is.
         builtin: whether it is in the schema `pg_catalog`: users may name a type `date` too.
     """
-    if form in {Form.ENUM, Form.COMPOSITE, Form.RANGE, Form.MULTIRANGE}:
+    if form in {TypType.ENUM, TypType.COMPOSITE, TypType.RANGE, TypType.MULTIRANGE}:
         return ColumnType(formatted, Kind.STRING)
     if not builtin:
         return ColumnType(formatted, Kind.STRING, mapped=base in EXTENSION_TYPES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from changelog.contract.rows.types import ColumnType, Form, Kind, array_type, column_type
+from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type, column_type
 from changelog.source.connect.connect import Connection, source_errors
 
 TypeRef = tuple[int, int]
@@ -64,7 +64,7 @@ class TypeResolver:
             element = self._look_up(entry.element, typmod)
             return array_type(element, f"{element.name}[]", entry.delimiter)
         formatted = self._formatted(oid, typmod)
-        return column_type(entry.name, formatted, form=Form(entry.form), builtin=entry.builtin)
+        return column_type(entry.name, formatted, form=TypType(entry.form), builtin=entry.builtin)
 
     def _base(self, oid: int, typmod: int) -> tuple[_Entry | None, int, int]:
         entry = self._entry(oid)

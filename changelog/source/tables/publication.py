@@ -73,7 +73,7 @@ _OWN = "drop it, or let capture use a publication of its own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedPublication:
     """What a publication has to send.
 
     Attributes:
@@ -200,11 +200,11 @@ def ensure_publication(
     connection: Connection, name: str, tables: Iterable[TableName]
 ) -> PublicationChange:
     """Make the publication, or alter it, so that it has exactly these tables, whole."""
-    return make_publication(connection, name, Wanted(tables=dict.fromkeys(tables, "")))
+    return make_publication(connection, name, WantedPublication(tables=dict.fromkeys(tables, "")))
 
 
 def make_publication(
-    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool = False
+    connection: Connection, name: str, wanted: WantedPublication, *, rehearse: bool = False
 ) -> PublicationChange:
     """Make the publication, or alter it, so that it sends exactly what is wanted.
 
@@ -235,7 +235,7 @@ def make_publication(
 
 
 def _make(
-    connection: Connection, name: str, wanted: Wanted, *, rehearse: bool
+    connection: Connection, name: str, wanted: WantedPublication, *, rehearse: bool
 ) -> PublicationChange:
     facts = _read(connection, name)
     if facts is not None:
@@ -280,7 +280,9 @@ def _all_gone(tables: Iterable[TableName]) -> SourceError:
     return SourceError(f"no table is left to publish: {names} vanished", hint="start again")
 
 
-def use_publication(connection: Connection, name: str, wanted: Wanted) -> PublicationChange:
+def use_publication(
+    connection: Connection, name: str, wanted: WantedPublication
+) -> PublicationChange:
     """Check that a publication that others made sends what is wanted; changes nothing.
 
     It may send more tables: what comes of them is left out.
@@ -300,7 +302,7 @@ def use_publication(connection: Connection, name: str, wanted: Wanted) -> Public
     return PublicationChange(False, frozenset(), frozenset(), filters=filters)
 
 
-def shape_problems(name: str, facts: PublicationFacts, wanted: Wanted) -> list[str]:
+def shape_problems(name: str, facts: PublicationFacts, wanted: WantedPublication) -> list[str]:
     """Say what stands against altering an existing publication."""
     what = f'the publication "{name}"'
     ours = facts.operations in {wanted.operations, wanted.before or wanted.operations}
@@ -318,7 +320,7 @@ def shape_problems(name: str, facts: PublicationFacts, wanted: Wanted) -> list[s
     return [text for bad, text in problems if bad]
 
 
-def use_problems(name: str, facts: PublicationFacts | None, wanted: Wanted) -> list[str]:
+def use_problems(name: str, facts: PublicationFacts | None, wanted: WantedPublication) -> list[str]:
     """Say why a publication that is not ours to alter cannot be used as it is."""
     what = f'the publication "{name}"'
     if facts is None:
@@ -340,7 +342,7 @@ def use_problems(name: str, facts: PublicationFacts | None, wanted: Wanted) -> l
     return problems
 
 
-def _other_operations(what: str, facts: PublicationFacts, wanted: Wanted) -> str:
+def _other_operations(what: str, facts: PublicationFacts, wanted: WantedPublication) -> str:
     if wanted.operations == OPERATIONS:
         return f"{what} does not publish each of insert, update, delete, truncate"
     has, needs = ", ".join(facts.operations) or "nothing", ", ".join(wanted.operations)
@@ -364,7 +366,7 @@ def _closes_at_end(text: str) -> bool:
     return False
 
 
-def check_filters_possible(connection: Connection, wanted: Wanted) -> None:
+def check_filters_possible(connection: Connection, wanted: WantedPublication) -> None:
     """Check that the server knows row filters, when there are any.
 
     Raises:
@@ -377,7 +379,7 @@ def check_filters_possible(connection: Connection, wanted: Wanted) -> None:
         )
 
 
-def _check_filter_columns(connection: Connection, oid: int, wanted: Wanted) -> None:
+def _check_filter_columns(connection: Connection, oid: int, wanted: WantedPublication) -> None:
     """Refuse a filter under which the users' own updates and deletes would fail."""
     if not any(wanted.tables.values()) or not {"update", "delete"} & set(wanted.operations):
         return
@@ -395,7 +397,7 @@ def _check_filter_columns(connection: Connection, oid: int, wanted: Wanted) -> N
         )
 
 
-def _same(facts: PublicationFacts, wanted: Wanted) -> bool:
+def _same(facts: PublicationFacts, wanted: WantedPublication) -> bool:
     """Tell without a statement that nothing is to be altered; filters need the server's eye."""
     return (
         facts.operations == wanted.operations
@@ -438,7 +440,7 @@ def drop_publication(connection: Connection, name: str) -> None:
 
 
 def _statements(
-    name: str, facts: PublicationFacts | None, wanted: Wanted, sends_stored: bool
+    name: str, facts: PublicationFacts | None, wanted: WantedPublication, sends_stored: bool
 ) -> list[sql.Composed]:
     """Give what makes the publication, or the existing one, what is wanted."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)

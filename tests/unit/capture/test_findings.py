@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from changelog.capture.inspect.findings import Findings, State
+from changelog.capture.inspect.findings import Findings, Level
 from changelog.contract.base.errors import ConfigurationError, SlotError
 
 
@@ -17,7 +17,7 @@ def raising(error):
 
 def test_the_code_is_that_of_the_first_refusal():
     found = Findings()
-    found.add("a", State.OK, "fine")
+    found.add("a", Level.OK, "fine")
     assert (found.exit_code, found.to_json()["ok"]) == (0, True)
     assert found.ask("b", lambda: 7) == 7
     assert found.ask("c", raising(SlotError("in use", hint="stop it"))) is None
@@ -33,7 +33,7 @@ def test_the_code_is_that_of_the_first_refusal():
 
 def test_no_secret_is_shown_and_brackets_are_plain():
     found = Findings()
-    found.add("a", State.NOTE, "password=canary")
+    found.add("a", Level.NOTE, "password=canary")
     found.ask("b", raising(SlotError("x", hint="see postgresql://ann:canary@db/app [here]")))
     page = io.StringIO()
     Console(width=120, file=page).print(found.table())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from changelog.capture.frontier.growth import GrowthWatch
-from changelog.capture.state.start_state import Seed
+from changelog.capture.state.start_state import StartState
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Growth
@@ -52,7 +52,7 @@ def test_what_was_sent_to_a_topic_that_grew_is_sent_again():
     written = {topic: {0: Position(1, Lsn(300), 0)} for topic in ("same", "more", "grown", "new")}
     known = {"same": 3, "more": 3, "grown": 6}
     grown = {"grown": Growth(5, Lsn(200))}
-    seed = Seed(epoch=1, lsn=Lsn(250), grown=grown, partitions=known, written=written)
+    seed = StartState(epoch=1, lsn=Lsn(250), grown=grown, partitions=known, written=written)
     seed.resend_grown({"same": 3, "more": 6, "grown": 6, "new": 3})
     assert set(seed.written) == {"same", "new"}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from changelog.capture.state.policy import Answer, answer, with_way_out
+from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.config import CaptureSettings
 from changelog.contract.base.errors import (
     EncodeError,
@@ -16,24 +16,24 @@ BAD = (EncodeError("x"), RecordRefusedError("x"))
 
 @pytest.mark.parametrize("error", [*CHANGED, *BAD])
 def test_by_default_everything_stops_and_says_what_else_can_be_done(error):
-    assert answer(error, CaptureSettings()) is Answer.STOP
+    assert answer(error, CaptureSettings()) is Reaction.STOP
     assert "`--on-error log`" in str(with_way_out(error))
 
 
 @pytest.mark.parametrize("error", CHANGED)
 def test_a_copy_is_the_way_out_of_a_change_unless_it_is_what_failed(error):
     settings = CaptureSettings(on_incompatible="resnapshot", on_error="log")
-    assert answer(error, settings) is Answer.COPY
-    assert answer(error, settings, copying=True) is Answer.ASIDE
+    assert answer(error, settings) is Reaction.COPY
+    assert answer(error, settings, copying=True) is Reaction.ASIDE
     stopping = CaptureSettings(on_incompatible="resnapshot")
-    assert answer(error, stopping, copying=True) is Answer.STOP
+    assert answer(error, stopping, copying=True) is Reaction.STOP
 
 
 def test_a_copy_alone_helps_no_table_with_another_key_and_is_not_advised():
     error = KeyConflictError("x", hint="delete the topic")
-    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Answer.STOP
+    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Reaction.STOP
     both = CaptureSettings(on_incompatible="resnapshot", on_error="log")
-    assert answer(error, both) is Answer.ASIDE
+    assert answer(error, both) is Reaction.ASIDE
     said = str(with_way_out(error))
     assert "delete the topic" in said
     assert "copied anew" not in said
@@ -41,5 +41,5 @@ def test_a_copy_alone_helps_no_table_with_another_key_and_is_not_advised():
 
 @pytest.mark.parametrize("error", BAD)
 def test_a_copy_helps_no_value_that_cannot_be_written(error):
-    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Answer.STOP
-    assert answer(error, CaptureSettings(on_error="log")) is Answer.ASIDE
+    assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Reaction.STOP
+    assert answer(error, CaptureSettings(on_error="log")) is Reaction.ASIDE

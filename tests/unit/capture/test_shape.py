@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from changelog.capture.rows.rules import Rules
+from changelog.capture.rows.rules import CaptureRules
 from changelog.capture.rows.shape import REDACTED, batch_codec, row_codec, whole
 from changelog.config import CaptureSettings
 from changelog.contract.base.errors import ConfigurationError
@@ -36,7 +36,7 @@ IDS = SchemaIds(7, 8)
 
 def rules(**more):
     more.setdefault("mask_key", KEY)
-    return Rules(CaptureSettings(**more))
+    return CaptureRules(CaptureSettings(**more))
 
 
 def hashed(text: bytes) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from changelog.contract.base.errors import CorruptRecordError, EncodeError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import field_names, key_schema, read_schema, value_schema
-from changelog.contract.rows.types import Form, Kind, array_type, column_type
+from changelog.contract.rows.types import Kind, TypType, array_type, column_type
 from tests.support.builders import (
     INTEGER,
     INTEGERS,
@@ -95,8 +95,10 @@ def test_a_user_s_type_may_have_the_name_of_a_builtin_one() -> None:
     assert column_type("numeric", "numeric(5,2)", builtin=False).kind is Kind.STRING
 
 
-@pytest.mark.parametrize("form", [Form.ENUM, Form.COMPOSITE, Form.RANGE, Form.MULTIRANGE])
-def test_text_is_the_proper_form_of_a_user_s_enum_composite_or_range(form: Form) -> None:
+@pytest.mark.parametrize(
+    "form", [TypType.ENUM, TypType.COMPOSITE, TypType.RANGE, TypType.MULTIRANGE]
+)
+def test_text_is_the_proper_form_of_a_user_s_enum_composite_or_range(form: TypType) -> None:
     mapped = column_type("date", "shop.date", form=form, builtin=False)
     assert (mapped.kind, mapped.mapped) == (Kind.STRING, True)
 

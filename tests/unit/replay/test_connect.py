@@ -18,10 +18,10 @@ from replay.spark import connect, server_look, session
 from replay.spark.connect import connected, place_of
 from replay.spark.connect_server import shown, with_server
 from replay.spark.package import fingerprint
-from replay.spark.server_look import Wanted
+from replay.spark.server_look import WantedServer
 from replay.spark.session import SessionSettings
 
-WANTED = Wanted(settings={}, properties={}, warehouse=None, client=Client.LIBRDKAFKA)
+WANTED = WantedServer(settings={}, properties={}, warehouse=None, client=Client.LIBRDKAFKA)
 
 
 def test_a_server_that_is_not_there_is_told_at_once():

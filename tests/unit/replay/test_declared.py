@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from changelog.contract.forms.declared import DeclaredLog, Order, Shape, declared_columns
+from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.relation import TableName
 from replay.broker.topic_state import TopicState
 from replay.declared.declared import _COLUMNS, _arrow, _batch
@@ -22,7 +22,7 @@ TYPES = {"id": "int", "m": "decimal(10,2)", "day": "date", "t": "timestamp_ntz",
 LOG = DeclaredLog(
     table=TableName("public", "things"),
     topic="things",
-    shape=Shape.CUD_JSON,
+    shape=ValueShape.CUD_JSON,
     key=("id",),
     columns=declared_columns(TYPES, "logs.things"),
 )
@@ -108,7 +108,7 @@ def at(now_ms: int) -> Times:
 
 
 FLAT = DeclaredLog(
-    table=LOG.table, topic="things", shape=Shape.FLAT_JSON, key=("id",), order=Order.OFFSET
+    table=LOG.table, topic="things", shape=ValueShape.FLAT_JSON, key=("id",), order=Order.OFFSET
 )
 
 

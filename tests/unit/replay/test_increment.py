@@ -12,7 +12,7 @@ from changelog.contract.rows.schema import SchemaPin
 from replay.broker.topic_state import PastEnds
 from replay.verdict.increment import Base, judge_increment
 from replay.verdict.limits import Times
-from replay.verdict.verdict import Kind
+from replay.verdict.verdict import VerdictKind
 from tests.unit.replay.states import (
     APPENDED_MS,
     IDLE,
@@ -54,7 +54,7 @@ def judged(
 
 
 def test_what_came_after_is_exact_while_its_tombstones_are_there() -> None:
-    assert judged().kind is Kind.EXACT
+    assert judged().kind is VerdictKind.EXACT
     last = APPENDED_MS + LAG_MS + RETENTION_MS
     verdict = judged(at_ms=last - 1, estimate_ms=None)
     assert verdict.allows_read

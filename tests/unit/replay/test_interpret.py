@@ -17,7 +17,7 @@ from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
     Order,
-    Shape,
+    ValueShape,
     declared_columns,
 )
 from changelog.contract.rows.relation import TableName
@@ -29,7 +29,7 @@ COLUMNS = {"id": "int", "name": "string"}
 NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))
 
 
-def log(shape: Shape, columns=None, **more) -> DeclaredLog:
+def log(shape: ValueShape, columns=None, **more) -> DeclaredLog:
     return DeclaredLog(
         table=TableName("public", "things"),
         topic="things",
@@ -65,8 +65,12 @@ def said(of: DeclaredLog, key, value) -> list[tuple[str, object]]:
     return [(kind, s.row if kind == "row" else s.key) for kind, s in zip(kinds, own, strict=True)]
 
 
-CUD, DEBEZIUM, FLAT = log(Shape.CUD_JSON), log(Shape.DEBEZIUM_JSON), log(Shape.FLAT_JSON)
-MARKED = log(Shape.FLAT_JSON, delete="__deleted")
+CUD, DEBEZIUM, FLAT = (
+    log(ValueShape.CUD_JSON),
+    log(ValueShape.DEBEZIUM_JSON),
+    log(ValueShape.FLAT_JSON),
+)
+MARKED = log(ValueShape.FLAT_JSON, delete="__deleted")
 ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
 
 
@@ -95,7 +99,7 @@ ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
         (CUD, None, b"[" * 100_000, [("fault", None)]),
         (CUD, None, b'{"op":"c","after":{"id":1,"name":"\xff"}}', [("fault", None)]),
         (
-            log(Shape.CUD_JSON, key_changes=False),
+            log(ValueShape.CUD_JSON, key_changes=False),
             None,
             {"op": "u", "before": ONE, "after": TWO},
             [("fault", None)],
@@ -153,25 +157,25 @@ TEXT = "<nicht verfügbar>"
 )  # fmt: skip
 @pytest.mark.parametrize("op", ["u", "c"])
 def test_a_value_that_the_source_left_out_is_known_in_every_form(kind, value, is_left_out, op):
-    of = log(Shape.DEBEZIUM_JSON, {"id": "int", "v": kind}, placeholder=TEXT)
+    of = log(ValueShape.DEBEZIUM_JSON, {"id": "int", "v": kind}, placeholder=TEXT)
     raw = json.dumps({"op": op, "after": {"id": 1, "v": value}}).encode()
     (own,) = Interpreter(of, of.columns, {}, {}).statements(None, raw)
     (other,) = DeclaredReader(of, NOWHERE, 0).said(None, raw)
     assert (own.missing, other.lacks) == (((1,), ("v",)) if is_left_out else ((), ()))
     assert own.begins is other.begins is (op == "c")
-    for without in (replace(of, placeholder=""), replace(of, shape=Shape.CUD_JSON)):
+    for without in (replace(of, placeholder=""), replace(of, shape=ValueShape.CUD_JSON)):
         if kind == "string":
             assert not Interpreter(without, of.columns, {}, {}).statements(None, raw)[0].missing
             assert not DeclaredReader(without, NOWHERE, 0).said(None, raw)[0].lacks
 
 
 def test_a_key_that_was_left_out_is_none():
-    of = log(Shape.FLAT_JSON, {"id": "string"})
+    of = log(ValueShape.FLAT_JSON, {"id": "string"})
     assert said(of, {"id": "x"}, {"id": PLACEHOLDER}) == [("fault", '["x"]')]
 
 
 def test_the_source_s_position_is_read_where_the_log_is_ordered_by_it():
-    of = log(Shape.DEBEZIUM_JSON, order=Order.LSN)
+    of = log(ValueShape.DEBEZIUM_JSON, order=Order.LSN)
     event = {"op": "c", "after": ONE, "source": {"lsn": 77}}
     assert said(of, {"id": 1}, event) == [("row", [1, "a"])]
     assert said(of, {"id": 1}, {**event, "source": {}}) == [("fault", "[1]")]
@@ -224,7 +228,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("name", "text", "wanted"), VALUES)
 def test_a_value_is_exact_or_a_fault(name, text, wanted):
-    of = log(Shape.FLAT_JSON, KINDS)
+    of = log(ValueShape.FLAT_JSON, KINDS)
     number = "7" if name != "id" else text
     members = f'"id":{number}' + (f',"{name}":{text}' if name != "id" else "")
     raw = f"{{{members}}}".encode()

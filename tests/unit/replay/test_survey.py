@@ -7,7 +7,7 @@ from dataclasses import replace
 from replay.broker.density import Density
 from replay.broker.topic_state import TopicState
 from replay.survey import TopicSurvey, told
-from replay.verdict.verdict import Kind, Verdict
+from replay.verdict.verdict import Verdict, VerdictKind
 
 STATE = TopicState(
     topic="a",
@@ -24,10 +24,10 @@ SURVEY = TopicSurvey(
     ends=None,
     cleanable=(0,),
     density=Density(()),
-    verdict=Verdict(Kind.EXACT, None, ()),
+    verdict=Verdict(VerdictKind.EXACT, None, ()),
 )
 OTHER = replace(SURVEY, state=replace(STATE, topic="b"))
-WORSE = replace(OTHER, verdict=Verdict(Kind.NOT_EXACT, None, ("gone",)))
+WORSE = replace(OTHER, verdict=Verdict(VerdictKind.NOT_EXACT, None, ("gone",)))
 
 
 def test_settings_and_verdicts_that_are_the_same_are_said_once() -> None:

@@ -11,7 +11,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
 from replay.base.task_faults import Fault, marked
 from replay.scan import task
-from replay.scan.last_records import Rules
+from replay.scan.last_records import FoldRules
 from replay.scan.range import PartitionRange
 from tests.property.test_last import PLENTY, PREFIX, WANTED, Message, message
 from tests.support.fold_records import add_records
@@ -46,7 +46,7 @@ def run(monkeypatch):
             kafka=KafkaConnection(brokers=""),
             topic="t",
             ranges=[PartitionRange(partition, 0, 99) for partition in logs],
-            rules=Rules.of(WANTED, since=None, before=LATE, most_bytes=PLENTY),
+            rules=FoldRules.of(WANTED, since=None, before=LATE, most_bytes=PLENTY),
             homes=homes,
         )
         numbers = pa.RecordBatch.from_pydict({"id": list(range(len(logs)))})

@@ -13,7 +13,7 @@ from changelog.contract.log.frontier import Growth
 from changelog.contract.log.scope import Scope
 from replay.broker.topic_state import PastEnds
 from replay.verdict.limits import Times
-from replay.verdict.verdict import Kind, Verdict, judge, judge_foreign
+from replay.verdict.verdict import Verdict, VerdictKind, judge, judge_foreign
 from tests.unit.replay.states import (
     APPENDED_MS,
     BUSY,
@@ -55,7 +55,7 @@ def judged(
 
 def test_a_fresh_frontier_is_exact_until_the_lag_has_passed():
     verdict = judged(BUSY)
-    assert verdict.kind is Kind.EXACT
+    assert verdict.kind is VerdictKind.EXACT
     assert verdict.deadline_ms == APPENDED_MS + LAG_MS
     assert "min.compaction.lag.ms" in str(verdict)
     verdict.require()
@@ -63,20 +63,22 @@ def test_a_fresh_frontier_is_exact_until_the_lag_has_passed():
 
 def test_the_deadline_may_come_before_a_slow_finish():
     verdict = judged(BUSY, estimate_ms=LAG_MS)
-    assert verdict.kind is Kind.EXACT_UNTIL
+    assert verdict.kind is VerdictKind.EXACT_UNTIL
     assert verdict.allows_read
-    assert judged(BUSY, estimate_ms=None).kind is Kind.EXACT_UNTIL
+    assert judged(BUSY, estimate_ms=None).kind is VerdictKind.EXACT_UNTIL
 
 
-@pytest.mark.parametrize(("early_ms", "kind"), [(1, Kind.EXACT_UNTIL), (0, Kind.FOLLOW)])
+@pytest.mark.parametrize(
+    ("early_ms", "kind"), [(1, VerdictKind.EXACT_UNTIL), (0, VerdictKind.FOLLOW)]
+)
 def test_the_lag_ends_to_the_millisecond(early_ms, kind):
     assert judged(BUSY, now_ms=APPENDED_MS + LAG_MS - early_ms).kind is kind
 
 
 def test_clocks_may_differ_by_the_allowance():
     now_ms = APPENDED_MS + LAG_MS - 5_000
-    assert judged(BUSY, now_ms=now_ms, allowance_ms=4_999).kind is Kind.EXACT_UNTIL
-    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is Kind.FOLLOW
+    assert judged(BUSY, now_ms=now_ms, allowance_ms=4_999).kind is VerdictKind.EXACT_UNTIL
+    assert judged(BUSY, now_ms=now_ms, allowance_ms=5_000).kind is VerdictKind.FOLLOW
 
 
 def test_the_scan_may_last_as_long_as_a_tombstone():
@@ -85,14 +87,17 @@ def test_the_scan_may_last_as_long_as_a_tombstone():
     verdict = judged(short, started_ms=start_ms, now_ms=start_ms)
     assert verdict.deadline_ms == start_ms + MINUTE_MS - MINUTE_MS // 10
     assert "delete.retention.ms" in str(verdict)
-    assert judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind is Kind.NOT_EXACT
+    assert (
+        judged(short, started_ms=start_ms, now_ms=start_ms + MINUTE_MS).kind
+        is VerdictKind.NOT_EXACT
+    )
 
 
 def test_an_old_frontier_with_nothing_behind_its_ends_is_still_exact():
     now_ms = APPENDED_MS + 10 * LAG_MS
-    assert judged(BUSY, now_ms=now_ms).kind is Kind.FOLLOW
+    assert judged(BUSY, now_ms=now_ms).kind is VerdictKind.FOLLOW
     idle = judged(IDLE, now_ms=now_ms)
-    assert idle.kind is Kind.EXACT
+    assert idle.kind is VerdictKind.EXACT
     assert idle.deadline_ms == now_ms + LAG_MS
 
 
@@ -132,7 +137,7 @@ def test_the_earliest_deadline_of_all_topics_counts():
 )
 def test_what_spoils_a_read_is_refused_with_its_reason(state, reason):
     verdict = judged(state)
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert reason in str(verdict)
     with pytest.raises(VerdictError, match="cannot give") as refused:
         verdict.require()
@@ -151,12 +156,12 @@ def test_all_reasons_are_named_at_once():
 
 def test_a_retention_of_for_ever_has_no_date_and_is_no_error():
     endless = with_settings(BUSY, delete_retention_ms=2**63 - 1, min_compaction_lag_ms=2**63 - 1)
-    assert judged(endless).kind is Kind.EXACT
+    assert judged(endless).kind is VerdictKind.EXACT
     assert str(judged(endless))
 
 
 def test_a_scan_is_late_from_the_deadline_on():
-    verdict = Verdict(Kind.EXACT, 1_000, (), allowance_ms=10)
+    verdict = Verdict(VerdictKind.EXACT, 1_000, (), allowance_ms=10)
     assert [verdict.is_late(now) for now in (989, 990, 1_000)] == [False, True, True]
     assert judged(BUSY).is_late(APPENDED_MS + RETENTION_MS)
 
@@ -167,7 +172,7 @@ def test_a_topic_that_is_not_the_table_is_refused_by_name():
     with pytest.raises(VerdictError, match=r'"things" cannot be rebuilt: .* without update'):
         verdict.require()
     narrow = replace(RECORD.frontier, scopes={"things": Scope(dropped=("a",), rows="id > 1")})
-    assert judged(IDLE, record=replace(RECORD, frontier=narrow)).kind is Kind.EXACT
+    assert judged(IDLE, record=replace(RECORD, frontier=narrow)).kind is VerdictKind.EXACT
 
 
 def past(*first_ms, truncated=()):
@@ -183,32 +188,32 @@ def test_the_first_record_behind_the_ends_starts_the_lag():
 def test_a_frontier_that_was_appended_late_is_no_younger_than_what_came_before_it():
     earlier = APPENDED_MS - 2 * LAG_MS
     verdict = judged(BUSY, past=past(None, earlier))
-    assert verdict.kind is Kind.FOLLOW
+    assert verdict.kind is VerdictKind.FOLLOW
 
 
 def test_an_old_frontier_with_young_records_behind_it_is_exact():
     now_ms = APPENDED_MS + 3 * LAG_MS
-    assert judged(BUSY, now_ms=now_ms).kind is Kind.FOLLOW
+    assert judged(BUSY, now_ms=now_ms).kind is VerdictKind.FOLLOW
     verdict = judged(BUSY, past=past(None, now_ms - MINUTE_MS), now_ms=now_ms)
-    assert verdict.kind is Kind.EXACT
+    assert verdict.kind is VerdictKind.EXACT
     assert verdict.deadline_ms == now_ms - MINUTE_MS + LAG_MS
 
 
 @pytest.mark.parametrize("first", [None, APPENDED_MS + RETENTION_MS + LAG_MS])
 def test_from_when_tombstones_may_be_gone_the_records_that_are_left_prove_nothing(first):
     now_ms = APPENDED_MS + LAG_MS + RETENTION_MS
-    assert judged(BUSY, past=past(None, first), now_ms=now_ms - 1).kind is not Kind.FOLLOW
-    assert judged(BUSY, past=past(None, first), now_ms=now_ms).kind is Kind.FOLLOW
+    assert judged(BUSY, past=past(None, first), now_ms=now_ms - 1).kind is not VerdictKind.FOLLOW
+    assert judged(BUSY, past=past(None, first), now_ms=now_ms).kind is VerdictKind.FOLLOW
 
 
 def test_offsets_behind_the_ends_that_hold_no_record_are_markers():
     verdict = judged(BUSY, past=past(None, None), now_ms=APPENDED_MS + 2 * LAG_MS)
-    assert verdict.kind is Kind.EXACT
+    assert verdict.kind is VerdictKind.EXACT
 
 
 def test_a_truncated_partition_is_refused_whatever_stands_there_now():
     verdict = judged(BUSY, past=past(None, APPENDED_MS, truncated=(1,)))
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert "partition 1 was truncated below the frontier's end 20" in str(verdict)
     assert "changelog resnapshot" in str(verdict)
 
@@ -224,7 +229,7 @@ def test_each_refusal_says_what_to_do():
 
 def test_no_newer_frontier_helps_a_topic_that_keeps_no_lag():
     verdict = judged(with_settings(BUSY, min_compaction_lag_ms=5_000), allowance_ms=5_000)
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert "--fix-topics" in verdict.remedies[0]
 
 
@@ -245,10 +250,10 @@ def test_people_read_when_it_must_be_and_will_be_done():
 def test_the_verdict_on_several_topics_is_the_worst_and_names_each():
     topics = {"things": BUSY}
     verdict = judge(RECORD, topics, ("things", "gone"), at(APPENDED_MS + LAG_MS))
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert len(verdict.reasons) == 2
     kinds = {topic: each.kind for topic, each in verdict.topics.items()}
-    assert kinds == {"things": Kind.FOLLOW, "gone": Kind.NOT_EXACT}
+    assert kinds == {"things": VerdictKind.FOLLOW, "gone": VerdictKind.NOT_EXACT}
 
 
 STORED = replace(RECORD, appended_ms=APPENDED_MS - 3_600_000)
@@ -259,7 +264,7 @@ def test_going_on_is_exact_until_the_first_tombstone_since_may_be_gone():
     verdict = judged(short, resumed=STORED)
     assert verdict.deadline_ms == STORED.appended_ms + LAG_MS
     late = judged(IDLE, resumed=STORED, now_ms=STORED.appended_ms + LAG_MS + RETENTION_MS)
-    assert late.kind is Kind.NOT_EXACT
+    assert late.kind is VerdictKind.NOT_EXACT
     assert "deletes may have been missed" in str(late)
 
 
@@ -276,7 +281,7 @@ def test_going_on_is_exact_until_the_first_tombstone_since_may_be_gone():
 def test_a_stored_state_of_another_log_is_not_gone_on_from(changes, reason):
     stored = replace(STORED, frontier=replace(STORED.frontier, **changes))
     verdict = judged(BUSY, resumed=stored)
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert reason in str(verdict)
 
 
@@ -288,17 +293,21 @@ def foreign(**settings):
 @pytest.mark.parametrize(
     ("settings", "kind", "says"),
     [
-        ({}, Kind.EXACT, "of the present end"),
-        ({"min_compaction_lag_ms": 30_000}, Kind.EXACT, "of the present end"),
-        ({"min_compaction_lag_ms": 6_000}, Kind.EXACT_UNTIL, "of the present end"),
-        ({"min_compaction_lag_ms": 0}, Kind.FOLLOW, "min.compaction.lag.ms is 0"),
-        ({"message_timestamp_type": "CreateTime"}, Kind.FOLLOW, "CreateTime"),
-        ({"delete_retention_ms": 0}, Kind.NOT_EXACT, "longer delete.retention.ms"),
-        ({"cleanup_policy": "delete"}, Kind.NOT_EXACT, "set cleanup.policy=compact"),
-        ({"cleanup_policy": "compact,delete"}, Kind.NOT_EXACT, "cleanup.policy is compact,delete"),
+        ({}, VerdictKind.EXACT, "of the present end"),
+        ({"min_compaction_lag_ms": 30_000}, VerdictKind.EXACT, "of the present end"),
+        ({"min_compaction_lag_ms": 6_000}, VerdictKind.EXACT_UNTIL, "of the present end"),
+        ({"min_compaction_lag_ms": 0}, VerdictKind.FOLLOW, "min.compaction.lag.ms is 0"),
+        ({"message_timestamp_type": "CreateTime"}, VerdictKind.FOLLOW, "CreateTime"),
+        ({"delete_retention_ms": 0}, VerdictKind.NOT_EXACT, "longer delete.retention.ms"),
+        ({"cleanup_policy": "delete"}, VerdictKind.NOT_EXACT, "set cleanup.policy=compact"),
+        (
+            {"cleanup_policy": "compact,delete"},
+            VerdictKind.NOT_EXACT,
+            "cleanup.policy is compact,delete",
+        ),
         (
             {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1},
-            Kind.EXACT,
+            VerdictKind.EXACT,
             "nothing is ever removed",
         ),
     ],
@@ -313,7 +322,7 @@ def test_a_foreign_topic_whose_start_has_moved_has_lost_keys():
     state = replace(BUSY, log_starts=(0, 3))
     verdict = judge_foreign(state, at(APPENDED_MS, estimate_ms=None))
     assert "partition 1 starts at offset 3" in str(verdict)
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
 
 
 @pytest.mark.parametrize(
@@ -333,6 +342,6 @@ def test_a_topic_that_has_grown_is_exact_until_a_tombstone_may_be_gone():
     last_ms = APPENDED_MS + LAG_MS + RETENTION_MS
     assert judged(IDLE, record=record, now_ms=last_ms - 1).allows_read
     verdict = judged(IDLE, record=record, now_ms=last_ms)
-    assert verdict.kind is Kind.NOT_EXACT
+    assert verdict.kind is VerdictKind.NOT_EXACT
     assert "got more partitions" in str(verdict)
     assert "changelog resnapshot" in str(verdict)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from changelog.contract.base.errors import LogError, UnavailableLogError, VerdictError
-from replay.verdict.watch import Watch
+from replay.verdict.watch import ReadWatch
 from tests.support.wait import wait_until
 
 
@@ -18,7 +18,7 @@ def test_a_check_that_fails_cancels_until_the_work_ends_and_is_raised_in_its_pla
         raise VerdictError("too late")
 
     def work() -> None:
-        with Watch(check, cancelled.release, first_s=0):
+        with ReadWatch(check, cancelled.release, first_s=0):
             for _ in range(2):  # the first was between two jobs
                 assert cancelled.acquire(timeout=30)
             raise RuntimeError("the job was cancelled")
@@ -35,13 +35,13 @@ def test_work_that_ends_before_its_deadline_is_left_alone():
         asked.append(0)
         return 60.0
 
-    with Watch(check, pytest.fail, first_s=0):
+    with ReadWatch(check, pytest.fail, first_s=0):
         wait_until(lambda: asked, 30, "a check")
     assert len(asked) == 1
 
 
 def test_an_error_of_the_work_itself_stays_what_it_is():
-    with pytest.raises(ZeroDivisionError), Watch(lambda: 60.0, pytest.fail):
+    with pytest.raises(ZeroDivisionError), ReadWatch(lambda: 60.0, pytest.fail):
         raise ZeroDivisionError
 
 
@@ -54,7 +54,7 @@ def test_a_broker_that_is_away_or_refuses_is_asked_again():
         raise next(answers)
 
     done = threading.Event()
-    with pytest.raises(VerdictError, match="back"), Watch(check, done.set, first_s=0):
+    with pytest.raises(VerdictError, match="back"), ReadWatch(check, done.set, first_s=0):
         assert done.wait(30)
 
 
@@ -66,5 +66,5 @@ def test_the_next_check_comes_when_the_deadline_does():
         asked.append(next(waits))
         return asked[-1]
 
-    with Watch(check, pytest.fail, first_s=0):
+    with ReadWatch(check, pytest.fail, first_s=0):
         wait_until(lambda: len(asked) == 2, 30, "two checks")

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from changelog.contract.base.errors import CorruptRecordError
-from changelog.contract.forms.declared import DeclaredLog, Order, Shape
+from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape
 from changelog.contract.rows.relation import TableName
 from views.verify.log.declared import _batch, _fold
 from views.verify.processes.scratch import fill
@@ -21,7 +21,7 @@ def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tu
     log = DeclaredLog(
         table=TableName("public", "t"),
         topic="t",
-        shape=Shape.DEBEZIUM_JSON,
+        shape=ValueShape.DEBEZIUM_JSON,
         key=("id",),
         order=order,
     )

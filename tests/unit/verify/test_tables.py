@@ -13,7 +13,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import value_schema
 from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
 from views.verify.log.decode import DocumentDecoder
-from views.verify.log.tables import State, create_view, load_state
+from views.verify.log.tables import TableState, create_view, load_state
 from views.verify.sql.evaluate import evaluate
 from views.verify.values.types import Type, logged_type, parse_type
 
@@ -47,9 +47,9 @@ READ_SOME = (
 
 
 @pytest.fixture
-def loaded() -> Iterator[tuple[duckdb.DuckDBPyConnection, State]]:
+def loaded() -> Iterator[tuple[duckdb.DuckDBPyConnection, TableState]]:
     decoder = DocumentDecoder("things", value_schema(RELATION))
-    state = State(RELATION.name, "things", "state", decoder.columns, ("id",))
+    state = TableState(RELATION.name, "things", "state", decoder.columns, ("id",))
     with duckdb.connect() as database:
         database.execute("CREATE TABLE survivors (part INTEGER, off BIGINT, value BLOB)")
         for offset, row in enumerate(ROWS, 40):

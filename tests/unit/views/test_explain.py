@@ -14,13 +14,13 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from replay.base.config import ReplaySettings
 from replay.cut.cut import Cut
-from replay.verdict.verdict import Kind, Verdict
+from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.explain.explain import NoSuchRowError, _Work, parse_key
 from views.project.sql import parse_sql_view
 from views.rebuild.plan import Plan
 from views.verify.log.states import Folded
-from views.verify.log.tables import State
+from views.verify.log.tables import TableState
 from views.verify.values.names import reading_name
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("public", "orders")
@@ -62,7 +62,7 @@ def columns(kinds):
 def explanation(sql: str, key: str):
     spec = parse_sql_view("totals", Path("totals.sql"), sql)
     frontier = Frontier(slot="s", epoch=1, lsn=Lsn(99), ts_us=0)
-    verdict = Verdict(Kind.EXACT, None, ())
+    verdict = Verdict(VerdictKind.EXACT, None, ())
     cut = Cut(
         record=FrontierRecord(frontier, 0, 0),
         topics={},
@@ -85,7 +85,7 @@ def explanation(sql: str, key: str):
             ),
         ):
             if table in spec.tables:
-                work._states[table] = State(table, table.table, base, columns(kinds), own)
+                work._states[table] = TableState(table, table.table, base, columns(kinds), own)
                 work._folded[table] = Folded(table, table.table, 4, 2, "", None, None, None, raw)
         return work.explanation()
 

@@ -14,13 +14,13 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.forms.declared import DeclaredLog, Shape
+from changelog.contract.forms.declared import DeclaredLog, ValueShape
 from changelog.contract.rows.relation import TableName
 from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.generations.history import HistoryRow
 from views.rebuild import follow as following
-from views.rebuild.follow import Seen, follow
+from views.rebuild.follow import SeenFrontier, follow
 from views.rebuild.outcome import Outcome
 from views.rebuild.plan import planned
 from views.rebuild.refresh import Prior, Whole, prior_of
@@ -29,10 +29,10 @@ from views.rebuild.report import ViewResult
 THINGS = [TableName("public", "things")]
 
 
-def seen(*, offset=0, appended_ms=0, **changes) -> Seen:
+def seen(*, offset=0, appended_ms=0, **changes) -> SeenFrontier:
     frontier = replace(RECORD.frontier, **changes)
     appended = RECORD.appended_ms + appended_ms
-    return Seen.of(
+    return SeenFrontier.of(
         replace(RECORD, frontier=frontier, offset=RECORD.offset + offset, appended_ms=appended),
         THINGS,
     )
@@ -152,13 +152,13 @@ def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
 
 
 def test_logs_of_other_programs_are_not_followed(followed) -> None:
-    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
     with pytest.raises(ViewError, match="v: logs of other programs have no frontier"):
         followed(Rounds(GOOD), logs=(declared,))
 
 
 def test_nor_have_they_an_older_state() -> None:
-    declared = DeclaredLog(table=THINGS[0], topic="t", shape=Shape.FLAT_JSON, key=("id",))
+    declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
     settings: Any = SimpleNamespace(
         project=SimpleNamespace(logs=(declared,)), as_of=AsOf("0/1", lsn=Lsn(1))
     )

@@ -6,30 +6,30 @@ import dataclasses
 
 import pytest
 
-from views.generations.generation import MOVES, Generation, IllegalMoveError, State
+from views.generations.generation import MOVES, Generation, GenerationState, IllegalMoveError
 
 ACTS = {
-    "seal": State.SEALED,
-    "verify": State.VERIFIED,
-    "refute": State.REFUTED,
-    "fail": State.FAILED,
-    "publish": State.PUBLISHED,
-    "retire": State.RETIRED,
+    "seal": GenerationState.SEALED,
+    "verify": GenerationState.VERIFIED,
+    "refute": GenerationState.REFUTED,
+    "fail": GenerationState.FAILED,
+    "publish": GenerationState.PUBLISHED,
+    "retire": GenerationState.RETIRED,
 }
 LEGAL = {
-    (State.OPEN, "seal"),
-    (State.OPEN, "fail"),
-    (State.SEALED, "verify"),
-    (State.SEALED, "refute"),
-    (State.SEALED, "fail"),
-    (State.VERIFIED, "publish"),
-    (State.VERIFIED, "fail"),
-    (State.PUBLISHED, "retire"),
-    (State.RETIRED, "publish"),
+    (GenerationState.OPEN, "seal"),
+    (GenerationState.OPEN, "fail"),
+    (GenerationState.SEALED, "verify"),
+    (GenerationState.SEALED, "refute"),
+    (GenerationState.SEALED, "fail"),
+    (GenerationState.VERIFIED, "publish"),
+    (GenerationState.VERIFIED, "fail"),
+    (GenerationState.PUBLISHED, "retire"),
+    (GenerationState.RETIRED, "publish"),
 }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", GenerationState)
 @pytest.mark.parametrize("act", ACTS)
 def test_only_the_moves_of_the_life_are_allowed(state, act):
     generation = Generation("flights", 7, state)
@@ -43,24 +43,26 @@ def test_only_the_moves_of_the_life_are_allowed(state, act):
 
 def test_the_way_to_readers_passes_verification():
     generation = Generation("flights", 1).seal().verify().publish()
-    assert generation.retire().publish().state is State.PUBLISHED
+    assert generation.retire().publish().state is GenerationState.PUBLISHED
 
 
 def test_an_unverified_generation_is_published_only_on_demand():
     sealed = Generation("flights", 1).seal()
     with pytest.raises(IllegalMoveError, match="not verified"):
         sealed.publish()
-    assert sealed.publish(unverified=True).state is State.PUBLISHED
+    assert sealed.publish(unverified=True).state is GenerationState.PUBLISHED
 
 
-@pytest.mark.parametrize("state", [State.OPEN, State.FAILED, State.REFUTED])
+@pytest.mark.parametrize(
+    "state", [GenerationState.OPEN, GenerationState.FAILED, GenerationState.REFUTED]
+)
 def test_nothing_publishes_an_unfinished_failed_or_refuted_generation(state):
     with pytest.raises(IllegalMoveError):
         Generation("flights", 1, state).publish(unverified=True)
 
 
 def test_every_state_has_its_moves():
-    assert MOVES.keys() == set(State)
+    assert MOVES.keys() == set(GenerationState)
 
 
 def test_a_generation_is_a_value():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from views.project.lineage import Lineage, Untraceable, trace
+from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view
 
@@ -21,7 +21,7 @@ KEYS = {
 }
 
 
-def traced(sql: str, *key: str) -> Lineage | Untraceable:
+def traced(sql: str, *key: str) -> KeyLineage | Untraceable:
     spec = parse_sql_view("v", Path("v.sql"), f"-- key: {', '.join(key)}\n{sql}")
     assert isinstance(spec.source, SqlSource)
     return trace(spec.source, key, COLUMNS, KEYS)
@@ -40,16 +40,16 @@ def traced(sql: str, *key: str) -> Lineage | Untraceable:
 )
 def test_a_view_of_one_table_is_traced(sql, key, by_key) -> None:
     found = traced(sql, key)
-    assert isinstance(found, Lineage)
+    assert isinstance(found, KeyLineage)
     assert (found.by_key is not None) is bool(by_key)
 
 
 def test_the_whole_primary_key_makes_a_view_by_key() -> None:
     by = traced("SELECT line AS l, order_id AS o, text FROM sales.lines", "o", "l")
-    assert isinstance(by, Lineage)
+    assert isinstance(by, KeyLineage)
     assert by.by_key == {"order_id": "o", "line": "l"}
     half = traced("SELECT order_id AS o, text FROM sales.lines", "o")
-    assert isinstance(half, Lineage)
+    assert isinstance(half, KeyLineage)
     assert half.by_key is None
 
 
@@ -60,7 +60,7 @@ def test_the_keys_of_changed_rows_are_asked_for_at_each_place() -> None:
         "WHERE o.order_id IS NULL GROUP BY c.customer_id",
         "customer_id",
     )
-    assert isinstance(found, Lineage)
+    assert isinstance(found, KeyLineage)
     views = {place: f"view_{place.table.table}" for place in found.source.references}
     _, orders = found.source.references
     assert " ".join(found.keys_sql(orders, views).split()) == (
@@ -77,7 +77,7 @@ def test_without_outer_joins_the_condition_narrows_the_keys() -> None:
         "c",
         "o",
     )
-    assert isinstance(found, Lineage)
+    assert isinstance(found, KeyLineage)
     views = dict.fromkeys(found.source.references, "x")
     assert " ".join(found.keys_sql(found.source.references[1], views).split()) == (
         "SELECT DISTINCT `customers`.`customer_id` AS `c`, `orders`.`order_id` AS `o` FROM `x` AS"

@@ -34,7 +34,7 @@ from views.sinks.base import SinkSettings, UnavailableSinkError
 from views.sinks.load import in_batches
 from views.sinks.make import make_sink
 from views.sinks.search.mapping import field_count, properties
-from views.sinks.search.server import SearchServer
+from views.sinks.search.server import SearchClient
 
 SECRET = "c4n4ry"
 
@@ -59,8 +59,8 @@ def test_an_address_survives_json_and_hides_its_password():
 def test_settings_and_servers_hide_their_passwords():
     url = f"http://ann:{SECRET}@es:9200"
     settings = SinkSettings(warehouse="w", search_url=url, cache_url=url)
-    assert SECRET not in repr(settings) + repr(SearchServer(url, 1))
-    assert pickle.loads(pickle.dumps(SearchServer(url, 1))).url == url  # noqa: S301 - our own
+    assert SECRET not in repr(settings) + repr(SearchClient(url, 1))
+    assert pickle.loads(pickle.dumps(SearchClient(url, 1))).url == url  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_sink_without_its_setting_is_refused(kind, reason):
 @pytest.mark.parametrize("url", ["es:9200", "ftp://es", ""])
 def test_an_address_that_is_no_url_is_refused_at_once(url):
     with pytest.raises(ConfigurationError, match="not the address"):
-        SearchServer(url, 60).request("GET", "/")
+        SearchClient(url, 60).request("GET", "/")
 
 
 def test_a_warehouse_is_a_folder_or_a_uri(tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ BUSY = item(429, type="rejected_execution_exception", reason="queue is full")
 def test_a_busy_server_gets_the_whole_batch_again(scripted):
     handler, url = scripted
     handler.answers += [(429, {"error": "busy"}), (503, {}), (200, [item(201)] * 3)]
-    with SearchServer(url, 20).bulk("v-000001") as write:
+    with SearchClient(url, 20).bulk("v-000001") as write:
         write(ENTRIES)
     assert handler.seen == [["a", "b", "c"]] * 3
 
@@ -175,7 +175,7 @@ def test_only_the_documents_that_were_refused_for_now_are_sent_again(scripted):
         (200, [BUSY, item(201)]),
         (200, [item(201)]),
     ]
-    with SearchServer(url, 20).bulk("v-000001") as write:
+    with SearchClient(url, 20).bulk("v-000001") as write:
         write(ENTRIES)
     assert handler.seen == [["a", "b", "c"], ["b", "c"], ["b"]]
 
@@ -185,7 +185,7 @@ def test_one_document_that_is_refused_for_good_fails_the_batch_by_name(scripted)
     bad = item(400, type="mapper_parsing_exception", reason="no such date")
     handler.answers += [(200, [item(201), bad, item(201)])]
     with (
-        SearchServer(url, 20).bulk("v-000001") as write,
+        SearchClient(url, 20).bulk("v-000001") as write,
         pytest.raises(SinkError, match=r'"b": mapper_parsing_exception: no such date'),
     ):
         write(ENTRIES)
@@ -196,7 +196,7 @@ def test_an_answer_that_leaves_documents_out_is_not_believed(scripted):
     handler, url = scripted
     handler.answers += [(200, [item(201)] * 2)]
     with (
-        SearchServer(url, 20).bulk("v-000001") as write,
+        SearchClient(url, 20).bulk("v-000001") as write,
         pytest.raises(SinkError, match="3 documents sent to v-000001, 2 answered"),
     ):
         write(ENTRIES)
@@ -206,7 +206,7 @@ def test_a_server_that_stays_busy_is_given_up_on(scripted):
     handler, url = scripted
     handler.answers += [(200, [BUSY] * 3)] * 100
     with (
-        SearchServer(url, 0.3).bulk("v-000001") as write,
+        SearchClient(url, 0.3).bulk("v-000001") as write,
         pytest.raises(UnavailableSinkError, match=r"3 documents refused for now.*queue is full"),
     ):
         write(ENTRIES)

@@ -30,7 +30,7 @@ _LONGEST_PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class CacheServer:
+class CacheClient:
     """A server.
 
     Attributes:

@@ -25,7 +25,7 @@ from changelog.contract.base.errors import SinkError
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
-from views.sinks.cache.server import CacheServer
+from views.sinks.cache.server import CacheClient
 from views.sinks.load import Entry, load
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
@@ -43,7 +43,7 @@ _REMOVED_AT_ONCE = 1_000
 class EntryWriter:
     """What an executor needs to write entries."""
 
-    server: CacheServer
+    server: CacheClient
     prefix: str
     ids: str
 
@@ -64,7 +64,7 @@ class EntryWriter:
 class CacheSink:
     """A view in a cache."""
 
-    def __init__(self, *, view: str, key: Sequence[str], server: CacheServer) -> None:
+    def __init__(self, *, view: str, key: Sequence[str], server: CacheClient) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._server = server

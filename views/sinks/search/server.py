@@ -35,7 +35,7 @@ class _BusyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchServer:
+class SearchClient:
     """A server.
 
     Attributes:

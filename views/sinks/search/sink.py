@@ -20,7 +20,7 @@ from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.load import Entry, load
 from views.sinks.search.mapping import field_count, properties
-from views.sinks.search.server import SearchServer
+from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 
@@ -33,10 +33,10 @@ _META = "changelog"
 
 
 @dataclass(frozen=True, slots=True)
-class BulkWriter:
+class DocumentWriter:
     """What an executor needs to write documents."""
 
-    server: SearchServer
+    server: SearchClient
     index: str
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
@@ -47,7 +47,7 @@ class BulkWriter:
 class SearchSink:
     """A view in OpenSearch."""
 
-    def __init__(self, *, view: str, key: Sequence[str], server: SearchServer) -> None:
+    def __init__(self, *, view: str, key: Sequence[str], server: SearchClient) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._server = server
@@ -79,7 +79,7 @@ class SearchSink:
         """Write all rows of the generation, once."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        writer = BulkWriter(self._server, self._index(current.generation))
+        writer = DocumentWriter(self._server, self._index(current.generation))
         current.written = load(rows, self._key, writer)
 
     def seal(self) -> Address:

@@ -38,7 +38,7 @@ class Equality(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DifferingRow:
     """One difference, before its place on the log is known."""
 
     key: dict[str, str]
@@ -156,7 +156,7 @@ class Comparison:
         )
         return row_count(self._database, "mismatches")
 
-    def differences(self, limit: int) -> list[Found]:
+    def differences(self, limit: int) -> list[DifferingRow]:
         """Give the first mismatches in the order of their keys; `run` found them."""
         texts = []
         for alias in ("e", "s"):
@@ -198,7 +198,7 @@ class Comparison:
     def _found(
         self,
         row: tuple[Any, ...],
-    ) -> list[Found]:
+    ) -> list[DifferingRow]:
         kind, fault, same, id_, expected, served = row
         names = [name for name, _ in self._columns]
         values = served if kind == "extra" else expected
@@ -210,9 +210,9 @@ class Comparison:
                 _row_text(names, values) if present else None
                 for values, present in ((expected, kind != "extra"), (served, kind != "missing"))
             ]
-            return [Found(key, kind, None, parts[0], fault or parts[1])]
+            return [DifferingRow(key, kind, None, parts[0], fault or parts[1])]
         return [
-            Found(key, kind, name, expected[place], served[place])
+            DifferingRow(key, kind, name, expected[place], served[place])
             for place, name in enumerate(names)
             if not same[place]
         ]

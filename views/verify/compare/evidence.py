@@ -18,8 +18,8 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
-from views.verify.log.states import Log
-from views.verify.log.tables import State
+from views.verify.log.states import LogTables
+from views.verify.log.tables import TableState
 from views.verify.processes.scratch import scratch
 
 
@@ -64,11 +64,11 @@ class Evidence:
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
-        self._log: Log | None = None
-        self._states: dict[TableName, State] = {}
+        self._log: LogTables | None = None
+        self._states: dict[TableName, TableState] = {}
         self._records: dict[str, int] = {}
 
-    def state(self, table: TableName) -> State:
+    def state(self, table: TableName) -> TableState:
         """Give the state of a table; the first call reads its topic.
 
         Raises:
@@ -78,7 +78,7 @@ class Evidence:
         """
         if table not in self._states:
             if self._log is None:
-                self._log = Log(
+                self._log = LogTables(
                     self.database,
                     self._kafka,
                     self._registry,

@@ -29,8 +29,8 @@ from changelog.contract.forms.declared import (
     MILLIS,
     DeclaredLog,
     Order,
-    Shape,
     Unavailable,
+    ValueShape,
     avro_columns,
 )
 from changelog.contract.log.frontier import Frontier
@@ -39,7 +39,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
-from views.verify.log.left_out import StandIn, Statement, bundles, unbundled
+from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.log.registry import Schemas
 from views.verify.processes.scratch import fill, first_row, make_table, row_count
@@ -190,7 +190,7 @@ class DeclaredReader:
         before = self._key_of(old) if isinstance(old, dict) and self._is_keyed(old) else name
         if before == name:
             return [Said(_ROW, name, lsn, lacks=lacks, begins=begins)]
-        if log.shape is Shape.CUD_JSON and not log.key_changes:
+        if log.shape is ValueShape.CUD_JSON and not log.key_changes:
             raise FaultError("the update changes the key")
         return [Said(_GONE, before, lsn), Said(_ROW, name, lsn, lacks=lacks, begins=True)]
 
@@ -433,10 +433,10 @@ def _bundle(database: duckdb.DuckDBPyConnection, survivors: str, statements: str
     database.execute(f"ALTER TABLE {table} DROP COLUMN name")
 
 
-def _statements(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, Statement]]:
+def _statements(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, KeyStatement]]:
     while rows := found.fetchmany(BATCH_RECORDS):
         for name, part, off, value, lacks, begins, lsn in rows:
-            yield name, Statement((part, off), value, frozenset(lacks), begins, lsn)
+            yield name, KeyStatement((part, off), value, frozenset(lacks), begins, lsn)
 
 
 def _bundled(found: Iterator[tuple[int, int, bytes]]) -> Iterator[pa.Table]:

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
-from changelog.contract.forms.declared import DIGITS, MILLIS, Shape
+from changelog.contract.forms.declared import DIGITS, MILLIS, ValueShape
 from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.values.faults import FaultError
 
@@ -56,7 +56,7 @@ Taker = Callable[[Any], Any]
 """Gives the bare value of one that is not null; raises FaultError or ValueError."""
 
 
-def taker(kind: ColumnType, shape: Shape) -> Taker:
+def taker(kind: ColumnType, shape: ValueShape) -> Taker:
     """Give the taker of a column's type."""
     if shape.is_avro:
         if kind.name == MILLIS:

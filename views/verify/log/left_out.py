@@ -51,7 +51,7 @@ class StandIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class KeyStatement:
     """What a record says of a key: `value` where there is a row, the columns that it lacks."""
 
     place: tuple[int, int]
@@ -72,7 +72,7 @@ class Row:
             the key lacks columns too.
     """
 
-    newest: Statement
+    newest: KeyStatement
     older: dict[str, bytes]
     came: int | None
 
@@ -99,7 +99,7 @@ class Row:
         return BUNDLE + b"".join(_LENGTH.pack(len(each)) + each for each in parts)
 
 
-def _next(row: Row | None, said: Statement) -> Row:
+def _next(row: Row | None, said: KeyStatement) -> Row:
     """Give a row after the next statement of its key."""
     if said.begins or row is None:
         return Row(said, {}, said.lsn if said.begins and said.lacks else None)
@@ -127,7 +127,7 @@ def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
     ]
 
 
-def bundles(said: Iterable[tuple[str, Statement]]) -> Iterator[tuple[int, int, bytes]]:
+def bundles(said: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
     """Give for each key its last record's place and bundle, of statements by key, in order."""
     left: dict[int, Row] = {}
     last: list[Row] = []

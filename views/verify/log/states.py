@@ -22,7 +22,7 @@ from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.fold import fold
 from views.verify.log.read import read_schema_topic, read_topic
 from views.verify.log.registry import Schemas
-from views.verify.log.tables import State, create_view, load_state, newest_schema_id
+from views.verify.log.tables import TableState, create_view, load_state, newest_schema_id
 from views.verify.values.faults import SetApart
 
 
@@ -53,7 +53,7 @@ class Folded:
     raw: str | None = None
 
 
-class Log:
+class LogTables:
     """Reads and folds tables of one frontier into one database."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Log:
             self._noted[topic] = read_schema_topic(self._kafka, topic)
         return self._noted[topic]
 
-    def load(self, folded: Folded) -> State:
+    def load(self, folded: Folded) -> TableState:
         """Decode a table's survivors into a typed table, under the name that views use.
 
         Raises:
@@ -201,7 +201,7 @@ class Log:
             )
         base = folded.survivors.replace("survivors", "state")
         columns, key = folded.schema.columns, folded.schema.key
-        state = State(folded.table, folded.topic, base, columns, key)
+        state = TableState(folded.table, folded.topic, base, columns, key)
         state = load_state(self._database, state, folded.decoder, folded.survivors)
         self._database.execute(f"DROP TABLE {folded.survivors}")
         create_view(self._database, state)

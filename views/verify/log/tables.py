@@ -43,7 +43,7 @@ _INEXACT = "which has no exact form in its type"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableState:
     """A table's state in DuckDB.
 
     Attributes:
@@ -130,10 +130,10 @@ def survivor_batches(
 
 def load_state(
     database: duckdb.DuckDBPyConnection,
-    state: State,
+    state: TableState,
     decoder: Decoder,
     survivors: str,
-) -> State:
+) -> TableState:
     """Decode the survivors into the table `state.base`; return the state as it was found.
 
     Raises:
@@ -151,7 +151,7 @@ def load_state(
     return replace(state, inexact=_inexact_columns(database, state))
 
 
-def _decode(state: State, raw: bytes, batch: Sequence[Survivor]) -> Work:
+def _decode(state: TableState, raw: bytes, batch: Sequence[Survivor]) -> Work:
     """Decode some survivors, in a helper."""
     decoder = _unpickled(raw)
     yield _decoded(state, decoder, batch)
@@ -165,7 +165,7 @@ def _unpickled(raw: bytes) -> Decoder:
     return decoder
 
 
-def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
+def _decoded(state: TableState, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
     places, columns = decoder.decode(batch)
     arrays: dict[str, pa.Array] = {}
     for number, (column, values) in enumerate(zip(state.columns, columns, strict=True)):
@@ -180,7 +180,7 @@ def _decoded(state: State, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Ta
     return pa.table(arrays)
 
 
-def create_base(database: duckdb.DuckDBPyConnection, state: State) -> None:
+def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:
     """Make the empty table of a state."""
     columns = []
     for number, column in enumerate(state.columns):
@@ -192,7 +192,7 @@ def create_base(database: duckdb.DuckDBPyConnection, state: State) -> None:
 
 
 def create_view(
-    database: duckdb.DuckDBPyConnection, state: State, *, with_places: bool = False
+    database: duckdb.DuckDBPyConnection, state: TableState, *, with_places: bool = False
 ) -> None:
     """Give the state the name under which a view's query speaks of it."""
     names = state.selected()
@@ -202,7 +202,7 @@ def create_view(
     database.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM {quoted(state.base)}")
 
 
-def _inexact_columns(database: duckdb.DuckDBPyConnection, state: State) -> frozenset[str]:
+def _inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> frozenset[str]:
     """Return the columns that hold a value without an exact place."""
     suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
     if not suspects:

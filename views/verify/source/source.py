@@ -24,11 +24,11 @@ from changelog.contract.log.scope import Scope
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
-from views.verify.compare.compare import Comparison, Found
+from views.verify.compare.compare import Comparison, DifferingRow
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder
 from views.verify.log.read import read_frontiers
-from views.verify.log.states import Folded, Log
+from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, survivor_batches
 from views.verify.processes.scratch import first_row, scratch
 from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
@@ -117,7 +117,7 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
         say(f"snapshot at {snapshot.lsn}")
         frontier = _frontier_past(request, snapshot, say)
         say(f"frontier at {frontier.lsn}")
-        log = Log(database, request.kafka, request.registry, frontier)
+        log = LogTables(database, request.kafka, request.registry, frontier)
         return tuple(
             _verify_table(_Cut(request, database, log, snapshot, frontier), table)
             for table in tables
@@ -214,7 +214,7 @@ class _Cut:
 
     request: SourceRequest
     database: duckdb.DuckDBPyConnection
-    log: Log
+    log: LogTables
     snapshot: Snapshot
     frontier: Frontier
 
@@ -282,7 +282,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     )
 
 
-def _difference(found: Found, names: Mapping[str, str], offset: str | None) -> Difference:
+def _difference(found: DifferingRow, names: Mapping[str, str], offset: str | None) -> Difference:
     """Return what was found under the table's own names of columns."""
     key = {names[name]: value for name, value in found.key.items()}
     column = None if found.column is None else names[found.column]
