@@ -20,7 +20,7 @@ _LINES = {
 
 
 def kept(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Write figures to a file, and the chart of all sizes beside it; gives what the file holds.
+    """Write figures to a file, and the chart of all sizes beside it; returns what the file holds.
 
     What is not measured now stays as it was.
     """

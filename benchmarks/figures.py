@@ -19,7 +19,7 @@ class Figures:
         self._all[name].append(value)
 
     def medians(self) -> dict[str, float]:
-        """Give the median of each."""
+        """Return the median of each."""
         return {name: round(statistics.median(found), 4) for name, found in self._all.items()}
 
 

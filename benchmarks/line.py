@@ -112,7 +112,7 @@ class Line:
         )
 
     def start(self) -> int:
-        """Start capture; gives its process id."""
+        """Start capture; returns its process id."""
         words = [sys.executable, "-m", "changelog", "capture", "--project", str(self.project)]
         with (self.project / "capture.log").open("ab") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
@@ -210,7 +210,7 @@ class Line:
 
 @contextmanager
 def _end_of(brokers: str, topic: str) -> Iterator[Callable[[], int]]:
-    """Give a function that asks for the end of a topic's one partition; 0 while it is not there."""
+    """Return a function: the end of a topic's one partition; 0 while it is not there."""
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "bench", "log_level": 0})
     place = TopicPartition(topic, 0)
 

@@ -19,7 +19,7 @@ LONG_LOOK_S = 0.5
 
 
 def cpu_s(pid: int) -> float:
-    """Give the CPU seconds of a process, of its children, and of those that it has reaped."""
+    """Return the CPU seconds of a process, of its children, and of those that it has reaped."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         total = 0.0
@@ -75,7 +75,7 @@ class Noise:
         self._started = self._now()
 
     def share(self) -> float:
-        """Give the share of all cores that others took since the start."""
+        """Return the share of all cores that others took since the start."""
         at, busy, ours = self._now()
         began, busy_then, ours_then = self._started
         others = (busy - busy_then) - (ours - ours_then)

@@ -92,27 +92,27 @@ class Size:
 
     @property
     def label(self) -> str:
-        """Give the millions of its records."""
+        """Return the millions of its records."""
         return f"{self.records / 1e6:g}"
 
     @property
     def prefix(self) -> str:
-        """Give the prefix of the log's topics, which is the name of its slot too."""
+        """Return the prefix of the log's topics, which is the name of its slot too."""
         return f"orders_{self.records}_{self.live}"
 
     @property
     def topic(self) -> str:
-        """Give the topic of the table."""
+        """Return the topic of the table."""
         return topic_name(ORDERS.name, self.prefix)
 
     @property
     def keys(self) -> int:
-        """Give the keys that were ever there: every 21st of them is deleted at the end."""
+        """Return the keys that were ever there: every 21st of them is deleted at the end."""
         return self.live + (self.live - 1) // (_DELETED - 1)
 
 
 def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> Frontier:
-    """Write the log unless it is there; gives its frontier."""
+    """Write the log unless it is there; returns its frontier."""
     with FrontierLog(kafka, frontier_topic(size.prefix)) as frontiers:
         found = frontiers.last(size.prefix)
         if found is not None:
@@ -154,7 +154,7 @@ class Part:
 
 
 def parts_of(size: Size) -> tuple[Part, ...]:
-    """Give the parts of a log, in their order."""
+    """Return the parts of a log, in their order."""
     deleted = size.keys - size.live
     updates = size.records - size.keys - deleted
     if updates < 0:
@@ -167,7 +167,7 @@ def parts_of(size: Size) -> tuple[Part, ...]:
 
 
 def lines_of(part: Part) -> Iterator[list[bytes]]:
-    """Give the rows of a part in batches, each row as a line of COPY."""
+    """Return the rows of a part in batches, each row as a line of COPY."""
     with duckdb.connect() as connection:
         for first in range(0, part.count, _BATCH):
             end = min(part.count, first + _BATCH)
@@ -176,7 +176,7 @@ def lines_of(part: Part) -> Iterator[list[bytes]]:
 
 
 def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn:
-    """Write all records; gives an LSN behind the last."""
+    """Write all records; returns an LSN behind the last."""
     producer = LogProducer(kafka)
     lsn = _FIRST_LSN
     records = Records(epoch=1)

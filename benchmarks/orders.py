@@ -46,7 +46,7 @@ UPDATE orders SET note = 'clk=' || extract(epoch FROM clock_timestamp()) || ';' 
 
 
 def execute(dsn: str, *commands: str) -> list[tuple[object, ...]]:
-    """Run commands; gives the rows of the last one."""
+    """Run commands; returns the rows of the last one."""
     with closing(psycopg2.connect(dsn)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -98,7 +98,7 @@ def update_in_one(dsn: str, rows: int) -> None:
 
 
 def update_some(dsn: str, *, one_of: int, first: int) -> int:
-    """Update one row of so many, spread over the table, in one transaction; gives their number."""
+    """Update one row of so many, spread over the table, at once; returns their number."""
     found = execute(
         dsn,
         "WITH changed AS (UPDATE orders SET status = 'returned', amount = amount + 1, "

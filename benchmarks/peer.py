@@ -22,7 +22,7 @@ _LATENCY = {"p50": "latency_p50_ms", "p99": "latency_p99_ms", "cores": "latency_
 
 
 def debezium(path: Path, profile: str) -> dict[str, float]:
-    """Give the medians of Debezium's runs, each name after `debezium_`.
+    """Return the medians of Debezium's runs, each name after `debezium_`.
 
     Args:
         path: the lines; latency is told of every profile that was measured.
@@ -46,7 +46,7 @@ def debezium(path: Path, profile: str) -> dict[str, float]:
 
 
 def beside(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
-    """Give how many times as fast as Debezium each drain was."""
+    """Return how many times as fast as Debezium each drain was."""
     return {
         f"{drain}_vs_debezium": round(ours[f"{drain}_per_s"] / theirs[name], 2)
         for drain in DRAINS.values()

@@ -82,11 +82,11 @@ class Runs:
             self._costs[view, source].append(cost)
 
     def _cpu_s(self) -> float:
-        """Give the CPU seconds of this process and of Spark, its workers counted."""
+        """Return the CPU seconds of this process and of Spark, its workers counted."""
         return cpu_s(os.getpid()) - sum(map(cpu_s, self._servers))
 
     def medians(self) -> dict[str, float]:
-        """Give the medians, and the shares of a refresh in a rebuild."""
+        """Return the medians, and the shares of a refresh in a rebuild."""
         told = {}
         for (view, source), costs in self._costs.items():
             told[f"{view}_{source.value}_s"] = _median(each.wall_s for each in costs)
@@ -110,7 +110,7 @@ def _told(result: ViewResult) -> str:
 def measured(
     *, runs: int, rows: int, updates: int, of: Collection[str] = tuple(_VIEWS)
 ) -> dict[str, float]:
-    """Measure refreshes of one per cent of a table's keys beside rebuilds; gives medians.
+    """Measure refreshes of one per cent of a table's keys beside rebuilds; returns medians.
 
     Args:
         runs: of each kind; one more goes before.

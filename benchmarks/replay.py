@@ -70,11 +70,11 @@ class Log:
 
     @property
     def table(self) -> Path:
-        """Give the view as a Delta table."""
+        """Return the view as a Delta table."""
         return self.project / "warehouse" / VIEW
 
     def words(self, verify: str) -> list[str]:
-        """Give the arguments of the command."""
+        """Return the arguments of the command."""
         words = [VIEW, "--project", str(self.project), "--keep", "1", "--json"]
         return [*words, "--verify", verify]
 
@@ -94,13 +94,13 @@ class Bench:
         self._session: SparkSession | None = None
 
     def log(self, size: Size) -> Log:
-        """Give a log, written unless it is there."""
+        """Return a log, written unless it is there."""
         say(f"the log of {size.records:,} records, {size.live:,} live keys")
         frontier = order_log.write(self.kafka, self.registry, size)
         return Log(size, frontier, self._project(size, size.prefix))
 
     def with_heap(self, log: Log, heap_mb: int) -> Log:
-        """Give the same log with a project of its own, whose session has so much heap."""
+        """Return the same log with a project of its own, whose session has so much heap."""
         text = f'[spark.settings]\n"spark.driver.memory" = "{heap_mb}m"\n'
         name = f"{log.size.prefix}_{heap_mb}m"
         return replace(log, project=self._project(log.size, name, text))
@@ -119,7 +119,7 @@ class Bench:
         return project
 
     def spark(self, log: Log) -> SparkSession:
-        """Give the one session, made as the command makes it."""
+        """Return the one session, made as the command makes it."""
         if self._session is None:
             self._session = session(
                 RebuildSettings.of(load_project(log.project, needs=[BROKERS, REGISTRY])).session()
@@ -128,7 +128,7 @@ class Bench:
         return self._session
 
     def figures(self, log: Log) -> Figures:
-        """Give what was measured of a log."""
+        """Return what was measured of a log."""
         return self.all.setdefault(log.size.prefix, Figures())
 
     def part(self, log: Log, name: str, job: Callable[[], object]) -> Spent:

@@ -54,7 +54,7 @@ class Jobs:
         _to_nowhere(self._raw())
 
     def record_bytes(self) -> int:
-        """Give the bytes of all keys and values, as they are before compression."""
+        """Return the bytes of all keys and values, as they are before compression."""
         length = F.length("key") + F.coalesce(F.length("value"), F.lit(0))
         found = self._raw().agg(F.sum(length)).head()
         return int(found[0]) if found else 0
@@ -97,7 +97,7 @@ class FinalRows:
 
 
 def digest(spark: SparkSession, table: Path) -> tuple[int, str]:
-    """Give the number of rows of a Delta table, and a hash that does not depend on their order."""
+    """Return the number of rows of a Delta table, and a hash whatever their order."""
     rows = spark.read.format("delta").load(str(table)).select(*_COLUMNS)
     found = rows.agg(
         F.count(F.lit(1)).alias("rows"),

@@ -288,12 +288,12 @@ class Project:
 
     @property
     def slot(self) -> str:
-        """Give the slot's name."""
+        """Return the slot's name."""
         return self.capture.slot
 
     @property
     def transactional_id(self) -> str:
-        """Give the name under which capture writes transactions; empty when it does not."""
+        """Return the name under which capture writes transactions; empty when it does not."""
         return self.name_of_transactions if self.capture.exactly_once else ""
 
     @property
@@ -303,7 +303,7 @@ class Project:
 
     @property
     def topic_prefix(self) -> str:
-        """Give the prefix of the topics."""
+        """Return the prefix of the topics."""
         return self.capture.topic_prefix
 
 
@@ -454,7 +454,7 @@ def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
 
 
 def _declared(logs: Mapping[str, _Log]) -> tuple[DeclaredLog, ...]:
-    """Give the declared logs, checked as far as it can be done without a server."""
+    """Return the declared logs, checked as far as it can be done without a server."""
     found: list[DeclaredLog] = []
     for name, log in logs.items():
         where, parts = f"logs.{name}", name.split(".")

@@ -65,7 +65,7 @@ class TopicSurvey:
         return self.table is not None and not self.verdict.allows_read
 
     def to_json(self) -> dict[str, Any]:
-        """Give the object of `--json`."""
+        """Return the object of `--json`."""
         state = self.state
         return {
             "topic": state.topic,

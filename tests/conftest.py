@@ -69,13 +69,13 @@ _GROUPS = {
 
 
 def group_of(nodeid: str) -> str | None:
-    """Give the name of the group of tests that one process runs; None: any process may."""
+    """Return the name of the group of tests that one process runs; None: any process may."""
     found = (name for name, places in _GROUPS.items() if nodeid.startswith(places))
     return next(found, None)
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each group to one process, and the other tests one by one to whoever is free."""
+    """Hands each group to one process, and the other tests one by one to whoever is free."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid) or nodeid

@@ -482,7 +482,7 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
 
 
 def _serving(project: Path) -> dict[str, HistoryRow]:
-    """Give the newest published generation of each view, as far as the history can be read."""
+    """Return the newest published generation of each view, as far as the history can be read."""
     try:
         rows = History(load_project(project, needs=[]).warehouse).rows()
     except ConfigurationError as error:

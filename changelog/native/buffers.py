@@ -41,7 +41,7 @@ class Texts(Sequence[bytes]):
         return int(end), bool(_IS_PLAIN[0])
 
     def behind_commit(self) -> int:
-        """Give the place behind the last message that ends a transaction, or 0."""
+        """Return the place behind the last message that ends a transaction, or 0."""
         return int(lib.messages_behind_commit(self.raw))
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class Records(Sequence[Record]):
         )
 
     def keys(self, first: int, end: int) -> list[bytes]:
-        """Give the keys of some records of a table that has one."""
+        """Return the keys of some records of a table that has one."""
         found = (self.raw.list[place] for place in range(first, end))
         return [self._between(each.key, each.value) for each in found]
 

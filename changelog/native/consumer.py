@@ -53,5 +53,5 @@ def _text(value: object) -> str:
 
 
 def client_error(code: int, said: str = "") -> KafkaException:
-    """Give the exception that confluent_kafka would raise for a code of librdkafka's."""
+    """Return the exception that confluent_kafka would raise for a code of librdkafka's."""
     return KafkaException(KafkaError(code, said or ffi.string(lib.kafka_error_text(code)).decode()))

@@ -75,7 +75,7 @@ _FUNCTIONS = ffi.new(
 
 
 def _text(raw: object) -> str:
-    """Give what a C string says, on one line; empty for none."""
+    """Return what a C string says, on one line; empty for none."""
     return " ".join(_FFI.string(raw).decode("utf-8", "replace").split()) if raw else ""
 
 
@@ -92,7 +92,7 @@ class CopyBoth:
 
     @property
     def server_wal_end(self) -> int:
-        """Give the latest position that a keepalive has told; 0 before the first."""
+        """Return the latest position that a keepalive has told; 0 before the first."""
         return int(self._told.wal_end)
 
     @property
@@ -162,7 +162,7 @@ class CopyBoth:
 
 
 def stream_error(code: str, said: str) -> SourceError:
-    """Give the error for what the server said about the stream, by its SQLSTATE."""
+    """Return the error for what the server said about the stream, by its SQLSTATE."""
     what = f"PostgreSQL ended the replication stream: {said}"
     if code in _SLOT_CODES:
         return SlotError(what)
@@ -180,7 +180,7 @@ def stream_error(code: str, said: str) -> SourceError:
 def copy_lines(
     connection: extensions.connection, query: str, *, most_rows: int, most_bytes: int
 ) -> Iterator[Texts]:
-    """Run a COPY … TO STDOUT; gives its lines without their line feeds, some at a time.
+    """Run a COPY … TO STDOUT; returns its lines without their line feeds, some at a time.
 
     The lines are gone when the next ones are asked for. A caller that does not come to the end
     leaves the connection in the middle of the COPY, and has to close it.

@@ -49,21 +49,21 @@ class ProducerHandle:
 
     @property
     def sent_records(self) -> int:
-        """Give how many records `send_records` has queued."""
+        """Return how many records `send_records` has queued."""
         return int(self._tally[0])
 
     @property
     def sent_bytes(self) -> int:
-        """Give the size of their keys and values."""
+        """Return the size of their keys and values."""
         return int(self._tally[1])
 
     def failure(self) -> tuple[KafkaError, str] | None:
-        """Give the first failure and the topic of its record; without one it is the session's."""
+        """Return the first failure and the topic of its record; without one it is the session's."""
         found = lib.producer_failure(self._raw)
         return (_error(found), _text(found.topic)) if found.code else None
 
     def told(self) -> KafkaError | None:
-        """Give what was told of the connections last, once."""
+        """Return what was told of the connections last, once."""
         count = lib.producer_tellings(self._raw)
         if count == self._told:
             return None
@@ -78,7 +78,7 @@ class ProducerHandle:
         headers: Headers,
         partition: int = PARTITION_UA,
     ) -> int:
-        """Queue a record; gives an error's code, or 0."""
+        """Queue a record; returns an error's code, or 0."""
         names = [ffi.new("char[]", name.encode()) for name, _ in headers]
         raw = [each.encode() if isinstance(each, str) else each for _, each in headers]
         contents = [
@@ -109,7 +109,7 @@ class ProducerHandle:
         end: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue some records; gives the number behind the last one taken, and a code, or 0."""
+        """Queue some records; returns the number behind the last one taken, and a code, or 0."""
         behind = lib.producer_send_records(
             self._raw, topic.encode(), records.raw, first, end, partition, self._code, self._tally
         )
@@ -120,7 +120,7 @@ class ProducerHandle:
         lib.producer_poll(self._raw, int(timeout_s * 1000))
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for what is queued; gives an error's code, or 0."""
+        """Wait for what is queued; returns an error's code, or 0."""
         return int(lib.producer_flush(self._raw, int(timeout_s * 1000)))
 
     def purge(self) -> None:
@@ -128,7 +128,7 @@ class ProducerHandle:
         lib.producer_purge(self._raw)
 
     def __len__(self) -> int:
-        """Give how many records are not acknowledged yet."""
+        """Return how many records are not acknowledged yet."""
         return int(lib.producer_queued(self._raw))
 
     def init_transactions(self, timeout_s: float) -> KafkaError | None:

@@ -67,14 +67,14 @@ class Run:
         return bool(lib.run_scan(raw, messages.raw, first, end, step))
 
     def relations(self) -> Iterator[RelationSpan]:
-        """Give the relations of which there are rows."""
+        """Return the relations of which there are rows."""
         for place in range(self.raw.relation_count):
             found = self.raw.relations[place]
             yield RelationSpan(found.oid, found.first, found.last)
 
     @property
     def last(self) -> Transaction:
-        """Give the transaction that began last, in the run or before it."""
+        """Return the transaction that began last, in the run or before it."""
         return Transaction(self.raw.lsn, self.raw.ts_us, self.raw.xid)
 
     @property
@@ -84,5 +84,5 @@ class Run:
 
     @property
     def xids(self) -> list[int]:
-        """Give the numbers of the transactions that began in the run."""
+        """Return the numbers of the transactions that began in the run."""
         return list(ffi.unpack(self.raw.xids, self.raw.begun)) if self.raw.begun else []

@@ -88,7 +88,7 @@ class Child:
 
 
 def requests() -> Iterator[Any]:
-    """Be a child that ends with its parent; gives what the parent asks, until it asks no more."""
+    """Be a child that ends with its parent; returns what the parent asks, until it asks no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":

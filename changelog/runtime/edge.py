@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
     _EXTRA = ("table", "topic", "lsn")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line of a record."""
+        """Return the line of a record."""
         said = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -132,12 +132,12 @@ def logs_json() -> bool:
 
 
 def bar_console() -> Console:
-    """Give where progress bars go: nowhere when standard error is for JSON lines."""
+    """Return where progress bars go: nowhere when standard error is for JSON lines."""
     return Console(stderr=True, force_terminal=False) if logs_json() else console
 
 
 def one_line(error: Exception) -> str:
-    """Give an error's text on one line and without secrets."""
+    """Return an error's text on one line and without secrets."""
     return redacted(" ".join(str(error).split()))
 
 
@@ -170,7 +170,7 @@ def print_json(value: object) -> None:
 
 
 def stop_on_signals() -> Callable[[], bool]:
-    """Turn SIGTERM and SIGINT into a flag; gives the function that asks for it.
+    """Turn SIGTERM and SIGINT into a flag; returns the function that asks for it.
 
     A second signal of the same kind ends the process at once, in the usual way.
     """

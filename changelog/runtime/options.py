@@ -238,7 +238,7 @@ def capture_overrides(
     start_lsn: str | None,
     temporary_slot: bool | None,
 ) -> dict[str, object]:
-    """Give what was said about how to capture as overrides of `changelog.toml`.
+    """Return what was said about how to capture as overrides of `changelog.toml`.
 
     Raises:
         ConfigurationError: a setting is not `prop=value`.
@@ -285,7 +285,7 @@ def line_overrides(
     slot: str | None = None,
     topic_prefix: str | None = None,
 ) -> dict[str, object]:
-    """Give what was said about the line's servers as overrides of `changelog.toml`."""
+    """Return what was said about the line's servers as overrides of `changelog.toml`."""
     return {
         "postgres.dsn": postgres,
         "kafka.brokers": broker,

@@ -8,7 +8,7 @@ import httpx
 
 @cache
 def authorities() -> ssl.SSLContext:
-    """Give the one TLS context of this process, with the authorities of httpx's choice.
+    """Return the one TLS context of this process, with the authorities of httpx's choice.
 
     To read them costs 50 ms of CPU, which each client would spend for itself, plain HTTP or not.
     """

@@ -152,7 +152,7 @@ class _Heard:
 
 
 def admin_client(kafka: KafkaConnection) -> AdminClient:
-    """Give an admin client; the caller holds it until its requests are answered."""
+    """Return an admin client; the caller holds it until its requests are answered."""
     return make_client(AdminClient, kafka.client_config())
 
 

@@ -30,7 +30,7 @@ def dead_keys(
     max_keys: int = MAX_KEYS,
     on_wait: Callable[[], None] = nothing,
 ) -> Iterator[tuple[int, bytes]]:
-    """Give partition and key whose last record by position is before `since` and has a value.
+    """Return partition and key whose last record by position is before `since` and has a value.
 
     A partition is read whole before its first key is given, so the caller may write tombstones
     to it meanwhile. `on_wait` is called again and again: a topic may be long.

@@ -72,7 +72,7 @@ class FrontierLog:
         self._producer: LogProducer | None = None
 
     def __enter__(self) -> Self:
-        """Give itself; leaving closes it."""
+        """Return itself; leaving closes it."""
         return self
 
     def __exit__(
@@ -85,7 +85,7 @@ class FrontierLog:
         self.close()
 
     def cluster_id(self) -> str:
-        """Give the cluster's identifier; the first request of this client, see `meet`.
+        """Return the cluster's identifier; the first request of this client, see `meet`.
 
         Raises:
             RefusedAccessError: the brokers do not let us in.
@@ -95,7 +95,7 @@ class FrontierLog:
         return self._cluster_id
 
     def last(self, slot: str) -> FrontierRecord | None:
-        """Give the newest frontier of a slot; None when there is none, or it was removed.
+        """Return the newest frontier of a slot; None when there is none, or it was removed.
 
         Raises:
             CorruptRecordError: the newest record of the slot is not a frontier; names its place.
@@ -106,7 +106,7 @@ class FrontierLog:
         return None if newest is None else self._decoded(newest, slot)
 
     def backfill(self, slot: str) -> BackfillRecord | None:
-        """Give how far the backfills of a slot are; None when there are none.
+        """Return how far the backfills of a slot are; None when there are none.
 
         Raises:
             CorruptRecordError: the newest record is not that; names its place.
@@ -116,7 +116,7 @@ class FrontierLog:
         return self._read(backfill_key(slot), BackfillRecord.from_json)
 
     def _read(self, key: bytes, parse: Callable[[bytes], T]) -> T | None:
-        """Give what the newest record of a key holds; None without one, or when it was removed."""
+        """Return what the newest record of a key holds; None without one, or with a tombstone."""
         newest = self._newest(key)
         value = None if newest is None else newest.value()
         if newest is None or value is None:
@@ -187,7 +187,7 @@ class FrontierLog:
         self._write(backfill_key(record.slot), record.to_json())
 
     def standings(self, slot: str) -> Standings | None:
-        """Give how the tables of a slot stood when they were looked at last; None without.
+        """Return how the tables of a slot stood when they were looked at last; None without.
 
         Raises:
             CorruptRecordError: the newest record is not that; names its place.
@@ -233,7 +233,7 @@ class FrontierLog:
         return self._producer
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Give the end offset of each partition of topics; raises as `places` does."""
+        """Return the end offset of each partition of topics; raises as `places` does."""
         return {topic: each.ends for topic, each in self.places(topics).items()}
 
     def starts(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -274,7 +274,7 @@ class FrontierLog:
         )
 
     def places(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
-        """Give where topics stand, in two requests at once.
+        """Return where topics stand, in two requests at once.
 
         Asks for the partitions each time: a topic may have grown, and one that was deleted and
         made anew under us no longer holds what a frontier would speak for.
@@ -333,7 +333,7 @@ class FrontierLog:
         }
 
     def topic_id(self, topic: str) -> str:
-        """Give Kafka's id of a topic, as the first `ends` with it has found it."""
+        """Return Kafka's id of a topic, as the first `ends` with it has found it."""
         return self._ids[topic]
 
     def close(self) -> None:
@@ -349,7 +349,7 @@ def topic_ends(
     on_wait: Callable[[], None] = nothing,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[str, TopicEnds]:
-    """Give id, ends and starts of each topic that exists, in three requests for all.
+    """Return id, ends and starts of each topic that exists, in three requests for all.
 
     Readers of committed records reach the end that is asked for under their `isolation`.
 

@@ -260,7 +260,7 @@ class LogProducer:
 
     @property
     def open_s(self) -> float:
-        """Give for how many seconds a transaction has been open; 0 without one."""
+        """Return for how many seconds a transaction has been open; 0 without one."""
         return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
 
     def commit(self) -> None:
@@ -299,7 +299,7 @@ class LogProducer:
 
     @property
     def queued(self) -> int:
-        """Give how many records are not acknowledged yet."""
+        """Return how many records are not acknowledged yet."""
         return len(self._producer)
 
     def _say_waiting(self, started: float) -> None:

@@ -73,7 +73,7 @@ class Registry:
         self._client.close()
 
     def register_key(self, topic: str, schema: str) -> int:
-        """Give the id of a topic's key schema; the first one stays for the topic's life.
+        """Return the id of a topic's key schema; the first one stays for the topic's life.
 
         The cleaner compares key bytes, and they hold the id: under another id the same row would
         be another key.
@@ -93,7 +93,7 @@ class Registry:
         return pinned
 
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
-        """Give the id of a topic's value schema, registering it when it is new.
+        """Return the id of a topic's value schema, registering it when it is new.
 
         Args:
             topic: whose values.
@@ -151,7 +151,7 @@ class Registry:
             )
 
     def values(self, topic: str) -> list[Version]:
-        """Give the versions of a topic's value schema, the oldest first.
+        """Return the versions of a topic's value schema, the oldest first.
 
         Raises:
             CorruptRecordError: one is not ours.
@@ -195,7 +195,7 @@ class Registry:
             self._asked(subject, lambda: self._client.set_compatibility(subject, VALUE_LEVEL))
 
     def _pinned(self, subject: str, schema: str) -> int | None:
-        """Give the id of the first schema of keys, None when there is none; it must be this one."""
+        """Return the id of the first schema of keys, which must be this one; None without any."""
         pinned = self._first(subject)
         if pinned is None:
             return None
@@ -282,7 +282,7 @@ def _canonical(schema: str) -> str:
 
 
 def described(schema: str) -> str:
-    """Give a key schema's columns with their types, for people; whole when it is not ours."""
+    """Return a key schema's columns with their types, for people; whole when it is not ours."""
     try:
         raw = json.loads(schema)
         fields = [f"{field['column']} {field['pg_type']}" for field in raw["fields"]]

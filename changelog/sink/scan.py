@@ -50,7 +50,7 @@ class OffsetRange(NamedTuple):
 
 
 def left_of(kafka: KafkaConnection, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Give ranges without the records that were removed from the start of their topics.
+    """Return ranges without the records that were removed from the start of their topics.
 
     Raises:
         UnavailableLogError: the broker does not answer.
@@ -86,7 +86,7 @@ def scan(
     stall_s: float = STALL_S,
     committed: bool = True,
 ) -> Iterator[Message]:
-    """Give the records of all ranges, each partition's in the order of offsets.
+    """Return the records of all ranges, each partition's in the order of offsets.
 
     A range that starts at 0 starts at the first record there is; every other start must still be
     on the log, and a log that ends before `end` is waited for, then refused: neither is passed
@@ -198,7 +198,7 @@ def _stalled(left: dict[tuple[str, int], OffsetRange], stall_s: float) -> Unavai
 
 
 def _int(number: int | None) -> int:
-    """Give a place of a record; consumed ones always have it."""
+    """Return a place of a record; consumed ones always have it."""
     return -1 if number is None else number
 
 

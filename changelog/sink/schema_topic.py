@@ -85,7 +85,7 @@ class SchemaTopic:
         return 0
 
     def values(self, topic: str) -> list[Version]:
-        """Give the versions of a topic's value schema, the oldest first.
+        """Return the versions of a topic's value schema, the oldest first.
 
         Raises:
             CorruptRecordError: one is not ours.

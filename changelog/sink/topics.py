@@ -46,7 +46,7 @@ _CREATE_HINTS = {
 }
 
 Must = Callable[[str], TopicSettings]
-"""Gives what a topic must have."""
+"""Returns what a topic must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class TopicDescription:
 
 
 def cluster_id(kafka: KafkaConnection) -> str:
-    """Give the cluster's identifier; also shows that the brokers answer.
+    """Return the cluster's identifier; also shows that the brokers answer.
 
     Raises:
         RefusedAccessError: the brokers do not let us in.
@@ -202,7 +202,7 @@ def plan_topics(
 
 
 def make_topics(kafka: KafkaConnection, plan: TopicPlan) -> dict[str, TopicDescription]:
-    """Make and alter what a plan says; gives every topic as it is then.
+    """Make and alter what a plan says; returns every topic as it is then.
 
     Raises:
         TopicSettingsError: somebody made one of them otherwise meanwhile.
@@ -239,7 +239,7 @@ def _differ(differing: Mapping[str, list[str]], hint: str) -> TopicSettingsError
 
 
 def changes(actual: Mapping[str, str], settings: TopicSettings) -> dict[str, str | None]:
-    """Give the settings of a topic to alter; None takes one back to the brokers' default.
+    """Return the settings of a topic to alter; None takes one back to the brokers' default.
 
     Only those that differ: a longer lag or retention than asked for stays. A longest lag below
     the least one is taken back with it, since the brokers refuse the two together.

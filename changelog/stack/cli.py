@@ -125,7 +125,7 @@ def logs(
 
 
 def _growth(path: Path, position: int) -> Iterator[str]:
-    """Give what is appended to a file, for ever; a file that was put aside is read from 0."""
+    """Return what is appended to a file, for ever; a file that was put aside is read from 0."""
     while True:
         if path.stat().st_size < position:
             position = 0

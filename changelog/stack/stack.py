@@ -273,7 +273,7 @@ def _ports_of(part: str, chosen: Mapping[str, int], fixed: int | None, say: Say)
 
 
 def _soon_free(port: int) -> bool:
-    """Give a server that was killed a moment ago the time to let go of its port."""
+    """Return a server that was killed a moment ago the time to let go of its port."""
     deadline = time.monotonic() + 1.0
     while not port_choice.is_free(port):
         if time.monotonic() > deadline:

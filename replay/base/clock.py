@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Gives milliseconds since 1970."""
+"""Returns milliseconds since 1970."""
 
 
 def clock_ms() -> int:
-    """Give our clock in milliseconds since 1970."""
+    """Return our clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

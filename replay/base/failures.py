@@ -33,13 +33,13 @@ _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap u
 
 
 def fail(fault: Fault, *parts: str | Column) -> Column:
-    """Give the expression that ends the task; `parts` are texts and columns of text."""
+    """Return the expression that ends the task; `parts` are texts and columns of text."""
     before, behind = marks(fault)
     return F.raise_error(joined(before, *parts, behind))
 
 
 def joined(*parts: str | Column) -> Column:
-    """Give texts and columns of text as one text; a null in it is `null`."""
+    """Return texts and columns of text as one text; a null in it is `null`."""
     return F.concat(*(F.lit(part) if isinstance(part, str) else _text(part) for part in parts))
 
 

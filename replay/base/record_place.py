@@ -47,7 +47,7 @@ class TopicRange:
 
 
 def key_prefix(schema_id: int | None) -> bytes:
-    """Give what every key begins with: the frame of its schema id, or a document's brace."""
+    """Return what every key begins with: the frame of its schema id, or a document's brace."""
     return b"{" if schema_id is None else frame(schema_id)
 
 

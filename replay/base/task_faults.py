@@ -35,7 +35,7 @@ class MarkedError(Exception):
 
 
 def marks(fault: Fault) -> tuple[str, str]:
-    """Give what stands before and behind the text of a fault."""
+    """Return what stands before and behind the text of a fault."""
     return f"<changelog:{fault.value}>", "</changelog>"
 
 

@@ -37,7 +37,7 @@ _SECURITY = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the Java client's settings; what only tunes librdkafka is left out.
+    """Return the Java client's settings; what only tunes librdkafka is left out.
 
     Raises:
         ConfigurationError: a setting about security has no counterpart, or a file is missing.
@@ -61,7 +61,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def travelling(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the same settings for librdkafka on another machine: with texts in place of files.
+    """Return the same settings for librdkafka on another machine: with texts in place of files.
 
     Raises:
         ConfigurationError: a file is missing, or is not PEM.

@@ -44,17 +44,17 @@ class Density:
 
     @property
     def offsets(self) -> int:
-        """Give the number of offsets, gaps counted."""
+        """Return the number of offsets, gaps counted."""
         return sum(each.end - each.start for strata in self.strata for each in strata)
 
     @property
     def records(self) -> int:
-        """Give about how many records there are."""
+        """Return about how many records there are."""
         return round(sum(each.records for strata in self.strata for each in strata))
 
     @property
     def ratio(self) -> float | None:
-        """Give the records for each offset; None where there are no offsets."""
+        """Return the records for each offset; None where there are no offsets."""
         return None if self.offsets == 0 else self.records / self.offsets
 
 

@@ -158,7 +158,7 @@ def past_ends(
 
 
 def _behind(frontier: Frontier, state: TopicState, partition: int) -> _Place | None:
-    """Give the place of a frontier's end; None when there is nothing to ask there."""
+    """Return the place of a frontier's end; None when there is nothing to ask there."""
     end, now = frontier.ends[state.topic][partition], state.ends[partition]
     known = frontier.leader_epochs.get(state.topic, ())
     epoch = known[partition] if partition < len(known) else -1

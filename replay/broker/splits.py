@@ -27,7 +27,7 @@ _LAST_PARTS = 256
 
 
 def tasks_of(records: int, *, partitions: int, cores: int) -> int:
-    """Give how many tasks a scan should have.
+    """Return how many tasks a scan should have.
 
     Less than one for each partition is not possible. More are worth it where cores would wait,
     if each has enough to do; and where one would be so long that losing it costs much.
@@ -81,7 +81,7 @@ def layers(density: Density, tasks: int) -> list[tuple[tuple[int, ...], tuple[in
 
 
 def _cuts(strata: Sequence[Stratum], count: int) -> list[int]:
-    """Give the bounds of `count` ranges of about as many records; fewer when offsets are few."""
+    """Return the bounds of `count` ranges of about as many records; fewer when offsets are few."""
     if not strata:
         return [0]
     share = _records(strata) / count

@@ -31,7 +31,7 @@ class TopicState:
 
     @property
     def partitions(self) -> int:
-        """Give the number of partitions."""
+        """Return the number of partitions."""
         return len(self.ends)
 
 

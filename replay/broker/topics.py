@@ -69,7 +69,7 @@ def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicSta
 
 
 def list_topics(kafka: KafkaConnection) -> list[str]:
-    """Give the names of all topics but Kafka's own.
+    """Return the names of all topics but Kafka's own.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -90,7 +90,7 @@ def cleanable_ends(
     lags_ms: Mapping[str, int],
     now_ms: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Give per partition the offset that the cleaner has not passed: all from it on is younger.
+    """Return per partition the offset that the cleaner has not passed: all from it on is younger.
 
     Args:
         kafka: the brokers.
@@ -263,7 +263,7 @@ def _offsets(
     wanted: Mapping[tuple[str, int], OffsetSpec],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Give offset and leader epoch of each partition; -1 for an epoch that is not known."""
+    """Return offset and leader epoch of each partition; -1 for an epoch that is not known."""
     if not wanted:
         return {}
     asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
@@ -374,7 +374,7 @@ def _newest(kafka: KafkaConnection, state: TopicState, slot: str | None) -> dict
 
 
 def _scan(consumer: Consumer, begin: TopicPartition, end: int) -> dict[str, Message]:
-    """Give the newest frontier of each slot between two offsets."""
+    """Return the newest frontier of each slot between two offsets."""
     newest: dict[str, Message] = {}
     for message in _messages(consumer, begin, end):
         raw = message.key() or b""
@@ -445,7 +445,7 @@ def consumer_of(kafka: KafkaConnection, *, committed: bool = True, **options: fl
 def consumer_config(
     kafka: KafkaConnection, *, committed: bool = True, **options: float
 ) -> dict[str, Any]:
-    """Give the settings of such a consumer."""
+    """Return the settings of such a consumer."""
     config = kafka.client_config(
         group_id=f"changelog-{uuid.uuid4()}",
         enable_auto_commit=False,

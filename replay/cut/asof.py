@@ -82,7 +82,7 @@ def chosen(
     lag_ms: int,
     now_ms: int,
 ) -> FrontierRecord | None:
-    """Give the frontier that answers, or None when none on the topic does for certain.
+    """Return the frontier that answers, or None when none on the topic does for certain.
 
     Args:
         records: the frontiers of a slot, in the order of their topic.
@@ -132,7 +132,7 @@ def _same_records(one: FrontierRecord, other: FrontierRecord, topics: Sequence[s
 
 
 def nearest(frontiers: Sequence[Frontier], asked: AsOf, epoch: int) -> tuple[Frontier, ...]:
-    """Give the last frontier at or before what was asked for and the first one after it."""
+    """Return the last frontier at or before what was asked for and the first one after it."""
     ordered = sorted(frontiers, key=lambda frontier: (frontier.epoch, frontier.lsn))
     before = [frontier for frontier in ordered if asked.reaches(frontier, epoch)]
     after = [frontier for frontier in ordered if frontier not in before]

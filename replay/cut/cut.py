@@ -46,7 +46,7 @@ class BrokerFacts:
         started_ms: int | None = None,
         estimate_ms: int | None = None,
     ) -> limits.Times:
-        """Give the moments that a verdict on it counts by.
+        """Return the moments that a verdict on it counts by.
 
         Args:
             now_ms: our clock.
@@ -89,11 +89,11 @@ class Cut:
 
     @property
     def records_at_most(self) -> int:
-        """Give an upper bound of the records to read: a cleaned log has gaps."""
+        """Return an upper bound of the records to read: a cleaned log has gaps."""
         return _records_at_most(self.record.frontier, self.states)
 
     def offsets(self, topic: str) -> int:
-        """Give the offsets of a topic up to the frontier, gaps counted; 0 for one that is gone."""
+        """Return the offsets of a topic up to the frontier, with gaps; 0 for one that is gone."""
         state = self.states.get(topic)
         return 0 if state is None else _records_at_most(self.record.frontier, {topic: state})
 
@@ -224,7 +224,7 @@ def judged_again(
 
 
 def topic_of(frontier: Frontier, table: TableName) -> str:
-    """Give the topic of a table.
+    """Return the topic of a table.
 
     Raises:
         ConfigurationError: the table is not part of the frontier.
@@ -247,7 +247,7 @@ def estimated(
     *,
     sample: bool,
 ) -> tuple[dict[str, Density], int]:
-    """Give the densities of the topics, where they are sampled, and how long a read may take, ms.
+    """Return the densities of the topics, where they are sampled, and how long a read may take, ms.
 
     Raises:
         UnavailableLogError: the brokers do not answer.
@@ -263,7 +263,7 @@ def estimated(
 def _ranges(
     frontier: Frontier, states: Mapping[str, TopicState]
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Give what is to be read of the topics whose partitions the frontier knows."""
+    """Return what is to be read of the topics whose partitions the frontier knows."""
     return {
         topic: (state.log_starts, tuple(map(min, frontier.ends[topic], state.ends)))
         for topic, state in states.items()

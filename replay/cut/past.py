@@ -36,7 +36,7 @@ def find_past(
     stored: Sequence[FrontierRecord] = (),
     settings: ReplaySettings | None = None,
 ) -> PastCut:
-    """Give the older frontier that answers: from the log while it is exact, else a stored one.
+    """Return the older frontier that answers: from the log while it is exact, else a stored one.
 
     Args:
         kafka: the brokers.

@@ -230,7 +230,7 @@ def _source(log: DeclaredLog, schemas: SchemaReader) -> _DeclaredLog:
 
 
 def _statements(source: _DeclaredLog, raw: DataFrame) -> DataFrame:
-    """Give what the records say, a row each."""
+    """Return what the records say, a row each."""
     types = pa.struct([pa.field(c.column, _arrow(c.type)) for c in source.columns])
     schema = pa.schema([*_COLUMNS, ("row", types)])
 
@@ -276,7 +276,7 @@ def _batch(
 
 
 def _carried(source: _DeclaredLog, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
-    """Give what rows had under keys that they left, where a row lacks it under its new one."""
+    """Return what rows had under keys that they left, where a row lacks it under its new one."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
         return None
@@ -286,7 +286,7 @@ def _carried(source: _DeclaredLog, raw: DataFrame, left_out: LeftOut) -> DataFra
 
 
 def _grouped(source: _DeclaredLog, statements: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Give for each key what its statements come to.
+    """Return for each key what its statements come to.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
     a key stands for itself.
@@ -312,7 +312,7 @@ def _grouped(source: _DeclaredLog, statements: DataFrame, left_out: LeftOut) -> 
 
 
 def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Give each key's last statement: `partition, offset, fault, raw_key, raw_value, row`."""
+    """Return each key's last statement: `partition, offset, fault, raw_key, raw_value, row`."""
     last = F.when(_is_torn(log), _torn(log)).otherwise(left_out.last())
     checked = groups.withColumn("last", last)
     if log.order is Order.LSN:
@@ -355,18 +355,18 @@ class _Said:
     frame: DataFrame
 
     def rows(self) -> StateRows:
-        """Give the rows; a statement at fault ends the task."""
+        """Return the rows; a statement at fault ends the task."""
         fault, row = F.col("fault"), F.col("row")
         corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
         checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
         return StateRows(self.frame.select(checked.alias("row")), self._columns)
 
     def sound_rows(self) -> StateRows:
-        """Give the rows of the statements without a fault."""
+        """Return the rows of the statements without a fault."""
         return StateRows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
 
     def set_apart(self) -> DataFrame:
-        """Give the others: `topic, partition, offset, key, value, reason`."""
+        """Return the others: `topic, partition, offset, key, value, reason`."""
         return self.frame.where(F.col("fault").isNotNull()).select(
             F.lit(self.source.log.topic).alias("topic"),
             "partition",
@@ -405,7 +405,7 @@ def _arrow(kind: ColumnType) -> pa.DataType:
 
 
 def _storage(kind: ColumnType) -> pa.DataType:
-    """Give the type of the bare values: days and microseconds are numbers."""
+    """Return the type of the bare values: days and microseconds are numbers."""
     if kind.element is not None:
         return pa.list_(_storage(kind.element))
     if kind.kind is Kind.DATE:

@@ -59,11 +59,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 Reader = Callable[[Any], Any]
-"""Gives a value of a column's type; raises FaultError or ValueError for what has none."""
+"""Returns a value of a column's type; raises FaultError or ValueError for what has none."""
 
 
 def reader(column: LoggedColumn, *, avro: bool) -> Reader:
-    """Give the reader of a column's values that are not null."""
+    """Return the reader of a column's values that are not null."""
     kind = column.type
     if not avro:
         return (
@@ -77,7 +77,7 @@ def reader(column: LoggedColumn, *, avro: bool) -> Reader:
 
 
 def default(column: LoggedColumn) -> Any:  # noqa: ANN401
-    """Give what a record without the column stands for, as a record with it would have it."""
+    """Return what a record without the column stands for, as a record with it would have it."""
     found = json.loads(column.default or "null")
     is_bytes = column.type.kind in {Kind.BYTES, Kind.DECIMAL}
     return found.encode("iso-8859-1") if is_bytes else found
@@ -165,7 +165,7 @@ def _float(value: Any) -> float:  # noqa: ANN401
 
 
 def _string(value: Any) -> str:  # noqa: ANN401
-    """Give a text; whatever else stands there as the text that JSON has for it."""
+    """Return a text; whatever else stands there as the text that JSON has for it."""
     return str(value) if isinstance(value, str) else _dumped(value)
 
 

@@ -115,7 +115,7 @@ class Interpreter:
         self._placeholder = Placeholder(log.placeholder if log.leaves_out else "")
 
     def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
-        """Give what a record says, in its order; a record at fault says one thing."""
+        """Return what a record says, in its order; a record at fault says one thing."""
         found: str | None = None
         try:
             if value is None:
@@ -201,7 +201,7 @@ class Interpreter:
             raise FaultError(self._obstacles[schema_id])
 
     def _row(self, found: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
-        """Give the row, and the places whose value was left out."""
+        """Return the row, and the places whose value was left out."""
         row, missing = [], []
         for column, read in zip(self._columns, self._read, strict=True):
             item = found.get(column.column)
@@ -261,7 +261,7 @@ class Interpreter:
 
 
 def _unit(kind: ColumnType) -> str:
-    """Give what the bare values of a type are, where its kind does not say it."""
+    """Return what the bare values of a type are, where its kind does not say it."""
     return kind.name if kind.name in {MILLIS, DIGITS} else ""
 
 
@@ -307,7 +307,7 @@ def _key_document(key: bytes, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _canonical(values: Sequence[Any]) -> str:
-    """Give a text that two keys share exactly when their values are equal."""
+    """Return a text that two keys share exactly when their values are equal."""
     return json.dumps([_canonical_value(value) for value in values], ensure_ascii=False)
 
 

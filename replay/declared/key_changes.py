@@ -41,7 +41,7 @@ def carried(
     types: Mapping[int, str],
     order: Sequence[str],
 ) -> DataFrame | None:
-    """Give by `carried_lsn` what rows had in some columns when they left their keys, or None.
+    """Return by `carried_lsn` what rows had in some columns when they left their keys, or None.
 
     Args:
         raw: the records of the log.
@@ -69,7 +69,7 @@ def carried(
 
 
 def name(place: int) -> str:
-    """Give the name of the column with what was carried for a place."""
+    """Return the name of the column with what was carried for a place."""
     return f"carried_{place}"
 
 
@@ -98,7 +98,7 @@ def _departures(said: pa.Table, columns: Sequence[int], order: Sequence[str]) ->
 def departures(
     said: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
 ) -> Iterator[tuple[int, Cells]]:
-    """Give by lsn what rows had when they were deleted, of statements by key and order."""
+    """Return by lsn what rows had when they were deleted, of statements by key and order."""
     key: str | None = None
     cells: Cells = {}
     for place, (each, has_row) in enumerate(said):
@@ -118,7 +118,7 @@ def departures(
 
 
 def resolved(found: Mapping[int, Cells], lsn: int, column: int) -> int | None:
-    """Give the place of the statement that has a column, from key to key; None without."""
+    """Return the place of the statement that has a column, from key to key; None without."""
     cell, departure, seen = Cell(departure=lsn), lsn, set[int]()
     while cell.place is None and cell.departure is not None:
         departure = cell.departure

@@ -41,7 +41,7 @@ class LeftOut:
         ]
 
     def aggregates(self, said: Column, order: Column) -> list[Column]:
-        """Give what is kept of each key's statements, which have `row`, `missing` and `begins`."""
+        """Return what is kept of a key's statements: they have `row`, `missing` and `begins`."""
         if not self.places:
             return [F.max_by(said, order).alias("last")]
         is_partial = F.size("missing") > 0
@@ -66,7 +66,7 @@ class LeftOut:
         return key_changes.joined(groups, carried)
 
     def last(self) -> Column:
-        """Give the newest statement of a key; what is missing in it is filled, or its fault."""
+        """Return the newest statement of a key; what is missing in it is filled, or its fault."""
         if not self.places:
             return F.col("last")
         whole, partial = F.col("whole"), F.col("partial")
@@ -94,7 +94,7 @@ class LeftOut:
         )
 
     def _otherwise(self, own: Column) -> Column:
-        """Give `value` as it is to be where no record has it; null where that is a fault."""
+        """Return `value` as it is to be where no record has it; null where that is a fault."""
         match self._log.on_unavailable:
             case Unavailable.NULL:
                 return _value(F.lit(None).cast("void"))
@@ -104,7 +104,7 @@ class LeftOut:
                 return F.lit(None)
 
     def _found(self, place: int) -> Column:
-        """Give `value` of the newest statement that has it and is of this row; null without."""
+        """Return `value` of the newest statement that has it and is of this row; null without."""
         whole, partial = F.col("whole"), F.col(_name(place))
         began = F.col("began").getField("order")
         floor = F.greatest(whole.getField("order"), began)

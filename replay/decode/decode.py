@@ -56,18 +56,18 @@ class Decoded:
     schemas: TopicSchemas
 
     def rows(self) -> StateRows:
-        """Give the rows, one column per column of the table; a fault ends the task."""
+        """Return the rows, one column per column of the table; a fault ends the task."""
         topic, fault = self.schemas.topic, F.col("fault")
         corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
         row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
         return self._rows(self.frame.select(*_PLACE, row.alias("row")))
 
     def sound_rows(self) -> StateRows:
-        """Give the rows of the records that have no fault."""
+        """Return the rows of the records that have no fault."""
         return self._rows(self.frame.where(F.col("fault").isNull()))
 
     def set_apart(self) -> DataFrame:
-        """Give the records that have a fault: `topic, partition, offset, key, value, reason`."""
+        """Return the records that have a fault: `topic, partition, offset, key, value, reason`."""
         topic = F.lit(self.schemas.topic).alias("topic")
         reason = F.col("fault").alias("reason")
         found = self.frame.where(F.col("fault").isNotNull())

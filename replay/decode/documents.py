@@ -54,17 +54,17 @@ def parsed(value: Column, envelope: Envelope) -> Column:
 
 
 def members(document: Column, envelope: Envelope) -> Column:
-    """Give the map that holds the columns of the row, null where there is no row."""
+    """Return the map that holds the columns of the row, null where there is no row."""
     return document.getField("after") if envelope is Envelope.NESTED else document
 
 
 def operation(document: Column, envelope: Envelope) -> Column:
-    """Give the operation of an event."""
+    """Return the operation of an event."""
     return document.getField("op") if envelope is Envelope.NESTED else document.getItem("op")
 
 
 def texts(found: Column, schema: LoggedSchema, envelope: Envelope) -> Column:
-    """Give the text of each column, null for one that is null or not there."""
+    """Return the text of each column, null for one that is null or not there."""
     prefix = AFTER if envelope is Envelope.FLAT else ""
     named = [
         F.try_element_at(found, F.lit(prefix + each.column)).alias(each.field)
@@ -116,7 +116,7 @@ def _with_escape(value: Column, escape: Column) -> Column:
 
 
 def _array(items: Column, element: ColumnType) -> Column:
-    """Give the array of the elements' values, null when one of them has none."""
+    """Return the array of the elements' values, null when one of them has none."""
     read = _SIMPLE[element.kind]
     values = F.transform(items, read)
     is_lost = F.exists(

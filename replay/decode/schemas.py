@@ -56,7 +56,7 @@ class TopicSchemas:
     key: str = ""
 
     def of_keys(self) -> TopicSchemas:
-        """Give the schemas under which keys are read as if they were values.
+        """Return the schemas under which keys are read as if they were values.
 
         Keys that are documents hold the key columns under their names, as a row's document does.
         """
@@ -66,7 +66,7 @@ class TopicSchemas:
 
     @property
     def reader(self) -> str:
-        """Give the schema that values are read as: of an event what says which row there is."""
+        """Return the schema that values are read as: of an event what says which row there is."""
         return event_row_schema(self.writers[self.reader_id])
 
     @property
@@ -100,7 +100,7 @@ class SchemaReader:
         return self._opened
 
     def of_table(self, topic: str, table: TableName, form: Form) -> TopicSchemas:
-        """Give the schemas of a table's topic.
+        """Return the schemas of a table's topic.
 
         Raises:
             SchemaConflictError: the key's subject has more than one version.
@@ -124,7 +124,7 @@ class SchemaReader:
         return schemas
 
     def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
-        """Give each version of the key's and the value's schema by its id, the oldest first.
+        """Return each version of the key's and the value's schema by its id, the oldest first.
 
         For a log of another program: a key without a schema has none.
 
@@ -141,7 +141,7 @@ class SchemaReader:
         return keys, self._versions(f"{topic}-value")
 
     def _registered(self, topic: str, form: Form) -> TopicSchemas:
-        """Give the schemas of a topic that the registry has.
+        """Return the schemas of a topic that the registry has.
 
         Raises:
             SchemaConflictError: the key's subject has more than one version.
@@ -163,7 +163,7 @@ class SchemaReader:
         return schemas
 
     def _versions(self, subject: str) -> dict[int, str]:
-        """Give each version of a subject by its id, the oldest first."""
+        """Return each version of a subject by its id, the oldest first."""
         numbers = self._ask(partial(self._client.get_versions, subject), subject)
         versions: dict[int, str] = {}
         for number in sorted(numbers):

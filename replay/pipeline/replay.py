@@ -50,11 +50,11 @@ class Replay(States):
 
     @property
     def verdict(self) -> Verdict:
-        """Give the verdict before the read."""
+        """Return the verdict before the read."""
         return self.cut.verdict
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
-        """Give what the first action on each state saw; None for one that no action has read."""
+        """Return what the first action on each state saw; None for one that no action has read."""
         return {table: each.get() for table, each in self._observations.items()}
 
     def recheck(self) -> None:
@@ -67,7 +67,7 @@ class Replay(States):
         self._exact_for_ms()
 
     def watched(self, *, look_s: float = LOOK_S) -> ReadWatch:
-        """Give what rechecks while a block reads, and ends its jobs when the read is not exact.
+        """Return what rechecks while a block reads, and ends its jobs when the read is not exact.
 
         Raises:
             VerdictError: when the block is left: what `recheck` has found meanwhile.
@@ -85,7 +85,7 @@ def watching(
     clock: Clock = clock_ms,
     look_s: float = LOOK_S,
 ) -> ReadWatch:
-    """Give what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
+    """Return what rechecks a read while it goes on, and ends Spark's jobs when it is not exact.
 
     Args:
         spark: runs the jobs of the read.
@@ -147,13 +147,13 @@ class Survivors(Protocol):
     """The last record of each key, decoded; those of a topic, of whatever form."""
 
     def rows(self) -> StateRows:
-        """Give the rows; a record that cannot be read ends the task."""
+        """Return the rows; a record that cannot be read ends the task."""
 
     def sound_rows(self) -> StateRows:
-        """Give the rows of the records that can be read."""
+        """Return the rows of the records that can be read."""
 
     def set_apart(self) -> DataFrame:
-        """Give the others: `topic, partition, offset, key, value, reason`."""
+        """Return the others: `topic, partition, offset, key, value, reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ def opened(
     exact_for_ms: Callable[[], int],
     clock: Clock,
 ) -> Replay:
-    """Give the states of a cut, of our log or of another program's.
+    """Return the states of a cut, of our log or of another program's.
 
     Args:
         spark: runs the jobs of the read.

@@ -27,7 +27,7 @@ class StateObservations:
         return survivors.observe(self.survivors, F.count(F.lit(1)).alias("rows"))
 
     def get(self) -> TableMetrics | None:
-        """Give the numbers, or None as long as no action has read the state."""
+        """Return the numbers, or None as long as no action has read the state."""
         records, survivors = _now(self.records), _now(self.survivors)
         if not records or not survivors:
             return None
@@ -55,7 +55,7 @@ def counted_by_tasks(found: DataFrame, seen: Observation) -> DataFrame:
 
 
 def _now(observation: Observation) -> dict[str, int] | None:
-    """Give the numbers if they are there; Spark's own `get` would wait for an action for ever."""
+    """Return the numbers if they are there; Spark's own `get` would wait for an action for ever."""
     made = getattr(observation, "_jo", None)
     if made is not None and not made.future().isCompleted():
         return None

@@ -79,19 +79,19 @@ class States:
 
     @property
     def frontier(self) -> Frontier:
-        """Give the frontier that every state is true at."""
+        """Return the frontier that every state is true at."""
         return self.cut.record.frontier
 
     @property
     def pins(self) -> dict[str, SchemaPin]:
-        """Give by topic the versions of the schemas that the states are read by."""
+        """Return by topic the versions of the schemas that the states are read by."""
         return pins_of(self.cut.topics, self.states)
 
 
 def pins_of(
     topics: Mapping[TableName, str], states: Mapping[TableName, ReplayedState]
 ) -> dict[str, SchemaPin]:
-    """Give by topic the versions of the schemas that states are read by, where they are known."""
+    """Return by topic the versions of the schemas that states are read by, where they are known."""
     return {topics[table]: state.pin for table, state in states.items() if state.pin is not None}
 
 

@@ -23,7 +23,7 @@ from replay.base.record_place import FAULT
 
 
 def cut_of(frontier: Frontier) -> Position:
-    """Give the first position that is not part of the state at a frontier.
+    """Return the first position that is not part of the state at a frontier.
 
     Records of transactions from the frontier's LSN on lie past its ends, but a position says it
     of each record by itself. Earlier epochs come before, whatever their LSNs: a new system's LSNs
@@ -52,7 +52,7 @@ def from_position(records: DataFrame, since: Position) -> DataFrame:
 def last_of_each_key(
     records: DataFrame, columns: Sequence[str] = ("value", "partition", "offset")
 ) -> DataFrame:
-    """Give each key's last record, tombstones included: `key` and the columns named.
+    """Return each key's last record, tombstones included: `key` and the columns named.
 
     Where records have a `fault`, it comes along; one without a key is the last of itself.
     """
@@ -79,7 +79,7 @@ def _bytes(position: Position) -> Column:
 
 
 def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
-    """Give the records of a state, of a stored one and the last records of the keys since then.
+    """Return the records of a state, of a stored one and the last records of the keys since then.
 
     Args:
         stored: one record of each live key.

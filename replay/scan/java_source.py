@@ -45,7 +45,7 @@ class JavaSource:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def raw(self, wanted: TopicRange) -> DataFrame:
-        """Give the records as the source gives them."""
+        """Return the records as the source gives them."""
         client = {**_SPEED, **java_options(self.kafka.options)}
         reader = self.spark.read.format("kafka").options(
             **{
@@ -63,7 +63,7 @@ class JavaSource:
         return reader.load()
 
     def read(self, wanted: TopicRange, layers: Sequence[Layer] = ()) -> DataFrame:
-        """Give `key`, `value`, `partition`, `offset`, `position` of each record.
+        """Return `key`, `value`, `partition`, `offset`, `position` of each record.
 
         With layers, which are starts and ends that together make up the range, each part of a
         partition is a task of its own; Spark's own splitting (`minPartitions`) goes by offsets.
@@ -86,7 +86,7 @@ def _offsets(topic: str, offsets: tuple[int, ...]) -> str:
 
 
 def positioned(raw: DataFrame, topic: str, key_schema_id: int | None) -> DataFrame:
-    """Give `key`, `value`, `partition`, `offset` and `position`, checked, of raw records."""
+    """Return `key`, `value`, `partition`, `offset` and `position`, checked, of raw records."""
     position = _position()
     return raw.select(
         F.when(_is_key(key_schema_id), F.col("key"))
@@ -102,7 +102,7 @@ def positioned(raw: DataFrame, topic: str, key_schema_id: int | None) -> DataFra
 
 
 def with_faults(raw: DataFrame, key_schema_id: int | None) -> DataFrame:
-    """Give the same and `fault`; a record with one comes after all others of its key."""
+    """Return the same and `fault`; a record with one comes after all others of its key."""
     position = _position()
     fault = F.when(~_is_key(key_schema_id), F.lit(no_key(key_schema_id))).when(
         ~F.coalesce(F.length(position) == POSITION_BYTES, F.lit(False)), F.lit(NO_POSITION)
@@ -139,5 +139,5 @@ def _corrupt(topic: str, why: str) -> Column:
 
 
 def place(topic: str) -> tuple[str | Column, ...]:
-    """Give the parts of a message that say where a record stands."""
+    """Return the parts of a message that say where a record stands."""
     return (f'topic "{topic}", partition ', F.col("partition"), ", offset ", F.col("offset"))

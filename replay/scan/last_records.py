@@ -73,7 +73,7 @@ class FoldRules:
     def of(
         cls, wanted: TopicRange, *, since: Position | None, before: Position, most_bytes: int
     ) -> FoldRules:
-        """Give the rules for a range of a topic."""
+        """Return the rules for a range of a topic."""
         return cls(
             prefix=key_prefix(wanted.key_schema_id),
             no_key=no_key(wanted.key_schema_id),
@@ -125,17 +125,17 @@ class LastRecords:
 
     @property
     def records(self) -> int:
-        """Give how many were added."""
+        """Return how many were added."""
         return int(lib.fold_records(self.handle))
 
     @property
     def tombstones(self) -> int:
-        """Give how many of them had no value."""
+        """Return how many of them had no value."""
         return int(lib.fold_tombstones(self.handle))
 
     @property
     def keys_held(self) -> int:
-        """Give how many keys are held in memory."""
+        """Return how many keys are held in memory."""
         return int(lib.fold_keys(self.handle))
 
     def settle(self, outcome: int) -> None:
@@ -174,7 +174,7 @@ class LastRecords:
         self._check(lib.fold_spill(self.handle, self._file.fileno()))
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[Columns]:
-        """Give the last record of each key in no order; nothing is added then.
+        """Return the last record of each key in no order; nothing is added then.
 
         Those before `since` are left out.
 
@@ -251,6 +251,6 @@ _POINTERS = {name: field.type for name, field in ffi.typeof("fold_columns").fiel
 
 
 def _folder() -> str | None:
-    """Give the first of the folders that Spark gives its tasks, None for the system's own."""
+    """Return the first of the folders that Spark gives its tasks, None for the system's own."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return first if first and Path(first).is_dir() else None

@@ -56,7 +56,7 @@ class Scan:
         has_grown: bool,
         seen: Observation,
     ) -> DataFrame:
-        """Give each key's last record, tombstones included, in the columns of `RECORD`.
+        """Return each key's last record, tombstones included, in the columns of `RECORD`.
 
         Where faults are kept there is `fault` too.
 
@@ -95,7 +95,7 @@ class Scan:
 
 
 def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
-    """Give what the tasks find, in the columns of `SPARK_SCHEMA`."""
+    """Return what the tasks find, in the columns of `SPARK_SCHEMA`."""
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run(job, numbers)
@@ -105,7 +105,7 @@ def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def ranges_of(wanted: TopicRange, parts: Iterable[Layer]) -> list[PartitionRange]:
-    """Give the ranges of a topic that hold offsets, one a task."""
+    """Return the ranges of a topic that hold offsets, one a task."""
     return [
         PartitionRange(partition, start, end)
         for starts, ends in list(parts) or [(wanted.starts, wanted.ends)]
@@ -135,7 +135,7 @@ def layers_of(kafka: KafkaConnection, wanted: TopicRange, *, cores: int) -> list
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Give how many tasks run at once; a session on a server has noted it."""
+    """Return how many tasks run at once; a session on a server has noted it."""
     if is_remote():
         return int(spark.conf.get(PARALLELISM) or 1)
     return spark.sparkContext.defaultParallelism

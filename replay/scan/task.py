@@ -58,7 +58,7 @@ class Job:
 
 
 def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the last records of the ranges whose numbers come in.
+    """Return the last records of the ranges whose numbers come in.
 
     Raises:
         MarkedError: the range cannot be read, or holds a record that capture did not write.

@@ -31,7 +31,7 @@ is left to ask when a server has gone, to let go of this and that, was four requ
 
 
 def connected(url: str, wanted: WantedServer) -> SparkSession:
-    """Give the session of this process on the server at `url`, made at the first call.
+    """Return the session of this process on the server at `url`, made at the first call.
 
     Raises:
         UnavailableError: nobody answers there.
@@ -54,7 +54,7 @@ def connected(url: str, wanted: WantedServer) -> SparkSession:
 
 
 def _looked_at(spark: SparkSession, url: str, wanted: WantedServer) -> SparkSession:
-    """Give a session that has what it needs; end one that lacks something."""
+    """Return a session that has what it needs; end one that lacks something."""
     try:
         _expect_an_answer(spark)
         if lacking := settled(spark, wanted):
@@ -100,7 +100,7 @@ def _of_this_process() -> SparkSession | None:
 
 
 def place_of(url: str) -> str:
-    """Give host and port of a server; behind them a URL may hold a token."""
+    """Return host and port of a server; behind them a URL may hold a token."""
     try:
         found = urlsplit(url)
         host, port = found.hostname, found.port

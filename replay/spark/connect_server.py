@@ -32,7 +32,7 @@ _LOOK_S = 0.2
 
 
 def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSettings:
-    """Give the settings of a session that serves others too.
+    """Return the settings of a session that serves others too.
 
     Args:
         settings: of the session.
@@ -50,7 +50,7 @@ def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSe
 
 
 def shown(settings: SessionSettings) -> str:
-    """Give the words behind spark-submit that start such a server elsewhere, without secrets."""
+    """Return the words behind spark-submit that start such a server elsewhere, without secrets."""
     made = spark_settings(settings)
     jars = made.pop("spark.jars")
     master = made.pop("spark.master")

@@ -22,7 +22,7 @@ from replay.spark.warehouse import of_deltalake
 
 
 def uri_of(warehouse: str) -> str:
-    """Give a warehouse without a closing slash, a local folder as its absolute path."""
+    """Return a warehouse without a closing slash, a local folder as its absolute path."""
     if "://" in warehouse:
         return warehouse.rstrip("/")
     return str(Path(warehouse.removeprefix("file:")).expanduser().resolve())
@@ -51,12 +51,12 @@ class Files:
         return name in self.names(folder)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Give the files in a folder, by name, and their bytes."""
+        """Return the files in a folder, by name, and their bytes."""
         found = self._listed(folder)
         return {each.base_name: each.size for each in found if each.type is fs.FileType.File}
 
     def parquet_rows(self, place: str) -> int:
-        """Give the rows of a Parquet file, which its last bytes tell."""
+        """Return the rows of a Parquet file, which its last bytes tell."""
         system, path = self._of(place)
         return int(pq.read_metadata(path, filesystem=system).num_rows)
 
@@ -67,7 +67,7 @@ class Files:
             system.delete_dir(path)
 
     def read(self, place: str) -> bytes:
-        """Give what a file holds."""
+        """Return what a file holds."""
         folder, _, name = place.rpartition("/")
         return bytes(obstore.get(self._store(folder), name).bytes())
 
@@ -84,7 +84,7 @@ class Files:
             raise FileExistsError(place) from error
 
     def copy(self, folder: str, source: str, target: str) -> None:
-        """Give a file a second name; its bytes stay at the storage, and once on a disk.
+        """Make a second name for a file; its bytes stay at the storage, and once on a disk.
 
         Args:
             folder: that both are below.

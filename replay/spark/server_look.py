@@ -142,7 +142,7 @@ def _sees(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def _marker(warehouse: str | None) -> Iterator[str | None]:
-    """Give a file in the warehouse while the block runs, where that is a folder and no URI."""
+    """Return a file in the warehouse while the block runs, where that is a folder and no URI."""
     if warehouse is None or "://" in warehouse:
         yield None
         return
@@ -189,7 +189,7 @@ def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> Dat
 
 
 def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Give what a task of the look does; it must not need the package that it looks for."""
+    """Return what a task of the look does; it must not need the package that it looks for."""
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)
@@ -212,5 +212,5 @@ def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterat
 
 
 def one_line(error: PySparkException) -> str:
-    """Give the first line of what a server says, without secrets."""
+    """Return the first line of what a server says, without secrets."""
     return redacted(str(error).strip().partition("\n")[0])

@@ -76,7 +76,7 @@ class SessionSettings:
 
 
 def session(settings: SessionSettings | None = None) -> SparkSession:
-    """Give the Spark session of this process, made at the first call.
+    """Return the Spark session of this process, made at the first call.
 
     A session that is already there is given back as it is, with our settings of SQL on top.
 
@@ -123,7 +123,7 @@ def cancel_jobs() -> None:
 
 
 def spark_settings(settings: SessionSettings) -> dict[str, str]:
-    """Give the settings of the session by Spark's names."""
+    """Return the settings of the session by Spark's names."""
     ours = {
         "spark.jars": ",".join(str(path) for path in spark_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -237,7 +237,7 @@ def is_remote(master: str) -> bool:
 
 
 def local_cores(master: str) -> int:
-    """Give the cores that a local master uses."""
+    """Return the cores that a local master uses."""
     match = re.match(r"local(?:-cluster)?\[(\d+)(?:,\s*(\d+))?", master)
     if match is None:
         return (os.cpu_count() or 1) if master.startswith("local[*") else 1

@@ -45,7 +45,7 @@ def paths_of(table: DeltaTable) -> list[str]:
 
 
 def adding_counted(path: str, size: int, rows: int, *, modified_ms: int = 0) -> AddAction:
-    """Give the action that makes a file part of a table, with the count of its rows.
+    """Return the action that makes a file part of a table, with the count of its rows.
 
     Counts only: bounds of moments are cut to milliseconds by one writer and read exactly by
     another, and the files of a rebuild are in no useful order to skip by.
@@ -61,5 +61,5 @@ def adding_counted(path: str, size: int, rows: int, *, modified_ms: int = 0) -> 
 
 
 def of_deltalake(place: str) -> str:
-    """Give the URI of a place as deltalake names it, and everybody but Spark."""
+    """Return the URI of a place as deltalake names it, and everybody but Spark."""
     return place.replace("s3a://", "s3://", 1)

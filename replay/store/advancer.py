@@ -144,7 +144,7 @@ class Advancer:
         return made, metrics
 
     def _compacted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Give the same state in fewer layers, once there are many.
+        """Return the same state in fewer layers, once there are many.
 
         What comes after it gets a layer of its own, so that whoever refreshes from this state
         still finds what its keys held then.
@@ -211,7 +211,7 @@ class Advancer:
         return watching(self.spark, plan.verdict, exact_for_ms, clock=self.clock)
 
     def _exact_for_ms(self, plan: Advance) -> int:
-        """Check that the read is exact up to now; gives for how many milliseconds it stays so."""
+        """Check that the read is exact up to now; returns for how many milliseconds it stays so."""
         return judged_again(self.kafka, plan.cut(), plan.judged, self.clock)
 
     def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:

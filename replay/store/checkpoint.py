@@ -108,11 +108,11 @@ class Checkpoint:
 
     @property
     def frontier(self) -> Frontier:
-        """Give the frontier that the state is true at."""
+        """Return the frontier that the state is true at."""
         return self.base.record.frontier
 
     def layers_since(self, position: Position) -> list[Layer] | None:
-        """Give the layers of what came from a position on; None when one holds more than that.
+        """Return the layers of what came from a position on; None when one holds more than that.
 
         Args:
             position: from the founding of the checkpoint on.
@@ -123,7 +123,7 @@ class Checkpoint:
         return after if is_known else None
 
     def to_json(self) -> str:
-        """Give the checkpoint as the manifest stores it."""
+        """Return the checkpoint as the manifest stores it."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -194,15 +194,15 @@ class CheckpointStore:
         self._root = f"{warehouse}/{FOLDER}"
 
     def layers_of(self, topic: str) -> str:
-        """Give the folder of a topic's layers."""
+        """Return the folder of a topic's layers."""
         return f"{self._root}/{topic}/layers"
 
     def layer(self, topic: str, name: str) -> str:
-        """Give the place of a layer."""
+        """Return the place of a layer."""
         return f"{self.layers_of(topic)}/{name}"
 
     def new_layer(self) -> str:
-        """Give a name that no layer has."""
+        """Return a name that no layer has."""
         return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
 
     def manifest(self, topic: str) -> Manifest:
@@ -221,7 +221,7 @@ class CheckpointStore:
         return Manifest(tuple(Checkpoint.from_json(row) for row in rows), table.version())
 
     def newest(self, topic: str) -> Checkpoint | None:
-        """Give the last checkpoint of a topic."""
+        """Return the last checkpoint of a topic."""
         return next(reversed(self.manifest(topic).checkpoints), None)
 
     def seal(self, checkpoint: Checkpoint, before: Manifest, keep: Sequence[Checkpoint]) -> None:
@@ -281,14 +281,14 @@ class CheckpointStore:
 
 
 def unnamed(manifest: Manifest, there: Iterable[str], *, now: datetime) -> list[str]:
-    """Give what killed runs left: layers that no checkpoint names; a young one may be named yet."""
+    """Return what killed runs left: layers that no checkpoint names, unless they are young."""
     named = {layer.name for each in manifest.checkpoints for layer in each.layers}
     limit = f"{(now - YOUNG).astimezone(UTC):%Y%m%dT%H%M%S}"
     return sorted(name for name in there if name not in named and name < limit)
 
 
 def kept(checkpoints: Sequence[Checkpoint], *, now: datetime, days: int) -> list[Checkpoint]:
-    """Give the older checkpoints that stay: all of the last minutes, one an hour, one a day.
+    """Return the older checkpoints that stay: all of the last minutes, one an hour, one a day.
 
     The last minutes' stay for runs that are reading them; the others answer `--as-of`.
 

@@ -118,7 +118,7 @@ def _exact_moments(spark: SparkSession) -> Iterator[None]:
 
 
 def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
-    """Give a type as Delta stores it: what a query says of nulls holds for its rows alone."""
+    """Return a type as Delta stores it: what a query says of nulls holds for its rows alone."""
     if isinstance(kind, str):
         return "string" if kind.startswith(("char(", "varchar(")) else kind
     match kind["type"]:

@@ -43,7 +43,7 @@ class Step:
     is_there: bool = False
 
     def starts(self, states: Mapping[str, TopicState]) -> tuple[int, ...]:
-        """Give the first offset of each partition to read."""
+        """Return the first offset of each partition to read."""
         if self.checkpoint is None:
             return states[self.topic].log_starts if self.topic in states else ()
         return self.checkpoint.frontier.ends[self.topic]
@@ -76,11 +76,11 @@ class Advance:
 
     @property
     def records_at_most(self) -> int:
-        """Give an upper bound of the records to read."""
+        """Return an upper bound of the records to read."""
         return sum(self.records_of(topic) for topic in self.steps)
 
     def records_of(self, topic: str) -> int:
-        """Give an upper bound of the records to read of a topic."""
+        """Return an upper bound of the records to read of a topic."""
         if self.steps[topic].is_there:
             return 0
         starts = self.steps[topic].starts(self.states)
@@ -88,11 +88,11 @@ class Advance:
         return sum(max(0, end - start) for start, end in zip(starts, ends, strict=False))
 
     def from_start(self) -> dict[str, str]:
-        """Give the topics that are read from their start, and why."""
+        """Return the topics that are read from their start, and why."""
         return {topic: step.why for topic, step in self.steps.items() if step.checkpoint is None}
 
     def cut(self) -> Cut:
-        """Give the same for those who ask about a replay."""
+        """Return the same for those who ask about a replay."""
         return Cut(
             record=self.record,
             topics=self.topics,

@@ -51,7 +51,7 @@ class Stored(States):
     _clock: Clock = field(repr=False)
 
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
-        """Give what was read of the log for each table."""
+        """Return what was read of the log for each table."""
         return self._metrics
 
     def watched(self) -> AbstractContextManager[object]:
@@ -71,7 +71,7 @@ class Stored(States):
             recheck(self._proof, self._kafka, self._clock)
 
     def records(self, table: TableName) -> StoredRecords:
-        """Give the records behind a state."""
+        """Return the records behind a state."""
         return self._records[table]
 
 
@@ -110,14 +110,14 @@ class StoredRecords:
     read: Callable[[Sequence[str]], DataFrame]
 
     def survivors(self) -> DataFrame:
-        """Give the record of each live key."""
+        """Return the record of each live key."""
         if self.touched is None:
             return self.base
         return fold_on(self.base, self.touched, few=self.touched_at_most <= FEW_ROWS)
 
     @property
     def touched_at_most(self) -> int:
-        """Give an upper bound of the keys that were touched since the base layer."""
+        """Return an upper bound of the keys that were touched since the base layer."""
         return sum(layer.rows for layer in self.checkpoint.layers[1:])
 
     def knows_changes_since(self, position: Position) -> bool:
@@ -129,7 +129,7 @@ class StoredRecords:
         return cut_of(self.checkpoint.folded) <= position
 
     def changed_since(self, position: Position) -> ChangedRecords | None:
-        """Give the last record of each key touched from a position on; None without layers of it.
+        """Return the last record of each key touched from a position on; None without layers of it.
 
         That may be none.
         """
@@ -144,7 +144,7 @@ class StoredRecords:
         return ChangedRecords(since if is_single else last_of_each_key(since, RECORD[1:]), None)
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
-        """Give the records that some keys had before a position; a deleted key has none."""
+        """Return the records that some keys had before a position; a deleted key has none."""
         wanted = keys.select("key")
         if self.touched_at_most <= FEW_ROWS:
             wanted = F.broadcast(wanted)
@@ -155,7 +155,7 @@ class StoredRecords:
         return with_values(last_of_each_key(found, RECORD[1:]))
 
     def decoded(self, records: DataFrame) -> DataFrame:
-        """Give rows of records of this topic, none of them a tombstone."""
+        """Return rows of records of this topic, none of them a tombstone."""
         return self.rows(records).frame
 
     def rows(self, records: DataFrame) -> StateRows:
@@ -167,6 +167,6 @@ class StoredRecords:
         return decode(sound, self.schemas)
 
     def decoded_keys(self, records: DataFrame) -> DataFrame:
-        """Give the key columns alone, of tombstones too."""
+        """Return the key columns alone, of tombstones too."""
         keys = records.select("key", F.col("key").alias("value"), "partition", "offset")
         return decode(keys, self.schemas.of_keys()).frame

@@ -98,7 +98,7 @@ def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
 
 
 def _deadline_ms(state: TopicState, times: Times) -> int | None:
-    """Give when the scan must have ended; None for a topic that is never cleaned."""
+    """Return when the scan must have ended; None for a topic that is never cleaned."""
     if not _is_cleaned(state):
         return None
     scan, safe = scan_limit(state, times).at_ms, _safe_ms(state)
@@ -110,7 +110,7 @@ def _is_cleaned(state: TopicState) -> bool:
 
 
 def _safe_ms(state: TopicState) -> int | None:
-    """Give the lag that keeps a record safe; None where it runs by the writers' clocks."""
+    """Return the lag that keeps a record safe; None where it runs by the writers' clocks."""
     if state.settings.get("message.timestamp.type") != "LogAppendTime":
         return None
     return lag_ms(state) or None

@@ -104,7 +104,7 @@ def judge_increment(
 
 
 def limit_of(base: Base, state: TopicState) -> Limit:
-    """Give from when on a tombstone after the base may be gone, by the settings then and now."""
+    """Return from when on a tombstone after the base may be gone, by the settings then and now."""
     lag = min(base.lag_ms, lag_ms(state))
     retention = min(base.retention_ms, retention_ms(state))
     return Limit(
@@ -172,6 +172,6 @@ def _identity(
 
 
 def _grown_ms(frontier: Frontier, topic: str) -> int | None:
-    """Give when a topic grew; the LSN beside it moves with each start of capture."""
+    """Return when a topic grew; the LSN beside it moves with each start of capture."""
     growth = frontier.grown.get(topic)
     return None if growth is None else growth.ms

@@ -62,7 +62,7 @@ def limits(
     resumed: FrontierRecord | None,
     times: Times,
 ) -> Iterator[Limit]:
-    """Give the limits of reading a topic of our log up to a frontier.
+    """Return the limits of reading a topic of our log up to a frontier.
 
     Args:
         record: the frontier.
@@ -101,7 +101,7 @@ def limits(
 
 
 def scan_limit(state: TopicState, times: Times) -> Limit:
-    """Give when a scan from the start must have ended, so that it meets each tombstone."""
+    """Return when a scan from the start must have ended, so that it meets each tombstone."""
     retention = retention_ms(state)
     return Limit(
         times.started_ms + retention - longest_cleaning_ms(retention),
@@ -113,14 +113,14 @@ def scan_limit(state: TopicState, times: Times) -> Limit:
 
 
 def longest_cleaning_ms(retention: int) -> int:
-    """Give how long a cleaning may take for which a scan's deadline allows."""
+    """Return how long a cleaning may take for which a scan's deadline allows."""
     return min(retention // 10, _HOUR_MS)
 
 
 def _starts(
     record: FrontierRecord, state: TopicState, past: PastEnds | None, times: Times
 ) -> Iterator[int]:
-    """Give per partition from when on the lag counts."""
+    """Return per partition from when on the lag counts."""
     ends = record.frontier.ends[state.topic]
     no_tombstone_gone_ms = record.appended_ms + lag_ms(state) + retention_ms(state)
     is_whole = times.now_ms + times.allowance_ms < no_tombstone_gone_ms
@@ -134,17 +134,17 @@ def _starts(
 
 
 def lag_ms(state: TopicState) -> int:
-    """Give how old a newer record must be before the cleaner removes one for it."""
+    """Return how old a newer record must be before the cleaner removes one for it."""
     return int(state.settings.get("min.compaction.lag.ms") or 0)
 
 
 def retention_ms(state: TopicState) -> int:
-    """Give how long a tombstone stays after its first cleaning."""
+    """Return how long a tombstone stays after its first cleaning."""
     return int(state.settings.get("delete.retention.ms") or 0)
 
 
 def moment_iso(ms: int | None) -> str | None:
-    """Give milliseconds since 1970 in ISO 8601, UTC; None for no moment, or one beyond all."""
+    """Return milliseconds since 1970 in ISO 8601, UTC; None for no moment, or one beyond all."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
@@ -152,7 +152,7 @@ def moment_iso(ms: int | None) -> str | None:
 
 
 def moment_text(ms: int) -> str:
-    """Give milliseconds since 1970 as a time for people."""
+    """Return milliseconds since 1970 as a time for people."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):

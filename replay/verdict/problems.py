@@ -36,7 +36,7 @@ _WAIT = "let capture write a newer frontier"
 def problems(
     frontier: Frontier, topic: str, state: TopicState | None, past: PastEnds | None
 ) -> Iterator[Problem]:
-    """Give what stands against reading a topic of our log up to a frontier.
+    """Return what stands against reading a topic of our log up to a frontier.
 
     Args:
         frontier: what is to be read.
@@ -62,7 +62,7 @@ def problems(
 
 
 def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
-    """Give what stands against reading a topic of which no frontier of ours speaks."""
+    """Return what stands against reading a topic of which no frontier of ours speaks."""
     name = f'topic "{state.topic}"'
     if deletes_by_age(state.settings):
         policy = state.settings.get("cleanup.policy")
@@ -74,7 +74,7 @@ def problems_of_foreign(state: TopicState) -> Iterator[Problem]:
 
 
 def problems_of_starts(state: TopicState) -> Iterator[Problem]:
-    """Give the partitions of a topic that is not ours whose first records are gone."""
+    """Return the partitions of a topic that is not ours whose first records are gone."""
     for partition, start in enumerate(state.log_starts):
         if start > 0:
             yield Problem(
@@ -85,7 +85,7 @@ def problems_of_starts(state: TopicState) -> Iterator[Problem]:
 
 
 def problems_of_resuming(stored: Frontier, frontier: Frontier, topic: str) -> Iterator[Problem]:
-    """Give what stands against going on from a state at `stored` up to `frontier`."""
+    """Return what stands against going on from a state at `stored` up to `frontier`."""
     name, remedy = f'topic "{topic}"', "rebuild from the start of the log"
     ids = stored.topic_ids.get(topic), frontier.topic_ids.get(topic)
     if stored.cluster_id != frontier.cluster_id or ids[0] != ids[1]:

@@ -113,7 +113,7 @@ class Verdict:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as plain values: times in UTC, words as people read them."""
+        """Return it as plain values: times in UTC, words as people read them."""
         return {
             "verdict": self.kind.value,
             "text": str(self),
@@ -124,7 +124,7 @@ class Verdict:
         }
 
     def __str__(self) -> str:
-        """Give one line for people."""
+        """Return one line for people."""
         said = _WORDS[self.kind]
         notes = list(self.reasons)
         if self.kind is VerdictKind.EXACT_UNTIL:
@@ -224,7 +224,7 @@ def _past_limit(limit: Limit, times: Times) -> Verdict:
 
 
 def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
-    """Give the verdict on a topic that something stands against."""
+    """Return the verdict on a topic that something stands against."""
     return Verdict(
         VerdictKind.NOT_EXACT,
         None,
@@ -235,7 +235,7 @@ def refused(found: Sequence[Problem], allowance_ms: int) -> Verdict:
 
 
 def together(verdicts: Mapping[str, Verdict], allowance_ms: int) -> Verdict:
-    """Give the verdict on all topics: no better than the worst, and until the first deadline."""
+    """Return the verdict on all topics: no better than the worst, and until the first deadline."""
     if not verdicts:
         return Verdict(VerdictKind.EXACT, None, (), allowance_ms)
     each = list(verdicts.values())

@@ -33,7 +33,7 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 
 @pytest.fixture
 def writer(capture):
-    """Updates, deletes and moves rows all over the table until told to stop; gives that."""
+    """Updates, deletes and moves rows all over the table until told to stop; returns that."""
     done = threading.Event()
 
     def write():
@@ -224,7 +224,7 @@ def test_a_resnapshot_of_what_is_not_captured_is_refused_by_name(capture):
 
 @pytest.fixture
 def standby_away(capture):
-    """Let commits wait for a standby that does not exist; gives a function that ends that."""
+    """Let commits wait for a standby that does not exist; returns a function that ends that."""
 
     def end():
         capture.outside(

@@ -22,12 +22,12 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 
 
 def keys(capture, table="notes"):
-    """Give the keys of the records, in their order."""
+    """Return the keys of the records, in their order."""
     return [key["id"] for _, _, key, _, _ in capture.log(table).records]
 
 
 def refused(capture, *options):
-    """Run a start that must not happen; gives what it said."""
+    """Run a start that must not happen; returns what it said."""
     code, _, said = capture.run(*options, "--until", "now")
     assert code == 2, said
     return said

@@ -37,7 +37,7 @@ class Capture(CaptureCommand):
         assert done.returncode == (KILLED if kill else 0), done.stderr
 
     def records(self, table):
-        """Give key, value and headers of each record up to the frontier."""
+        """Return key, value and headers of each record up to the frontier."""
         topic, frontier = f"{self.prefix}.{table}", self.frontier()
         read = parsed if self.form[0] == "json" else self.reader.decode
         return [
@@ -46,7 +46,7 @@ class Capture(CaptureCommand):
         ]
 
     def sides(self, value):
-        """Give operation, old and new row of an event."""
+        """Return operation, old and new row of an event."""
         if self.form[1] == "nested":
             return value["op"], value["before"], value["after"]
         before = {k.removeprefix("before_"): v for k, v in value.items() if k.startswith("before_")}
@@ -67,7 +67,7 @@ class Capture(CaptureCommand):
         return found
 
     def kept(self, table):
-        """Give the keys that the cleaner would keep: the last record of each has a value."""
+        """Return the keys that the cleaner would keep: the last record of each has a value."""
         last = {}
         for key, value, headers in sorted(self.records(table), key=lambda each: each[2].position):
             last[key["id"]] = (value, headers)

@@ -45,7 +45,7 @@ class Capture(CaptureCommand):
         assert done.returncode == (KILLED if kill else 0), done.stderr
 
     def records(self):
-        """Give partition, value and headers of each record that the frontier speaks for."""
+        """Return partition, value and headers of each record that the frontier speaks for."""
         frontier = self.frontier()
         found = []
         for message in self.reader.messages(self.topic, frontier.ends[self.topic]):

@@ -82,7 +82,7 @@ class CheckedCapture(CaptureCommand):
         return load_project(self.folder, overrides=named)
 
     def check(self, settings=None, **overrides):
-        """Check, and see that nothing was made; gives the findings."""
+        """Check, and see that nothing was made; returns the findings."""
         before = self.everything()
         found = check_capture(settings or self.settings(**overrides))
         assert self.everything() == before
@@ -90,7 +90,7 @@ class CheckedCapture(CaptureCommand):
         return found
 
     def refused(self, settings=None, **overrides):
-        """Give what capture itself ends with."""
+        """Return what capture itself ends with."""
         run = CaptureRun(
             settings or self.settings(**overrides),
             report=CaptureReport(),

@@ -127,13 +127,13 @@ class Rebuilding:
             )
 
     def ended(self):
-        """Give exit code and result."""
+        """Return exit code and result."""
         out, _ = self._process.communicate(timeout=REBUILD_S)
         print(self.said())
         return self._process.returncode, json.loads(out)
 
     def said(self):
-        """Give the end of what it wrote to standard error."""
+        """Return the end of what it wrote to standard error."""
         return self._errors.read_text("utf-8")[-3000:]
 
     def wait_until_writing(self, tasks):

@@ -84,7 +84,7 @@ def rows(replay: Replay) -> dict[int, str]:
 
 
 def folded(log: LogWriter, messages: Iterable[Message]) -> set[bytes]:
-    """Give the keys that are alive by what a reader saw."""
+    """Return the keys that are alive by what a reader saw."""
     last = {message.key(): message.value() for message in messages}
     return {key or b"" for key, value in last.items() if value is not None}
 

@@ -89,14 +89,14 @@ def project(shared):
 
 
 def rows(project, view, generation):
-    """Give the rows of a generation, in the order of their keys."""
+    """Return the rows of a generation, in the order of their keys."""
     folder = project.warehouse / view / "_generations" / f"{generation:06d}"
     table = DeltaTable(str(folder)).to_pyarrow_table()
     return table.sort_by(table.column_names[0]).combine_chunks()
 
 
 def hashes(result):
-    """Give the hash of each range of keys, as the verifier has made it."""
+    """Return the hash of each range of keys, as the verifier has made it."""
     return result["certificates"]["delta"]["certificate"]["ranges"]
 
 

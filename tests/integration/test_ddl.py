@@ -22,7 +22,7 @@ class Capture(CaptureCommand):
         return f"{self.prefix}.changelog.ddl"
 
     def changes(self):
-        """Give key, document and position of each schema change before the frontier's ends."""
+        """Return key, document and position of each schema change before the frontier's ends."""
         found = self.reader.messages(self.topic, self.frontier().ends[self.topic])
         return [
             (each.key().decode(), json.loads(each.value()), decode_headers(each.headers()).position)

@@ -238,7 +238,7 @@ def capture_command(project, dsn, kafka, registry, prefix):
 
 
 def verified(capture) -> dict[str, int]:
-    """Compare every table with the source; gives their numbers of rows."""
+    """Compare every table with the source; returns their numbers of rows."""
     (report,) = capture.command("verify", "--json")
     tables = {table["view"].removeprefix("public."): table for table in report["tables"]}
     assert [name for name, table in tables.items() if not table["verified"]] == [], report

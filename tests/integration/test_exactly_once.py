@@ -175,18 +175,18 @@ def test_twin_without_transactions_it_does(make):
 
 
 def by_position(capture):
-    """Give the rows as our readers see them."""
+    """Return the rows as our readers see them."""
     return {key: value["text"] for key, value in capture.log().rows.items()}
 
 
 def by_offset(capture):
-    """Give the rows as the cleaner leaves them: the last record of each key."""
+    """Return the rows as the cleaner leaves them: the last record of each key."""
     last = {key["id"]: value for _, _, key, value, _ in capture.log().records}
     return {(key,): value["text"] for key, value in last.items() if value is not None}
 
 
 def table(capture):
-    """Give the rows of the source."""
+    """Return the rows of the source."""
     return {(key,): text for key, text in capture.query("SELECT id, text FROM notes")}
 
 

@@ -68,7 +68,7 @@ def make(servers, kafka, registry, prefix, tmp_path):
 
 
 def verified(capture):
-    """Compare the log with the source; gives the rows of each table."""
+    """Compare the log with the source; returns the rows of each table."""
     (line,) = capture.command("verify", "--json")
     assert line["verified"] is True
     return {table["view"]: table["rows"] for table in line["tables"]}
@@ -84,7 +84,7 @@ def equal(capture, columns="id, a, b, sum, text", table="lines"):
 
 
 def refused(capture, *options):
-    """Give what a start says that must not be, the same as its check."""
+    """Return what a start says that must not be, the same as its check."""
     code, _, said = capture.run("--until", "now", *options)
     assert code != 0, said
     checked, out, _ = capture.run("--check", "--json", *options)

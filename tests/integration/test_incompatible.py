@@ -22,7 +22,7 @@ class Capture(CrashingCapture):
         path.write_text(path.read_text() + more)
 
     def differing(self, table, *, only=False):
-        """Give the keys of rows that differ between the table and the fold of its topic."""
+        """Return the keys of rows that differ between the table and the fold of its topic."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {'ONLY' if only else ''} {table}")
             names = [column.name for column in cursor.description or ()]

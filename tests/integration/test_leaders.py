@@ -58,7 +58,7 @@ def lose_records(server: KafkaServer, topic: str, batches: int) -> None:
 
 
 def going_on(log: LogWriter, stored: FrontierRecord, newer: FrontierRecord, folder: Path) -> Step:
-    """Give how a state that was stored at a frontier is brought to a newer one."""
+    """Return how a state that was stored at a frontier is brought to a newer one."""
     store, frontier = CheckpointStore(str(folder)), stored.frontier
     base = Base(
         record=stored,

@@ -21,7 +21,7 @@ def bench(spark, kafka, registry, prefix, tmp_path):
 
 
 def grow(bench):
-    """Write 40 rows, grow from three partitions to six, change 20 rows and delete ten; gives the
+    """Write 40 rows, grow from three partitions to six, change 20 rows and delete ten; returns the
     frontier from before."""
     log = bench.log
     for number in range(40):

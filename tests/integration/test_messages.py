@@ -23,7 +23,7 @@ class Capture(CaptureCommand):
     """A capture whose messages are read."""
 
     def messages(self):
-        """Give (prefix, content, headers) of each message before the frontier's ends."""
+        """Return (prefix, content, headers) of each message before the frontier's ends."""
         topic = f"{self.prefix}._messages"
         found = self.reader.messages(topic, self.frontier().ends[topic])
         return [
@@ -59,7 +59,7 @@ def emit(prefix, content, *, transactional=True):
 
 
 def numbered(count, start=0):
-    """Give statements with one message each: in transactions of several, and in none."""
+    """Return statements with one message each: in transactions of several, and in none."""
     made = []
     for number in range(start, start + count):
         inside = number % 3 != 0

@@ -315,7 +315,7 @@ IN_THE_ROWS = "record produced"
 
 
 def peak_mb(line, settings=""):
-    """Give the greatest memory of a capture while the broker is away and rows come in."""
+    """Return the greatest memory of a capture while the broker is away and rows come in."""
     line.settings.write_text(line.settings.read_text() + settings)
     line.begin()
     line.capture.wait_for_frontier()

@@ -54,7 +54,7 @@ def writes(capture):
 
 
 def at_once(count, call):
-    """Call from several threads; gives what comes back."""
+    """Call from several threads; returns what comes back."""
     with ThreadPoolExecutor(count) as pool:
         return [each.result() for each in [pool.submit(call) for _ in range(count)]]
 

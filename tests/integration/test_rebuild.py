@@ -102,7 +102,7 @@ def new_name(project, customer, name):
 
 
 def served_names(project, endpoints, view):
-    """Give customer 1's name as each sink serves it at its stable place."""
+    """Return customer 1's name as each sink serves it at its stable place."""
     with closing(redis.Redis.from_url(endpoints.cache, decode_responses=True)) as cache:
         current = str(cache.get(f"{view}:current"))
         entry = str(cache.get(f"{view}:{current}:1"))
@@ -114,7 +114,7 @@ def served_names(project, endpoints, view):
 
 
 def crash(project, view, *options, also=()):
-    """Run the command in a process of its own; gives how that ended."""
+    """Run the command in a process of its own; returns how that ended."""
     words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
     words += ["--", view, *also, "--project", str(project.root)]
     return subprocess.run(

@@ -90,7 +90,7 @@ def declared(log, form, **more) -> DeclaredLog:
 
 
 def state(read, form, less=()):
-    """Give the rows of what was read, each value in the form that PostgreSQL's texts take too."""
+    """Return the rows of what was read, each value in the form that PostgreSQL's texts take too."""
     texts = [
         F.col(name).cast("string") if kind in {"date", "timestamp", "timestamp_ntz"} else name
         for name, kind in read.frame.dtypes
@@ -102,7 +102,7 @@ def state(read, form, less=()):
 
 
 def wanted(log, form, less=()):
-    """Give the rows that PostgreSQL had."""
+    """Return the rows that PostgreSQL had."""
     return {
         int(row["id"]): {name: of_postgres(name, row[name]) for name in columns(form, less)}
         for row in log.found.rows

@@ -255,7 +255,7 @@ def test_a_log_of_any_form_is_refreshed(
 
 
 def crash(project, view, *options):
-    """Refresh in a process of its own that may be ended; gives how it ended."""
+    """Refresh in a process of its own that may be ended; returns how it ended."""
     words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
     words += ["--", view, "--refresh", "--project", str(project.root)]
     return subprocess.run(
@@ -304,7 +304,7 @@ def test_the_kill_would_find_a_checkpoint_that_counts_too_early(project, view, r
 
 @contextmanager
 def following(project, view, *options):
-    """Follow in a process of its own; gives it and the results that it has told so far."""
+    """Follow in a process of its own; returns it and the results that it has told so far."""
     words = [sys.executable, "-m", "tests.support.crashing_rebuild", *options]
     words += ["--", view, "--follow", "--json", "--verify", "sample"]
     words += ["--project", str(project.root)]

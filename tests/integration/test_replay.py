@@ -280,7 +280,7 @@ def test_an_escape_that_was_overwritten_harms_nobody(bench):
 
 
 def spoilt(how: str, key: bytes, value: bytes) -> tuple[bytes, bytes, Headers]:
-    """Give a good record with one fault; headers None are the right ones."""
+    """Return a good record with one fault; headers None are the right ones."""
     unknown = b"\x00\x00\xff\xff\xff"
     return {
         "truncated body": (key, value[:-4], None),
@@ -382,7 +382,7 @@ def test_an_empty_topic_has_the_right_columns(bench):
 
 
 def cleaned_log(bench: Bench) -> tuple[LogWriter, int, dict[int, str]]:
-    """Give a log that the broker has really cleaned, its number of records, and its rows."""
+    """Return a log that the broker has really cleaned, its number of records, and its rows."""
     log = bench.log(partitions=1, settings=CLEAN_AT_ONCE)
     filler = b"x" * 700
     written = 0

@@ -101,7 +101,7 @@ class SecureCapture(CaptureCommand):
         return [each for each in self.passwords if each in text]
 
     def leaks_in_files(self):
-        """Give the files of the project, the secrets apart, that hold one."""
+        """Return the files of the project, the secrets apart, that hold one."""
         found = [path for path in self.folder.rglob("*") if path.is_file()]
         return [
             path
@@ -124,7 +124,7 @@ def capture(servers, prefix, tmp_path):
 
 
 def command_lines(process):
-    """Give the command lines of a process and of those below it, by their ids."""
+    """Return the command lines of a process and of those below it, by their ids."""
     found = {}
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
@@ -135,12 +135,12 @@ def command_lines(process):
 
 
 def plan_of(frame):
-    """Give all that Spark says of a frame: its plans, which the event log holds too."""
+    """Return all that Spark says of a frame: its plans, which the event log holds too."""
     return frame._jdf.queryExecution().toString()
 
 
 def plans_of_both_clients(spark, kafka, topic, ends):
-    """Read a topic of 2,002 records and 2,000 keys with each client; gives what Spark says."""
+    """Read a topic of 2,002 records and 2,000 keys with each client; returns what Spark says."""
     from pyspark.sql import Observation
 
     from changelog.contract.base.lsn import Lsn

@@ -277,7 +277,7 @@ def side(
 
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Let two helpers read and decode whatever there is; gives their processes as they come."""
+    """Let two helpers read and decode whatever there is; returns their processes as they come."""
     started: list[subprocess.Popen[bytes]] = []
 
     class Kept(Child):

@@ -40,7 +40,7 @@ def capture(server, kafka, registry, prefix, tmp_path):
 
 
 def verified(capture):
-    """Compare the log with the source by the independent verifier; gives the rows of each table."""
+    """Compare the log with the source by the verifier; returns the rows of each table."""
     (line,) = capture.command("verify", "--json")
     assert line["verified"] is True
     return {table["view"]: table["rows"] for table in line["tables"]}

@@ -114,7 +114,7 @@ class Line:
             tables=tables,
             producer=cast(LogProducer, self.log),
             epoch=1,
-            reach=None,
+            failpoint=None,
         )
         self._began = Began(Lsn(0), 0, 0)
 

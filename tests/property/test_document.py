@@ -29,7 +29,7 @@ _READ: dict[Kind, Callable[[Any], str]] = {
 
 
 def read(kind: ColumnType, value: Any) -> str | None:
-    """Give PostgreSQL's text of a value that `json.loads` gave, by the table of the forms."""
+    """Return PostgreSQL's text of a value that `json.loads` gave, by the table of the forms."""
     if value is None or (kind.kind is Kind.ARRAY and isinstance(value, str)):
         return value
     if kind.kind is Kind.ARRAY:

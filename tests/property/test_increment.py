@@ -16,7 +16,7 @@ from tests.support.model import Entry
 
 
 def cuts(log: list[Entry]) -> list[int]:
-    """Give the ends at which a frontier may stand: between two transactions."""
+    """Return the ends at which a frontier may stand: between two transactions."""
     return [
         end
         for end in range(len(log) + 1)
@@ -25,7 +25,7 @@ def cuts(log: list[Entry]) -> list[int]:
 
 
 def cut_at(log: list[Entry], end: int) -> Position:
-    """Give the first position past a frontier at `end`."""
+    """Return the first position past a frontier at `end`."""
     highest = max((entry.position for entry in log[:end]), default=Position(0, Lsn(0), 0))
     return Position(highest.epoch, Lsn(highest.commit_lsn + 1), 0)
 

@@ -88,7 +88,7 @@ def comparable(value: Any) -> Any:
 
 
 def own_form(value: Any) -> Any:
-    """Give a value of replay's as the verifier has it."""
+    """Return a value of replay's as the verifier has it."""
     if isinstance(value, Decimal):
         unscaled = int(value.scaleb(2))
         return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)

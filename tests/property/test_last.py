@@ -62,7 +62,7 @@ class Found(NamedTuple):
 
 
 def parts(last: LastRecords, rows: int, most_bytes: int) -> list[list[Found]]:
-    """Give what comes out, as rows of each part."""
+    """Return what comes out, as rows of each part."""
     return [
         [Found(*row) for row in zip(*(column.to_pylist() for column in found), strict=True)]
         for found in last.drain(rows, most_bytes)
@@ -70,7 +70,7 @@ def parts(last: LastRecords, rows: int, most_bytes: int) -> list[list[Found]]:
 
 
 def drained(last: LastRecords, rows: int = 3) -> list[Found]:
-    """Give what comes out, as rows."""
+    """Return what comes out, as rows."""
     return [row for part in parts(last, rows, PLENTY) for row in part]
 
 

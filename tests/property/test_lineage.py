@@ -54,7 +54,7 @@ def run(text: str) -> duckdb.DuckDBPyRelation:
 
 
 def values(rows: list[tuple[int, ...]], mark: bool) -> str:
-    """Give a query for rows; `mark` adds the column of what is changed."""
+    """Return a query for rows; `mark` adds the column of what is changed."""
     listed = ", ".join(COLUMNS["a"]) + (f', "{MARK}"' if mark else "")
     more = ", true" if mark else ""
     if not rows:
@@ -76,7 +76,7 @@ def listed(rows: Rows) -> list[tuple[int, ...]]:
 
 
 def evaluated(lineage: KeyLineage, state: dict[str, Rows]) -> dict[tuple[int, ...], list[tuple]]:
-    """Give the view's rows by key."""
+    """Return the view's rows by key."""
     views = {place: f"view_{place.table.table}" for place in lineage.names}
     tables = {f"view_{name}": values(listed(state[name]), mark=False) for name in COLUMNS}
     text = place_tables(rewritten(lineage.source, views), tables)
@@ -91,7 +91,7 @@ def evaluated(lineage: KeyLineage, state: dict[str, Rows]) -> dict[tuple[int, ..
 def asked(
     lineage: KeyLineage, old: dict[str, Rows], new: dict[str, Rows], *, forget: bool = False
 ) -> set[tuple[int, ...]]:
-    """Give the keys that a refresh would take out and compute anew."""
+    """Return the keys that a refresh would take out and compute anew."""
     found: set[tuple[int, ...]] = set()
     for changed in lineage.names:
         views: dict[TableReference, str] = {}

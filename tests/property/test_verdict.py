@@ -248,7 +248,7 @@ def test_going_on_from_a_stored_state_is_exact_as_long_as_the_verdict_allows_it(
 
 
 def without(word: str):
-    """Give the limits without those that name a setting: the seeded defect."""
+    """Return the limits without those that name a setting: the seeded defect."""
 
     def fewer(*arguments):
         found = [each for each in limits.limits(*arguments) if word not in each.why]
@@ -258,7 +258,7 @@ def without(word: str):
 
 
 def from_the_frontier_alone(record, state, past, resumed, times):
-    """Give the limits of one who does not look what stands behind the ends."""
+    """Return the limits of one who does not look what stands behind the ends."""
     nothing = PastEnds(first_ms=(None,))
     return limits.limits(record, state, nothing, resumed, times)
 

@@ -57,7 +57,7 @@ def messages_encoded(codec: BatchCodec, payloads: Sequence[bytes]) -> list[Recor
 
 
 def known(found: Sequence[Record | None]) -> Iterator[Record]:
-    """Give records none of which is out of the ordinary."""
+    """Return records none of which is out of the ordinary."""
     for each in found:
         assert each is not None, "a row that the batch encoder should know"
         yield each

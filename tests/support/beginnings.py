@@ -31,13 +31,13 @@ def alter(kafka, topic, **settings):
 
 
 def delete_records(kafka, topic, share=0.5):
-    """Have a share of each partition's records deleted; gives the new starts."""
+    """Have a share of each partition's records deleted; returns the new starts."""
     ends = inspect(kafka, [topic])[topic].ends
     return delete_before(kafka, topic, [int(end * share) for end in ends])
 
 
 def delete_before(kafka, topic, offsets):
-    """Have the records of each partition before an offset deleted; gives the new starts."""
+    """Have the records of each partition before an offset deleted; returns the new starts."""
     # The broker deletes none on request where the policy is to compact and nothing else.
     alter(kafka, topic, cleanup_policy="delete", retention_ms=-1)
     places = [TopicPartition(topic, n, offset) for n, offset in enumerate(offsets)]

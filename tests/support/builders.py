@@ -23,7 +23,7 @@ VALUE_SCHEMA_ID = 8
 
 
 def decimal_type(precision: int, scale: int) -> ColumnType:
-    """Give the type of a `numeric(precision,scale)`."""
+    """Return the type of a `numeric(precision,scale)`."""
     return column_type("numeric", f"numeric({precision},{scale})")
 
 

@@ -79,14 +79,14 @@ class CaptureCommand:
         return [*base, *more]
 
     def run(self, *more):
-        """Run to the end; gives exit code, standard output and standard error."""
+        """Run to the end; returns exit code, standard output and standard error."""
         done = subprocess.run(
             self._command(*more), check=False, capture_output=True, text=True, timeout=DEADLINE_S
         )
         return done.returncode, done.stdout, done.stderr
 
     def command(self, name, *more, codes=frozenset({0})):
-        """Run another command of the project; gives the JSON lines of its output."""
+        """Run another command of the project; returns the JSON lines of its output."""
         names = name.split()
         words = [sys.executable, "-m", "changelog", *names, "--project", str(self.folder), *more]
         done = subprocess.run(
@@ -113,7 +113,7 @@ class CaptureCommand:
         return (self.folder / "capture.log").read_text()
 
     def stop(self, number=signal.SIGTERM):
-        """End the background process by a signal; gives its report."""
+        """End the background process by a signal; returns its report."""
         assert self.running is not None
         self.running.send_signal(number)
         out, _ = self.running.communicate(timeout=DEADLINE_S)
@@ -127,7 +127,7 @@ class CaptureCommand:
         return record.frontier if record else None
 
     def wait_for_frontier(self, past=0, deadline_s=DEADLINE_S):
-        """Wait until a frontier lies past an LSN; gives it."""
+        """Wait until a frontier lies past an LSN; returns it."""
 
         def passed():
             assert self.running is None or self.running.poll() is None, self.said()
@@ -185,7 +185,7 @@ class CrashingCapture(CaptureCommand):
         return [*command, *(name for name, given in flags.items() if given)]
 
     def attempt(self, *, until="now", **named):
-        """Run the crashing capture to its end; gives exit code and standard error."""
+        """Run the crashing capture to its end; returns exit code and standard error."""
         done = subprocess.run(
             self._words(until=until, **named),
             check=False,
@@ -213,7 +213,7 @@ class CrashingCapture(CaptureCommand):
         return self.reader.read(self.frontier(), f"{self.prefix}.{table}")
 
     def differences(self, table="notes"):
-        """Give the keys of rows that differ between the fold of the log and the table."""
+        """Return the keys of rows that differ between the fold of the log and the table."""
         rows = {(key,): text for key, text in self.query(f"SELECT id, text FROM {table}")}
         folded = {key: value["text"] for key, value in self.log(table).rows.items()}
         return sorted(key for (key, _) in set(rows.items()) ^ set(folded.items()))

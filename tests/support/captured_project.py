@@ -41,7 +41,7 @@ class CapturedProject:
                 cursor.execute(text)
 
     def query(self, text: str) -> list[tuple]:
-        """Give what the source answers."""
+        """Return what the source answers."""
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
             cursor.execute(text)
             return cursor.fetchall()
@@ -59,12 +59,12 @@ class CapturedProject:
         path.write_text(text, encoding="utf-8")
 
     def history(self, view: str) -> list[tuple[int, str]]:
-        """Give generation and state of each row, oldest first."""
+        """Return generation and state of each row, oldest first."""
         rows = History(str(self.warehouse)).rows([view])
         return [(row.generation, row.state) for row in rows]
 
     def delta(self, view: str) -> list[dict]:
-        """Give what a reader at the stable path sees."""
+        """Return what a reader at the stable path sees."""
         rows = DeltaTable(str(self.warehouse / view)).to_pyarrow_table().to_pylist()
         return sorted(rows, key=lambda row: next(iter(row.values())))
 
@@ -73,7 +73,7 @@ class CapturedProject:
 def captured_database(
     stack: Stack, root: Path, statements: str, *, capture: str = "", brokers: str = ""
 ) -> Iterator[tuple[CapturedProject, str]]:
-    """Give a captured database with a project at `root`, and the prefix of its topics.
+    """Return a captured database with a project at `root`, and the prefix of its topics.
 
     `capture` is more text of the section of that name, `brokers` another broker than the stack's.
     """

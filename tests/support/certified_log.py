@@ -24,7 +24,7 @@ class CertifiedLog:
 
     @property
     def value_frame(self) -> bytes:
-        """Give the first bytes of each value."""
+        """Return the first bytes of each value."""
         columns = len(self.log.relation.columns)
         return self.log.codec.encode_value((b"0", *[None] * (columns - 1)))[:FRAME_BYTES]
 
@@ -38,7 +38,7 @@ class CertifiedLog:
         return open_replay(self.spark, kafka, self.registry, record, [self.table], settings=chosen)
 
     def outcome(self, replay, *, pins=True):
-        """Give the ids of the rows, what was set apart by its place, and the verification."""
+        """Return the ids of the rows, what was set apart by its place, and the verification."""
         state = replay.states[self.table]
         path = str(self.folder / uuid.uuid4().hex)
         with translated():

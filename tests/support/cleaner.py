@@ -35,7 +35,7 @@ class Stored:
 
     @property
     def entry(self) -> Entry:
-        """Give it as readers see it; its position is its offset."""
+        """Return it as readers see it; its position is its offset."""
         assert self.key is not None
         return Entry(self.offset, self.key, self.value, Position(1, Lsn(self.offset), 0))
 
@@ -64,12 +64,12 @@ class Partition:
             self.segments.append([])
 
     def records(self, start: int = 0) -> list[Stored]:
-        """Give what a reader finds from an offset on."""
+        """Return what a reader finds from an offset on."""
         return [each for segment in self.segments for each in segment if each.offset >= start]
 
     @property
     def cleanable(self) -> int:
-        """Give the offset before which a cleaning that begins now may look."""
+        """Return the offset before which a cleaning that begins now may look."""
         upto = 0
         for segment in self.segments[:-1]:
             if any(each.appended_ms > self.now_ms - self.lag_ms for each in segment):

@@ -16,7 +16,7 @@ from tests.support.wait import wait_until
 def present(
     kafka: KafkaConnection, topic: str, *, start: int = 0, most: int | None = None
 ) -> list[Message]:
-    """Give the records that are really there, gaps apart; at most so many of the first ones."""
+    """Return the records that are really there, gaps apart; at most so many of the first ones."""
     consumer = Consumer(
         kafka.client_config(
             group_id=str(uuid.uuid4()),

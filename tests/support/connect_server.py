@@ -110,20 +110,20 @@ class ConnectServer:
             self._process.wait(30)
 
     def sessions(self) -> int:
-        """Give how many clients it keeps something for."""
+        """Return how many clients it keeps something for."""
         found = _ONLINE.search(httpx.get(f"{self._page}/connect/", timeout=30).text)
         assert found is not None
         return int(found[1])
 
     def jobs(self, status: str) -> int:
-        """Give how many of its jobs are `running`, `succeeded`, `failed`."""
+        """Return how many of its jobs are `running`, `succeeded`, `failed`."""
         places = f"{self._page}/api/v1/applications"
         (one,) = httpx.get(places, timeout=30).json()
         jobs = httpx.get(f"{places}/{one['id']}/jobs?status={status}", timeout=30).json()
         return len(jobs)
 
     def said(self) -> str:
-        """Give the end of what it wrote."""
+        """Return the end of what it wrote."""
         return self._log.read_text("utf-8", "replace")[-4000:]
 
     @property
@@ -162,11 +162,11 @@ class Rebuilding:
         return Ran(self.process.returncode, out.decode(), self.said())
 
     def said(self) -> str:
-        """Give what it wrote to standard error."""
+        """Return what it wrote to standard error."""
         return self._errors.read_text("utf-8")
 
     def results(self) -> dict[str, dict]:
-        """Give the result of each view of a rebuild that went well."""
+        """Return the result of each view of a rebuild that went well."""
         ran = self.ended()
         assert ran.code == 0, ran.err
         return {each["view"]: each for each in map(json.loads, ran.out.splitlines())}

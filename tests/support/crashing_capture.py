@@ -26,8 +26,7 @@ from changelog.capture.loop.run import CaptureRun, until_lsn
 from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
 from changelog.capture.start import decide as start
-from changelog.capture.start import environment as ground
-from changelog.capture.start import outlook, roster
+from changelog.capture.start import environment, outlook, roster
 from changelog.capture.state.report import CaptureReport
 from changelog.capture.write import fence, messages, writer
 from changelog.config import load_project
@@ -52,18 +51,18 @@ def forget_to_skip():
 
 
 def unstable_places():
-    """Give a record without a key another partition each time it is sent."""
+    """Send a record without a key to another partition each time."""
     writer.partition_without_key = lambda _, partitions: secrets.randbelow(partitions)
 
 
 def forget_since():
     """After a snapshot that was cut off, keep what it left behind alive."""
-    original = cut.Cutter.cut
+    original = cut.FrontierWriter.write
 
     def without_since(self, lsn, *, since, ts_us):
         return original(self, lsn, since={}, ts_us=ts_us)
 
-    cut.Cutter.cut = without_since
+    cut.FrontierWriter.write = without_since
     backfill.bury = lambda *_, **__: 0
 
 
@@ -131,7 +130,7 @@ def null_for_toast():
 
 
 def place_with_the_last_commit():
-    """Give a message outside of a transaction the position of the commit before it."""
+    """Return a message outside of a transaction the position of the commit before it."""
     deliver_each()
 
     def position(self, message, began):
@@ -199,7 +198,7 @@ def progress_before_copy():
             on_copied(job, backfill.Copied(1, 1))
         return True
 
-    backfill.Crew.copy = copy
+    backfill.CopyWorkers.copy = copy
 
 
 def forget_to_compare():
@@ -210,23 +209,23 @@ def forget_to_compare():
 
 def forget_to_look():
     """Write frontiers without a look at what the catalogue says of the tables."""
-    watch.Watch.look = lambda *_: True
+    watch.CatalogueWatch.look = lambda *_: True
 
 
 def forget_what_was_seen():
     """Let each life wait anew for columns that came, as if it were the first to see them."""
-    original = watch.Watch.__init__
+    original = watch.CatalogueWatch.__init__
 
     def begin(self, *words, **named):
         original(self, *words, **named)
         self._sighted.clear()
 
-    watch.Watch.__init__ = begin
+    watch.CatalogueWatch.__init__ = begin
 
 
 def forget_the_publication():
     """Take a publication that sends a table for one that has sent it all the time."""
-    ground.Ground._unsent_meanwhile = lambda *_: set()
+    environment.Environment._unsent_meanwhile = lambda *_: set()
 
 
 def skip_bad_rows():
@@ -236,7 +235,7 @@ def skip_bad_rows():
 
 def forget_to_hold():
     """Write frontiers before what lies behind the last one was sent again."""
-    resume.Written.passed_at = lambda *_: 0
+    resume.WrittenRecords.passed_at = lambda *_: 0
 
 
 def forget_to_hold_again():
@@ -270,19 +269,19 @@ def believe_start_lsn():
 
 def forget_foreign():
     """Do not look for records that others have written."""
-    alone.Alone.foreign = lambda *_: {}
+    alone.SoleWriter.foreign = lambda *_: {}
     resume._is_foreign = lambda *_: False
 
 
 def look_at_the_log_first():
     """Ask for the slot when the last frontier has been read, though both move meanwhile."""
 
-    def look(ground):
-        name = ground.settings.slot
+    def look(environment):
+        name = environment.settings.slot
         return outlook.SlotStanding(
-            record=ground.frontiers.last(name),
-            backfill=ground.frontiers.backfill(name),
-            slot=inspect_slot(ground.connection, name),
+            record=environment.frontiers.last(name),
+            backfill=environment.frontiers.backfill(name),
+            slot=inspect_slot(environment.connection, name),
         )
 
     outlook.standing = look
@@ -315,7 +314,7 @@ def leave_generated_out():
 def forget_beginnings():
     """Do not look whether topics have lost their first records."""
     outlook.losses = session.losses = lambda *_: []
-    cut.Cutter._look_for_removed = lambda *_: None
+    cut.FrontierWriter._look_for_removed = lambda *_: None
 
 
 def hasty():
@@ -334,7 +333,7 @@ def hasty():
 
 
 def _confirmed():
-    """Give where the slot stands, as the server says."""
+    """Return where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
     with closing(connect(settings.postgres)) as connection:
         status = inspect_slot(connection, settings.slot)
@@ -419,7 +418,7 @@ def main():
 
     halt = arguments.project / "halt"
 
-    def reach(name):
+    def failpoint(name):
         seen[name] += 1
         if arguments.halts and halt.exists() and halt.read_text() == name:
             halt.unlink()
@@ -437,7 +436,7 @@ def main():
         report=CaptureReport(),
         stop=stop_on_signals(),
         console=Console(stderr=True),
-        reach=reach,
+        failpoint=failpoint,
     )
     run.run(until_lsn(settings, arguments.until))
 

@@ -82,7 +82,7 @@ def forget_what_serves():
 
     def again(self, *arguments):
         found = sound(self, *arguments)
-        return refresh.Whole("seeded") if isinstance(found, refresh.Unchanged) else found
+        return refresh.Whole("seeded") if isinstance(found, refresh.UnchangedView) else found
 
     refresh.Refresher.rows = again
 
@@ -121,7 +121,7 @@ def arrival_decides():
 
 
 def lose_what_is_lost():
-    """Give nothing for what a task has to do again."""
+    """Return nothing for what a task has to do again."""
 
     def first_attempt(job, numbers):
         running = TaskContext.get()

@@ -20,7 +20,7 @@ class Documents:
         self._capture = capture
 
     def records(self, table):
-        """Give key, value and headers of each record before the frontier's ends."""
+        """Return key, value and headers of each record before the frontier's ends."""
         topic, frontier = f"{self._capture.prefix}.{table}", self._capture.frontier()
         return [
             (message.key(), parsed(message.value()), decode_headers(message.headers()))
@@ -42,7 +42,7 @@ class Documents:
         }
 
     def schemas(self):
-        """Give the newest schema of each subject."""
+        """Return the newest schema of each subject."""
         topic = schema_topic(self._capture.prefix)
         messages = self._capture.reader.messages(topic, [1_000_000])
         return {
@@ -52,7 +52,7 @@ class Documents:
 
 
 def as_parameter(kind, value):
-    """Give what PostgreSQL is to cast to `kind`, by the table of the forms."""
+    """Return what PostgreSQL is to cast to `kind`, by the table of the forms."""
     if isinstance(value, list):
         return [as_parameter(kind.removesuffix("[]"), item) for item in value]
     if kind == "bytea" and isinstance(value, str):

@@ -77,11 +77,11 @@ class HandmadeLog:
         self._produce(relation, tuple(t.encode() for t in key), value, Op.CREATE, None, 1)
 
     def schema_id(self, relation: Relation) -> int:
-        """Give the id of a table's value schema."""
+        """Return the id of a table's value schema."""
         return self.register(f"{self.topics[relation.name]}-value", value_schema(relation))
 
     def evolve(self, relation: Relation) -> None:
-        """Give a relation other columns from here on."""
+        """Change the columns of a relation from here on."""
         self.relations[relation.name] = relation
         self._codecs[relation.name] = self._codec(relation)
 

@@ -48,14 +48,14 @@ class LogReader:
         return schemaless_reader(io.BytesIO(raw[5:]), self._schemas[number], reader)
 
     def newest(self, topic):
-        """Give the newest version of a topic's value schema, as the registry numbers them."""
+        """Return the newest version of a topic's value schema, as the registry numbers them."""
         answer = httpx.get(
             f"{self._registry.url}/subjects/{topic}-value/versions/latest", verify=authorities()
         )
         return parse_schema(json.loads(answer.json()["schema"]))
 
     def folded(self, frontier, topic):
-        """Give the live rows by key, each read as the newest version of the table."""
+        """Return the live rows by key, each read as the newest version of the table."""
         reader, since = self.newest(topic), frontier.since.get(topic)
         last: dict[tuple, tuple[Position, bytes | None]] = {}
         for message in self.messages(topic, frontier.ends[topic]):
@@ -68,7 +68,7 @@ class LogReader:
         return {key: self.decode(raw, reader) for key, raw in rows.items()}
 
     def messages(self, topic, ends):
-        """Give the messages before the ends, those of a partition in their order."""
+        """Return the messages before the ends, those of a partition in their order."""
         consumer = Consumer(
             self._kafka.client_config(
                 **{

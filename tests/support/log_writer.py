@@ -117,7 +117,7 @@ class LogWriter:
         )
 
     def grow(self, partitions: int) -> None:
-        """Give the table's topic more partitions, and write with a producer that knows them."""
+        """Add partitions to the table's topic, and write with a producer that knows them."""
         self.flush()
         self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
         wait_until(
@@ -154,7 +154,7 @@ class LogWriter:
 
     @contextmanager
     def sent_again(self) -> Iterator[None]:
-        """Give what is put inside the positions from before the first record of the log."""
+        """Return what is put inside the positions from before the first record of the log."""
         lsn, self._lsn = self._lsn, 0
         yield
         assert self._lsn <= lsn, "more was sent again than was sent"

@@ -17,7 +17,7 @@ def first(count: int, cases: Iterable[object]) -> list[object]:
 
 
 def pairs(left: Sequence[object], right: Sequence[object]) -> list[object]:
-    """Give every pair; each case of either side is in one that `make test-all` runs.
+    """Return every pair; each case of either side is in one that `make test-all` runs.
 
     The others are for `make test-exhaustive`.
     """

@@ -21,7 +21,7 @@ class Entry:
 def fold(
     log: Iterable[Entry], *, since: Position | None = None, before: Position | None = None
 ) -> dict[bytes, bytes]:
-    """Give each key's value in the state at `before`: ten lines that are right by looking."""
+    """Return each key's value in the state at `before`: ten lines that are right by looking."""
     last: dict[bytes, Entry] = {}
     for entry in log:
         if since is not None and entry.position < since:
@@ -35,7 +35,7 @@ def fold(
 
 
 def superseded(log: Sequence[Entry], end: int) -> list[Entry]:
-    """Give what a cleaning up to the offset `end` may remove: a newer record of the key is there.
+    """Return what a cleaning up to the offset `end` may remove: a newer record of the key is there.
 
     The cleaner looks at offsets only; positions are nothing to it.
     """
@@ -46,7 +46,7 @@ def superseded(log: Sequence[Entry], end: int) -> list[Entry]:
 def clean(
     log: Sequence[Entry], *, end: int, removed: Collection[int], forgotten: Collection[int] = ()
 ) -> list[Entry]:
-    """Give the log after a cleaning in which some segments were rewritten and others not yet.
+    """Return the log after a cleaning in which some segments were rewritten and others not yet.
 
     Args:
         log: one partition, in the order of its offsets.

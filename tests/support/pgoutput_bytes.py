@@ -66,7 +66,7 @@ def _relation(message: RelationMessage) -> bytes:
 
 
 def encode(message: Message) -> bytes:  # noqa: PLR0911 - one case for each message
-    """Give the payload that PostgreSQL would send."""
+    """Return the payload that PostgreSQL would send."""
     match message:
         case Begin(commit_lsn=lsn, ts_us=ts, xid=xid):
             return b"B" + _u(lsn, 8) + _clock(ts) + _u(xid, 4)

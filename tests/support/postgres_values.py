@@ -16,7 +16,7 @@ _ARRAYS = {"ints", "texts", "big_texts", "big_ints", "big_longs", "big_uuids"}
 
 
 def of_postgres(column, text):
-    """Give PostgreSQL's text of a value in the common form."""
+    """Return PostgreSQL's text of a value in the common form."""
     if text is None:
         return None
     if column in _ARRAYS:
@@ -27,7 +27,7 @@ def of_postgres(column, text):
 
 
 def of_log(column, value):
-    """Give a value of a state in the common form; texts of dates and times are Spark's."""
+    """Return a value of a state in the common form; texts of dates and times are Spark's."""
     if value is None:
         return None
     if column in _ARRAYS:

@@ -86,7 +86,7 @@ class RecordedLog:
         self._ids = self._register()
 
     def _register(self) -> dict[int, int]:
-        """Register the schemas; gives their ids here by the ids that the records bear."""
+        """Register the schemas; returns their ids here by the ids that the records bear."""
         with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
             return {
                 each["id"]: client.register_schema(

@@ -81,7 +81,7 @@ class SecureServers:
     passwords: Passwords = field(default_factory=Passwords)
 
     def kafka(self, brokers: str = "", **changed: str) -> KafkaConnection:
-        """Give the connection by password; `changed` options have `_` for `.`."""
+        """Return the connection by password; `changed` options have `_` for `.`."""
         options = {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
@@ -93,7 +93,7 @@ class SecureServers:
         return KafkaConnection(brokers=brokers or self.sasl, options=options)
 
     def kafka_by_certificate(self) -> KafkaConnection:
-        """Give the connection by a client's certificate."""
+        """Return the connection by a client's certificate."""
         options = {
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.authority),
@@ -103,7 +103,7 @@ class SecureServers:
         return KafkaConnection(brokers=self.certificate, options=options)
 
     def schema_registry(self, url: str = "", **changed: str) -> RegistryConnection:
-        """Give the connection; `changed` options have `_` for `.`."""
+        """Return the connection; `changed` options have `_` for `.`."""
         options = {
             "basic.auth.user.info": f"{USER}:{self.passwords.registry}",
             "ssl.ca.location": str(self.authority),
@@ -112,7 +112,7 @@ class SecureServers:
         return RegistryConnection(url=url or self.registry, options=options)
 
     def dsn(self, **changed: str) -> str:
-        """Give the DSN with other parameters."""
+        """Return the DSN with other parameters."""
         return make_dsn(self.postgres, **changed)
 
 
@@ -181,7 +181,7 @@ def _postgres(folder: Path, papers: Path, pair: Pair, password: str) -> Postgres
 def _broker(
     folder: Path, listeners: dict[str, str], here: Pair, there: Pair, trusted: Path
 ) -> KafkaServer:
-    """Give a broker whose own listener, which only this file uses, stays plain."""
+    """Return a broker whose own listener, which only this file uses, stays plain."""
     port, controller = pick(), pick()
     plain = f"PLAINTEXT://{HOST}:{port}"
     others = [f"{name}://{where}" for name, where in listeners.items()]

@@ -83,7 +83,7 @@ class SparkCluster:
         wait_until(lambda: self.alive() == self._wanted, START_S, "the workers are registered")
 
     def alive(self) -> int:
-        """Give how many workers the master counts on."""
+        """Return how many workers the master counts on."""
         assert self._master is not None
         assert self._master.poll() is None, self._said("master")
         with suppress(httpx.HTTPError, ValueError):  # a page of HTML, before it serves this one

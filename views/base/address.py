@@ -29,12 +29,12 @@ class Address:
     location: Mapping[str, str] = field(repr=False)
 
     def __str__(self) -> str:
-        """Give the place without any password."""
+        """Return the place without any password."""
         parts = ", ".join(f"{name}={redacted(text)}" for name, text in self.location.items())
         return f"{self.sink}({parts})"
 
     def as_json(self) -> dict[str, Any]:
-        """Give a value for JSON; it holds the password of a `url`, so it is not for logs."""
+        """Return a value for JSON; it holds the password of a `url`, so it is not for logs."""
         return {"sink": self.sink, "location": dict(self.location)}
 
     @classmethod

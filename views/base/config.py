@@ -86,11 +86,11 @@ class RebuildSettings:
 
     @property
     def frontier_topic(self) -> str:
-        """Give the topic that frontiers are read from."""
+        """Return the topic that frontiers are read from."""
         return frontier_topic(self.project.topic_prefix)
 
     def replay(self) -> ReplaySettings:
-        """Give the settings of the replay."""
+        """Return the settings of the replay."""
         return ReplaySettings(
             client=Client(self.project.spark_client),
             task_memory_mb=self.project.task_memory_mb,
@@ -98,7 +98,7 @@ class RebuildSettings:
         )
 
     def session(self) -> SessionSettings:
-        """Give the settings of the one Spark session of a run."""
+        """Return the settings of the one Spark session of a run."""
         return SessionSettings(
             master=self.master,
             app_name="rebuild-view",

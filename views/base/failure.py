@@ -27,7 +27,7 @@ class RebuildError(ChangelogError):
 
 
 def explained(error: Exception, doing: str) -> ChangelogError:
-    """Give the error to raise in place of a library's, which stays as its cause.
+    """Return the error to raise in place of a library's, which stays as its cause.
 
     Args:
         error: what was thrown.
@@ -84,7 +84,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Give the innermost cause when there are several, else the first line."""
+    """Return the innermost cause when there are several, else the first line."""
     causes = _CAUSE.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = causes[-1] if causes else next(iter(lines), "no message")

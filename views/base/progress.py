@@ -61,6 +61,6 @@ class Stages:
             log.info("%s: %.1f s", text, taken)
 
     def seconds(self, view: str) -> Mapping[str, float]:
-        """Give the seconds of a view's own stages and of the shared ones."""
+        """Return the seconds of a view's own stages and of the shared ones."""
         both = {**self._seconds[SHARED], **self._seconds[view]}
         return {name: round(taken, 3) for name, taken in both.items()}

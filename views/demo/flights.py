@@ -21,7 +21,7 @@ TABLES = ("airlines", "airports", "planes", "weather", "flights")
 
 
 def data_folder() -> Path:
-    """Give the folder of the package's CSV files, without importing its pandas frames.
+    """Return the folder of the package's CSV files, without importing its pandas frames.
 
     Raises:
         ConfigurationError: the package is not installed.

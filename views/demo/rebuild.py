@@ -14,7 +14,7 @@ from views.rebuild.rebuild import Rebuild
 
 
 def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
-    """Rebuild and publish all views; gives their reports as `rebuild-view --json` does.
+    """Rebuild and publish all views; returns their reports as `rebuild-view --json` does.
 
     Raises:
         ChangelogError: the rebuild failed or a view was refuted; the old generations serve.

@@ -55,7 +55,7 @@ class DemoResult:
         return all(view["verified"] is True for view in self.rebuilds)
 
     def to_json(self) -> dict[str, object]:
-        """Give the result as one JSON object."""
+        """Return the result as one JSON object."""
         return {
             "rows_captured": self.capture["rows_captured"],
             "seconds": round(self.seconds, 2),
@@ -136,7 +136,7 @@ def write_demo_project(directory: Path) -> None:
 
 
 def await_frontier(project: Project, lsn: Lsn, check: Callable[[], None]) -> Lsn:
-    """Wait until the log is complete to `lsn`; gives the frontier's own LSN.
+    """Wait until the log is complete to `lsn`; returns the frontier's own LSN.
 
     Raises:
         ChangelogError: capture has ended, or the frontier does not come in time.

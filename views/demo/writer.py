@@ -36,7 +36,7 @@ _CHOICES = (
 
 
 def write_changes(dsn: str, *, transactions: int, seed: int) -> Counter[str]:
-    """Run the seeded transactions one after the other; gives the rows changed by kind."""
+    """Run the seeded transactions one after the other; returns the rows changed by kind."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable demo, no secret
     weights = [weight for _, _, weight in _CHOICES]
     done: Counter[str] = Counter()

@@ -205,7 +205,7 @@ class _Work:
         }
 
     def _places(self, found: RowLineage) -> list[list[tuple[int | None, int | None]]]:
-        """Give the places of each source's rows, those of a source each once."""
+        """Return the places of each source's rows, those of a source each once."""
         sql = translate(found.places, self._types(with_places=True)).sql
         self._prepare()
         keys = [f"k{number}" for number in range(len(self._spec.key))]

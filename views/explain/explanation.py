@@ -33,7 +33,7 @@ class Place:
     deleted: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         found: dict[str, Any] = {
             "partition": self.partition,
             "offset": self.offset,
@@ -43,7 +43,7 @@ class Place:
         return {**found, "deleted": True} if self.deleted else found
 
     def __str__(self) -> str:
-        """Give it in one line."""
+        """Return it in one line."""
         what = "a delete" if self.deleted else f"schema {self.schema_id}"
         if not self.deleted and self.schema_id is None:
             what = "a document"
@@ -109,7 +109,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the object of `--explain --json`."""
+        """Return the object of `--explain --json`."""
         topics = {each.alias: each.topic for each in self.sources}
         return {
             "view": self.view,

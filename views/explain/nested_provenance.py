@@ -21,7 +21,7 @@ from sqlglot import exp
 _GROUPS, _ROWS = "__grouped", "__rows"
 
 Leaf = Callable[[exp.Table], int]
-"""Registers a table that a query reads; gives its number."""
+"""Registers a table that a query reads; returns its number."""
 
 
 class UnnestableError(Exception):

@@ -174,7 +174,7 @@ def _of_nested(
 
 
 def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str, FieldOrigin]:
-    """Give the table and column that each column of a query reads, where no row is traced."""
+    """Return the table and column that each column of a query reads, where no row is traced."""
     schema = _schema(tables)
     try:
         query = _qualified(sql, tables)

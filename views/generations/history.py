@@ -118,7 +118,7 @@ class HistoryRow:
     origin: str = ""
 
     def to_columns(self) -> dict[str, Any]:
-        """Give the row as the table has it: nested values as JSON."""
+        """Return the row as the table has it: nested values as JSON."""
         row = {name: getattr(self, name) for name in _SCHEMA.names}
         row["seconds"] = json.dumps(dict(self.seconds))
         row["certificate"] = json.dumps(dict(self.certificate), default=str)
@@ -195,7 +195,7 @@ class History:
         return sorted(rows, key=lambda row: row.at)
 
     def states(self, view: str) -> dict[int, str]:
-        """Give the last state of each generation of a view.
+        """Return the last state of each generation of a view.
 
         Raises:
             ChangelogError: the table is there and cannot be read.
@@ -243,7 +243,7 @@ class History:
 
 
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
-    """Give the newest row of each generation; rows come oldest first."""
+    """Return the newest row of each generation; rows come oldest first."""
     return {(row.view, row.generation): row for row in rows}
 
 

@@ -36,11 +36,11 @@ class Served:
 
 
 MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]
-"""Gives the sinks of a view; without a session they can only tell what they serve."""
+"""Returns the sinks of a view; without a session they can only tell what they serve."""
 
 
 def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> Served:
-    """Give the sinks of a view as the project has them.
+    """Return the sinks of a view as the project has them.
 
     Raises:
         ConfigurationError: there is no such sink, or the project does not say where it is.

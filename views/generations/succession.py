@@ -30,19 +30,19 @@ States = Mapping[int, str]
 
 
 def serving(sinks: Collection[Held]) -> int | None:
-    """Give the generation that every sink serves, or None when they differ or serve none."""
+    """Return the generation that every sink serves, or None when they differ or serve none."""
     numbers = {held.published for held in sinks}
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def next_generation(sinks: Collection[Held], states: States) -> int:
-    """Give a number above all that were ever used, so that a leftover is never written into."""
+    """Return a number above all that were ever used, so that a leftover is never written into."""
     used = [number for held in sinks for number in (*held.generations, held.published or 0)]
     return max([0, *used, *states]) + 1
 
 
 def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
-    """Give the generation that a killed rebuild was publishing, or None.
+    """Return the generation that a killed rebuild was publishing, or None.
 
     It was verified and written whole in every sink before the first one was swapped, so going
     on is safe; that some sink already serves it shows that the swap had begun.
@@ -56,7 +56,7 @@ def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
 
 
 def rollback_target(sinks: Collection[Held], states: States) -> int | None:
-    """Give the newest generation older than what serves, whole in every sink, once published."""
+    """Return the newest generation older than what serves, whole in every sink, once published."""
     current = max((held.published or 0 for held in sinks), default=0)
     candidates = frozenset.intersection(*(held.generations for held in sinks))
     once_published = [
@@ -68,7 +68,7 @@ def rollback_target(sinks: Collection[Held], states: States) -> int | None:
 
 
 def to_retire(held: Held, *, previous: int | None, keep: int, states: States) -> list[int]:
-    """Give the generations of a sink that go once `held.published` serves.
+    """Return the generations of a sink that go once `held.published` serves.
 
     Of those that stay, the first is the one published now and the second the one that served
     until now: the natural target of a rollback, also when it is not the next older number.
@@ -84,7 +84,7 @@ def to_retire(held: Held, *, previous: int | None, keep: int, states: States) ->
 
 
 def leftovers(held: Held, states: States) -> list[int]:
-    """Give what killed, failed and refuted rebuilds left in a sink, to be removed first."""
+    """Return what killed, failed and refuted rebuilds left in a sink, to be removed first."""
     unfit = (SEALED, REFUTED, FAILED)
     return sorted(
         number

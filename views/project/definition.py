@@ -22,7 +22,7 @@ def definition_of(
     states: Mapping[TableName, ReplayedState],
     settings: Mapping[str, str],
 ) -> str:
-    """Give a fingerprint of all that a view's rows depend on besides the records.
+    """Return a fingerprint of all that a view's rows depend on besides the records.
 
     Args:
         spec: the view.
@@ -43,5 +43,5 @@ def definition_of(
 
 
 def _version(state: ReplayedState) -> int | None:
-    """Give the version of the schema that a state's rows are read as."""
+    """Return the version of the schema that a state's rows are read as."""
     return None if state.pin is None else state.pin.value

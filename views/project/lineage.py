@@ -69,12 +69,12 @@ class KeyLineage:
 
     @property
     def anchor(self) -> TableReference | None:
-        """Give the one place that the whole key comes from, None when there are several."""
+        """Return the one place that the whole key comes from, None when there are several."""
         places = {origin.reference for origin in self.origins}
         return places.pop() if len(places) == 1 else None
 
     def keys_sql(self, changed: TableReference, views: Mapping[TableReference, str]) -> str:
-        """Give the query for the keys of all tuples with a changed row at one place."""
+        """Return the query for the keys of all tuples with a changed row at one place."""
         listed = ", ".join(
             f"{quoted(self.names[origin.reference])}.{quoted(origin.column)}"
             f" AS {quoted(origin.view_column)}"
@@ -228,7 +228,7 @@ class _Tracer:
         return False
 
     def _place(self, column: exp.Column) -> TableReference | None:
-        """Give the place that a column is of, None when that is not certain."""
+        """Return the place that a column is of, None when that is not certain."""
         if column.args.get("db") or column.args.get("table"):
             wanted = column.table.lower()
             found = [each for each, name in self._names.items() if name.lower() == wanted]
@@ -246,7 +246,7 @@ class _Tracer:
         )
 
     def _origin(self, name: str) -> KeyOrigin | None:
-        """Give where a column of the result comes from; only a plain column has an origin."""
+        """Return where a column of the result comes from; only a plain column has an origin."""
         for item in self._query.expressions:
             if item.alias_or_name != name:
                 continue

@@ -54,7 +54,7 @@ def load_python_view(name: str, path: Path) -> ViewSpec:
 
 
 def python_frame(source: PythonSource, states: Mapping[TableName, DataFrame]) -> DataFrame:
-    """Give the rows of a Python view as a DataFrame.
+    """Return the rows of a Python view as a DataFrame.
 
     Raises:
         ViewError: the function returns something else.
@@ -140,7 +140,7 @@ def _by_name(
     parameters: tuple[str, ...],
     tables: tuple[TableName, ...],
 ) -> Transform:
-    """Give each table to the parameter of its name; refuse a file where these differ."""
+    """Return each table to the parameter of its name; refuse a file where these differ."""
     by_parameter = {table.table: table for table in tables}
     if len(by_parameter) != len(tables) or set(by_parameter) != set(parameters):
         raise ViewError(

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _STRANGE = re.compile(r"\W", re.ASCII)
 
 Text = Callable[[Mapping[TableReference, str]], str]
-"""Gives a query's text, of the name that stands for each place; names have no quotes."""
+"""Returns a query's text, of the name that stands for each place; names have no quotes."""
 
 
 def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text: Text) -> DataFrame:
-    """Give the rows of a query as a DataFrame that is not run; a server analyses it later.
+    """Return the rows of a query as a DataFrame that is not run; a server analyses it later.
 
     Args:
         spark: whose the frames are.
@@ -39,7 +39,7 @@ def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text:
 
 
 def quoted(name: str) -> str:
-    """Give a name as Spark's SQL quotes it."""
+    """Return a name as Spark's SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -92,12 +92,12 @@ class ViewSpec:
 
     @property
     def kind(self) -> str:
-        """Give `sql` or `python`."""
+        """Return `sql` or `python`."""
         return "sql" if isinstance(self.source, SqlSource) else "python"
 
     @property
     def sql(self) -> str | None:
-        """Give the query's text, or None for a Python view."""
+        """Return the query's text, or None for a Python view."""
         return self.source.text if isinstance(self.source, SqlSource) else None
 
 
@@ -131,7 +131,7 @@ def parse_table(text: str) -> TableName:
 
 
 def short_name(table: TableName) -> str:
-    """Give a table's name as a view writes it: without its schema when that is `public`."""
+    """Return a table's name as a view writes it: without its schema when that is `public`."""
     return str(table).removeprefix("public.") if table.schema == "public" else str(table)
 
 

@@ -62,7 +62,7 @@ def rewritten(
     start: int = 0,
     end: int | None = None,
 ) -> str:
-    """Give the query's text, or a part of it, with the name of each table replaced.
+    """Return the query's text, or a part of it, with the name of each table replaced.
 
     Args:
         source: the query.
@@ -85,7 +85,7 @@ def rewritten(
 def sql_frame(
     spark: SparkSession, source: SqlSource, states: Mapping[TableName, DataFrame]
 ) -> DataFrame:
-    """Give the rows of a SQL view as a DataFrame that is not run."""
+    """Return the rows of a SQL view as a DataFrame that is not run."""
     frames = {found: states[found.table] for found in source.references}
     return query(spark, frames, partial(rewritten, source))
 
@@ -158,7 +158,7 @@ def _begins(line: str, word: str) -> bool:
 
 
 def _unclosed(error: TokenError, text: str) -> str:
-    """Give `line:column` of what is not closed; sqlglot tells it only in the error's cause."""
+    """Return `line:column` of what is not closed; sqlglot tells it only in the error's cause."""
     match = _PLACE.search(str(error.__cause__))
     if match is None:
         return f"{text.count(chr(10)) + 1}:1"
@@ -185,7 +185,7 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
 
 
 def _visible_ctes(node: exp.Expr) -> set[str]:
-    """Give the names, in lower case, of a WITH clause's queries that `node` sees.
+    """Return the names, in lower case, of a WITH clause's queries that `node` sees.
 
     Inside one of those queries the later ones, and itself, are not visible: there such a name
     is still the table's, so `WITH a AS (SELECT * FROM a)` reads table `a`.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def frame_of(
     spark: SparkSession, spec: ViewSpec, states: Mapping[TableName, DataFrame]
 ) -> DataFrame:
-    """Give the rows of a view, analysed but not computed.
+    """Return the rows of a view, analysed but not computed.
 
     Raises:
         ViewError: Spark does not accept the query, the function fails, a column's name comes
@@ -121,7 +121,7 @@ def write(
     schema: StructType,
     stages: Stages,
 ) -> dict[str, Address]:
-    """Write and seal a generation in every sink of a view; gives where each can be read.
+    """Write and seal a generation in every sink of a view; returns where each can be read.
 
     Args:
         served: the view and its sinks.

@@ -82,7 +82,7 @@ def follow(
     show: Callable[[Outcome], None],
     make: Callable[..., Rebuild] = Rebuild,
 ) -> Outcome:
-    """Refresh views until somebody asks to stop; gives the outcome that ended it otherwise.
+    """Refresh views until somebody asks to stop; returns the outcome that ended it otherwise.
 
     Args:
         specs: the views.

@@ -93,7 +93,7 @@ class ViewPlan:
     analysis: Analysis | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the object of `--plan --json`."""
+        """Return the object of `--plan --json`."""
         return {
             "view": self.spec.name,
             "plan": True,
@@ -131,7 +131,7 @@ class ViewPlan:
 
     @property
     def records_at_most(self) -> int:
-        """Give the offsets between where the read begins and the frontier, gaps counted."""
+        """Return the offsets between where the read begins and the frontier, gaps counted."""
         if self.advance is not None:
             return sum(self.advance.records_of(topic) for topic in self._topics)
         return sum(self.cut.offsets(topic) for topic in self._topics)
@@ -260,14 +260,14 @@ def _cut(
 
 
 def store_of(project: Project) -> CheckpointStore:
-    """Give the checkpoints of a project's warehouse."""
+    """Return the checkpoints of a project's warehouse."""
     return CheckpointStore(uri_of(project.warehouse))
 
 
 def _stored(
     store: CheckpointStore, newest: FrontierRecord, tables: Sequence[TableName]
 ) -> list[FrontierRecord]:
-    """Give the frontiers at which there is a checkpoint of every table, oldest first."""
+    """Return the frontiers at which there is a checkpoint of every table, oldest first."""
     by_place: dict[tuple[int, int], FrontierRecord] = {}
     common: set[tuple[int, int]] | None = None
     for table in tables:
@@ -318,7 +318,7 @@ def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
 
 
 def shown(record: FrontierRecord) -> Frontier | None:
-    """Give the frontier of a cut; of declared logs there is none to show."""
+    """Return the frontier of a cut; of declared logs there is none to show."""
     return record.frontier if record.offset != NO_FRONTIER else None
 
 
@@ -334,7 +334,7 @@ def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequ
 
 
 def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
-    """Give the declared logs that views read; none where all they read is captured.
+    """Return the declared logs that views read; none where all they read is captured.
 
     Raises:
         ViewError: they read captured tables too, which no frontier cuts at the same moment.
@@ -359,5 +359,5 @@ def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:
 
 
 def tables_of(specs: Sequence[ViewSpec]) -> list[TableName]:
-    """Give the tables of all views, each once."""
+    """Return the tables of all views, each once."""
     return list(dict.fromkeys(table for spec in specs for table in spec.tables))

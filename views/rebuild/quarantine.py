@@ -31,7 +31,7 @@ SCHEMA = (
 def set_apart(
     spark: SparkSession, settings: RebuildSettings, replay: Replay, run: str
 ) -> dict[TableName, int]:
-    """Write the records that a replay set apart; gives how many of each table.
+    """Write the records that a replay set apart; returns how many of each table.
 
     Raises:
         VerdictError: records vanished under the scan.

@@ -264,7 +264,7 @@ class Rebuild:
     def _refreshed(
         self, refresher: Refresher, build: ViewBuild, whole: DataFrame
     ) -> DataFrame | Change:
-        """Give the rows of a view, most of them carried over where that can be done."""
+        """Return the rows of a view, most of them carried over where that can be done."""
         build.origin = refresher.told(build.spec)
         if self._settings.source is not Source.REFRESH:
             return whole
@@ -454,7 +454,7 @@ def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
 
 
 def _place(build: ViewBuild) -> str | None:
-    """Give where the rows that serve can be read as a Delta table."""
+    """Return where the rows that serve can be read as a Delta table."""
     sink = build.served.sinks.get(DELTA)
     if sink is None or build.previous is None:
         return None
@@ -464,7 +464,7 @@ def _place(build: ViewBuild) -> str | None:
 def _shared_states(
     replay: Replay | Stored, builds: Sequence[ViewBuild], held: ExitStack
 ) -> dict[TableName, DataFrame]:
-    """Give each table's state, kept where it is read more than once."""
+    """Return each table's state, kept where it is read more than once."""
     uses: Counter[TableName] = Counter()
     for build in builds:
         source = build.spec.source
@@ -494,7 +494,7 @@ def _require_exact(replay: Replay | Stored, build: ViewBuild) -> None:
 
 
 def _judged(build: ViewBuild) -> ChangelogError | None:
-    """Give the reason why verification does not let a generation be published.
+    """Return the reason why verification does not let a generation be published.
 
     A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
     """

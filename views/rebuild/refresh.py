@@ -79,7 +79,7 @@ class Merged:
     before: Callable[[], DataFrame]
 
     def frame(self) -> DataFrame:
-        """Give all rows."""
+        """Return all rows."""
         gone = _sent(self.change.gone, self.change.keys)
         left = _without(self.before(), gone, tuple(gone.columns))
         return left.unionByName(self.change.rows)
@@ -97,7 +97,7 @@ class Whole:
 
 
 def prior_of(rows: Iterable[HistoryRow], generation: int | None, path: str | None) -> Prior | Whole:
-    """Give what serves, or why it cannot be built upon.
+    """Return what serves, or why it cannot be built upon.
 
     Args:
         rows: the history of the view, oldest first.
@@ -135,7 +135,7 @@ class Refresher:
     def rows(
         self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
     ) -> UnchangedView | Merged | Whole:
-        """Give the rows of a view at the frontier of the stored states.
+        """Return the rows of a view at the frontier of the stored states.
 
         Args:
             spec: the view.
@@ -185,7 +185,7 @@ class Refresher:
         return None
 
     def _touched(self, table: TableName, position: Position) -> tuple[DataFrame, int] | None:
-        """Give the last records of the keys touched since, and their number; None without any."""
+        """Return the last records of the keys touched since, and their number; None without any."""
         if (table, position) not in self._changed:
             found = self._stored.records(table).changed_since(position)
             count = 0
@@ -217,7 +217,7 @@ class Refresher:
         lineage: KeyLineage,
         found: Mapping[TableName, tuple[DataFrame, int]],
     ) -> tuple[DataFrame, DataFrame]:
-        """Give the touched rows by the table's key, and what they are now."""
+        """Return the touched rows by the table's key, and what they are now."""
         ((table, (changed, _)),) = found.items()
         records = self._stored.records(table)
         assert lineage.by_key is not None  # noqa: S101 - the caller looked
@@ -250,7 +250,7 @@ class Refresher:
     def _keys(
         self, lineage: KeyLineage, frames: Mapping[TableName, DataFrame], position: Position
     ) -> DataFrame:
-        """Give the keys of the view that may differ, from each place that names a touched table."""
+        """Return the keys of the view that may differ, from each place of a touched table."""
         old_and_new = {place: self._both(place.table, frames, position) for place in lineage.names}
         found = []
         for place in lineage.names:
@@ -263,7 +263,7 @@ class Refresher:
     def _both(
         self, table: TableName, frames: Mapping[TableName, DataFrame], position: Position
     ) -> tuple[DataFrame, DataFrame]:
-        """Give all rows of a table, old and new, and the touched ones alone, marked."""
+        """Return all rows of a table, old and new, and the touched ones alone, marked."""
         now = self._stored.states[table].frame
         if table not in frames:
             return now, now

@@ -71,11 +71,11 @@ class ViewResult:
 
     @property
     def certificates(self) -> dict[str, Any]:
-        """Give verification's account as plain values, by sink."""
+        """Return verification's account as plain values, by sink."""
         return {name: report.to_json() for name, report in self.reports.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Give the object of `--json`."""
+        """Return the object of `--json`."""
         found: dict[str, Any] = {
             "view": self.view,
             "generation": self.generation,
@@ -101,7 +101,7 @@ class ViewResult:
         return found
 
     def to_history(self, state: str, run: str) -> HistoryRow:
-        """Give the row of the history for a state of this generation."""
+        """Return the row of the history for a state of this generation."""
         frontier = self.frontier
         return HistoryRow(
             view=self.view,
@@ -140,12 +140,12 @@ class ViewResult:
 
 
 def moment(ts_us: int) -> datetime:
-    """Give microseconds since 1970 as a time."""
+    """Return microseconds since 1970 as a time."""
     return datetime.fromtimestamp(ts_us // 1_000_000, UTC).replace(microsecond=ts_us % 1_000_000)
 
 
 def frontier_json(frontier: Frontier | None) -> dict[str, Any] | None:
-    """Give epoch, LSN and time of a frontier."""
+    """Return epoch, LSN and time of a frontier."""
     if frontier is None:
         return None
     time = moment(frontier.ts_us).isoformat()

@@ -96,11 +96,11 @@ class Sink(Protocol):
         ...
 
     def rows(self, generation: int) -> int:
-        """Give the number of rows of a sealed generation."""
+        """Return the number of rows of a sealed generation."""
         ...
 
     def address(self, generation: int) -> Address:
-        """Give the place where a sealed generation can be read, published or not."""
+        """Return the place where a sealed generation can be read, published or not."""
         ...
 
     def publish(self, generation: int) -> None:
@@ -120,7 +120,7 @@ class Sink(Protocol):
         ...
 
     def published(self) -> int | None:
-        """Give the generation that readers see."""
+        """Return the generation that readers see."""
         ...
 
     def generations(self) -> list[int]:
@@ -173,14 +173,14 @@ class Opened:
         self.rows = rows
 
     def finished(self) -> DataFrame:
-        """Give the rows that were written."""
+        """Return the rows that were written."""
         if self.rows is None:
             raise SinkError(f"generation {self.generation} is sealed before it is written")
         return self.rows
 
 
 def opened(current: Opened | None, view: str) -> Opened:
-    """Give the generation being written.
+    """Return the generation being written.
 
     Raises:
         SinkError: `open` was not called.
@@ -200,7 +200,7 @@ def refuse_published(view: str, generation: int, published: int | None) -> None:
 
 
 def not_sealed(view: str, generation: int, there: Sequence[int]) -> SinkError:
-    """Give the error for a generation that is missing or unfinished."""
+    """Return the error for a generation that is missing or unfinished."""
     if generation in there:
         return SinkError(
             f'generation {generation} of view "{view}" is not sealed',
@@ -210,7 +210,7 @@ def not_sealed(view: str, generation: int, there: Sequence[int]) -> SinkError:
 
 
 def held_already(view: str, generation: int) -> SinkError:
-    """Give the error for opening a generation that is there."""
+    """Return the error for opening a generation that is there."""
     return SinkError(
         f'the sink holds generation {generation} of view "{view}" already',
         hint="discard it or take the next number",

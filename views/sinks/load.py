@@ -34,7 +34,7 @@ class BatchWriter(Protocol):
     """What an executor needs to write batches."""
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
-        """Give the function that writes one batch; it raises SinkError."""
+        """Return the function that writes one batch; it raises SinkError."""
         ...
 
 

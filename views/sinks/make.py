@@ -23,7 +23,7 @@ KINDS = ("delta", "search", "cache", "memory")
 def make_sink(
     kind: str, *, view: str, key: Sequence[str], settings: SinkSettings, spark: SparkSession
 ) -> Sink:
-    """Give the sink of one view; no server is asked anything yet.
+    """Return the sink of one view; no server is asked anything yet.
 
     Raises:
         ConfigurationError: there is no such kind, or the settings do not say where it is.

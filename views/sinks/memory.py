@@ -45,7 +45,7 @@ class MemoryStore:
     pointers: MutableMapping[str, int] = field(default_factory=dict)
 
     def served(self, view: str) -> Mapping[str, str]:
-        """Give what a reader of the view sees now: documents by id."""
+        """Return what a reader of the view sees now: documents by id."""
         if view not in self.pointers:
             raise KeyError(view)
         return dict(self.generations[view, self.pointers[view]].documents)
@@ -95,11 +95,11 @@ class MemorySink:
         return self.address(current.generation)
 
     def rows(self, generation: int) -> int:
-        """Give the number of rows of a sealed generation."""
+        """Return the number of rows of a sealed generation."""
         return len(self._sealed(generation).documents)
 
     def address(self, generation: int) -> Address:
-        """Give the place where a sealed generation can be read."""
+        """Return the place where a sealed generation can be read."""
         self._sealed(generation)
         return Address("memory", {"path": str(self._path(generation))})
 
@@ -115,7 +115,7 @@ class MemorySink:
         self._path(generation).unlink(missing_ok=True)
 
     def published(self) -> int | None:
-        """Give the generation that readers see."""
+        """Return the generation that readers see."""
         return self._store.pointers.get(self._view)
 
     def generations(self) -> list[int]:
@@ -133,7 +133,7 @@ class MemorySink:
 
 
 def memory_of(store: MemoryStore | None) -> MemoryStore:
-    """Give the store, or say that the settings name none."""
+    """Return the store, or say that the settings name none."""
     if store is None:
         raise SinkError("the settings hold no MemoryStore for the sink memory")
     return store

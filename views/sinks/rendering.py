@@ -64,7 +64,7 @@ _CLOCK = len("HH:MM:SS.ffffff")
 
 
 def rendered(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Give the columns `id` and `document` of each row.
+    """Return the columns `id` and `document` of each row.
 
     Raises:
         SinkError: the session's settings would change the text of values.
@@ -88,13 +88,13 @@ def check_session(spark: SparkSession) -> None:
 
 
 def document(schema: StructType) -> Column:
-    """Give a row's JSON object."""
+    """Return a row's JSON object."""
     members = [_plain(column(f.name), f.dataType).alias(f.name) for f in schema.fields]
     return F.to_json(F.struct(*members), _KEEP_NULLS)
 
 
 def identity(schema: StructType, key: Sequence[str]) -> Column:
-    """Give a row's id, null when a part of its key is null."""
+    """Return a row's id, null when a part of its key is null."""
     kinds = [schema[name].dataType for name in key]
     values = [_unsigned_zero(column(n), kind) for n, kind in zip(key, kinds, strict=True)]
     if len(key) == 1 and not isinstance(kinds[0], ArrayType):
@@ -118,12 +118,12 @@ def _unsigned_zero(value: Column, kind: DataType) -> Column:
 
 
 def scalar_text(value: Column, kind: DataType) -> Column:
-    """Give a scalar's JSON text, a string without its quotes."""
+    """Return a scalar's JSON text, a string without its quotes."""
     return _plain(value, kind).cast("string")
 
 
 def _json_text(value: Column, kind: DataType) -> Column:
-    """Give the JSON of a part of a key."""
+    """Return the JSON of a part of a key."""
     if isinstance(kind, (BooleanType, *INTEGERS)):
         return value.cast("string")
     quoted = F.to_json(F.array(_plain(value, kind)), _KEEP_NULLS)
@@ -208,6 +208,6 @@ def _unsigned(text: Column) -> Column:
 
 
 def _before_christ(value: Column, day: Column) -> Column:
-    """Give the date of year 0 (1 BC) or earlier, counted as PostgreSQL does."""
+    """Return the date of year 0 (1 BC) or earlier, counted as PostgreSQL does."""
     year = F.format_string("%04d", F.lit(1) - F.year(value))
     return F.concat(year, F.right(day, F.lit(len("-MM-DD"))))

@@ -13,12 +13,12 @@ from changelog.contract.base.errors import SinkError
 
 
 def column(name: str) -> Column:
-    """Give a top-level column by its name, whatever characters are in it."""
+    """Return a top-level column by its name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[Column]]:
-    """Give keys under names that no row has, and the condition that a row has one of them.
+    """Return keys under names that no row has, and the condition that a row has one of them.
 
     Nulls are equal here: a view's row whose key holds one is an error that must come up.
 
@@ -47,7 +47,7 @@ def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
 
 
 def not_unique(key: Sequence[str], values: Sequence[object]) -> SinkError:
-    """Give the error for a key that is null in part or that several rows share."""
+    """Return the error for a key that is null in part or that several rows share."""
     text = ", ".join(f"{name}={value!r}" for name, value in zip(key, values, strict=True))
     if any(value is None for value in values):
         return SinkError(

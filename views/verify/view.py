@@ -78,7 +78,7 @@ class VerifyRequest:
 
     @property
     def share(self) -> float:
-        """Give the part of the keys that is compared."""
+        """Return the part of the keys that is compared."""
         return self.sample_share if self.mode == "sample" else 1.0
 
 

@@ -98,20 +98,20 @@ class _Fence:
 
 
 class Backfill:
-    """The backfills of one life; a context manager."""
+    """The backfills of one attempt; a context manager."""
 
     def __init__(
         self,
         *,
-        ground: Environment,
-        seed: StartState,
+        environment: Environment,
+        start_state: StartState,
         tasks: Sequence[TableTask],
         start_lsn: Lsn,
         producer: LogProducer,
         writer: RecordWriter,
         progress: Progress,
-        cutter: FrontierWriter,
-        around: Context,
+        frontier_writer: FrontierWriter,
+        context: Context,
         keep_alive: Callable[[], None],
         deaf_until: dict[int, Lsn],
         watch: CatalogueWatch,
@@ -120,38 +120,38 @@ class Backfill:
         """Go on with what is to be done; call when the stream has begun.
 
         Args:
-            ground: servers and tables.
-            seed: where the life began.
+            environment: servers and tables.
+            start_state: where the attempt began.
             tasks: the tables to be copied.
             start_lsn: where the slot began; only told to other lives.
             producer: writes the stream's records.
             writer: knows `since` of each topic and notes keys.
             progress: how far the stream is.
-            cutter: is told what is whole.
-            around: report, bar, stop, crash points.
+            frontier_writer: is told what is whole.
+            context: report, bar, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
             watch: is told which tables begin to be copied.
             deaf_until: tells the stream which tables it need not look at, see `Assembler`.
-            stopping: tables that are set aside and stop capture, unless the WAL of before this life
-                asks for a copy of them; each with the error.
+            stopping: tables that are set aside and stop capture, unless the WAL of before this
+                attempt asks for a copy of them; each with the error.
         """
-        self._ground = ground
-        self._epoch = seed.epoch
+        self._environment = environment
+        self._epoch = start_state.epoch
         self._start_lsn = start_lsn
         self._tasks = {task.topic: task for task in tasks}
         self._producer = producer
         self._writer = writer
         self._recent = writer.recent
         self._progress = progress
-        self._cutter = cutter
-        self._around = around
+        self._frontier_writer = frontier_writer
+        self._context = context
         self._keep_alive = keep_alive
         self._deaf_until = deaf_until
         self._watch = watch
         self._stopping = dict(stopping or {})
-        self._is_first = not seed.has_frontier
+        self._is_first = not start_state.has_frontier
         self._lsn = Lsn(0)
-        self._crew: CopyWorkers | None = None
+        self._workers: CopyWorkers | None = None
         self._holder: SnapshotHolder | None = None
         self._bar: RowBar | None = None
         self._fence: _Fence | None = None
@@ -161,25 +161,25 @@ class Backfill:
         self._wait_s = _FIRST_WAIT_S
         self._waiting_since: float | None = None
         self._marks = secrets.token_hex(8)
-        # Who ran when this life began may have committed before: the stream will not tell.
-        before = current_snapshot(ground.connection)
+        # Who ran when this attempt began may have committed before: the stream will not tell.
+        before = current_snapshot(environment.connection)
         self._before = XidSnapshot.parse(before).xip
         # And what is in the WAL now comes first: no snapshot is held while the stream catches up.
-        self._not_before = ground.current_lsn()
+        self._not_before = environment.current_lsn()
         for task in tasks:
             self._mute(task)
-        cutter.on_foreign = self._interrupted
+        frontier_writer.on_foreign = self._interrupted
         self._tell_cutter()
         self._show()
-        if ground.refused or any(task.fault for task in tasks):
+        if environment.refused or any(task.fault for task in tasks):
             self._write_progress()
         if self._active:
             self._hire()
         if self.pending:
-            emit(ground.connection, OWN_PREFIX, b"", transactional=True)
+            emit(environment.connection, OWN_PREFIX, b"", transactional=True)
 
     def __enter__(self) -> Self:
-        """Give itself; leaving lets go of workers, snapshot and bar."""
+        """Return itself; leaving lets go of workers, snapshot and bar."""
         return self
 
     def __exit__(
@@ -190,8 +190,8 @@ class Backfill:
     ) -> None:
         """Let go."""
         self._recent.close()
-        if self._crew is not None:
-            self._crew.dismiss()
+        if self._workers is not None:
+            self._workers.dismiss()
         if self._holder is not None:
             self._holder.close()
         self._hide(error)
@@ -210,7 +210,7 @@ class Backfill:
 
     @property
     def _active(self) -> list[TableTask]:
-        """Give the tables that are being copied; the others wait until they are asked for."""
+        """Return the tables that are being copied; the others wait until they are asked for."""
         return [task for task in self._tasks.values() if not task.fault]
 
     # --- what the stream tells ------------------------------------------------------------
@@ -228,7 +228,7 @@ class Backfill:
             self._forget()
 
     def _forget(self) -> None:
-        self._recent.forget(XidSnapshot.parse(current_snapshot(self._ground.connection)))
+        self._recent.forget(XidSnapshot.parse(current_snapshot(self._environment.connection)))
 
     def heard(self, message: Emitted, commit_lsn: Lsn) -> None:
         """Take a message of ours out of the stream.
@@ -255,7 +255,7 @@ class Backfill:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("a request to copy tables cannot be read: %r", error)
             return
-        if slot == self._ground.settings.slot:
+        if slot == self._environment.settings.slot:
             for table in tables:
                 self.request(table, "it was asked for", commit_lsn)
 
@@ -273,9 +273,9 @@ class Backfill:
             set_aside: the log cannot go on with the table as it is. None of its changes are
                 written until the copy begins, and no frontier speaks of it until it is whole.
         """
-        if table in self._ground.refused:
+        if table in self._environment.refused:
             raise LookAgainError(f'table "{table}" is looked at again, since {reason}')
-        topic = self._ground.topics.get(table)
+        topic = self._environment.topics.get(table)
         if topic is None:
             log.warning('table "%s" is not captured, and so not copied', table)
             return
@@ -304,13 +304,13 @@ class Backfill:
             error: of `TABLE_ERRORS`.
             lsn: of the commit that showed it.
         """
-        topic = self._ground.topics[table]
+        topic = self._environment.topics[table]
         if topic in self._dropped or self._is_gone(table):
             return
         task = self._tasks.get(topic)
         copying = task is not None and task.since is None
         what = {"table": str(table), "lsn": str(lsn)}
-        match answer(error, self._ground.settings.capture, copying=copying):
+        match answer(error, self._environment.settings.capture, copying=copying):
             case Reaction.STOP:
                 raise with_way_out(error, copying=copying)
             case Reaction.COPY:
@@ -320,13 +320,13 @@ class Backfill:
                 log.error('the table "%s" is set aside: %s', table, error, extra=what)
                 task = self._begin_anew(topic, table, str(error))
                 task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
-                task.high = self._ground.current_lsn()
+                task.high = self._environment.current_lsn()
                 self._set_aside(task)
                 self._note(task)
 
     def _is_gone(self, table: TableName) -> bool:
         """Tell whether a table is no longer there, or not under its name, and let it go then."""
-        now = self._ground.catalogue.table(self._ground.relations[table].oid)
+        now = self._environment.catalogue.table(self._environment.relations[table].oid)
         if now is not None and now.name == table:
             return False
         self.leave(table, why_gone(now.name if now is not None else None))
@@ -337,7 +337,7 @@ class Backfill:
 
         The catalogue is ahead of the stream: of what is still to come of it nothing is written.
         """
-        topic = self._ground.topics[table]
+        topic = self._environment.topics[table]
         if topic in self._dropped:
             return
         log.warning(
@@ -347,34 +347,35 @@ class Backfill:
         self._watch.forget(table)
         self._dropped.add(topic)
         self._writer.since[topic] = Position(self._epoch, NEVER, 0)
-        self._deaf_until[self._ground.relations[table].oid] = NEVER
-        self._cutter.renew()
+        self._deaf_until[self._environment.relations[table].oid] = NEVER
+        self._frontier_writer.renew()
         self._tell_cutter()
 
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
         """Let frontiers say which tables others inherit from."""
-        self._cutter.children = children
-        self._cutter.renew()
+        self._frontier_writer.children = children
+        self._frontier_writer.renew()
 
     def refuse(self, refused: dict[TableName, str]) -> None:
         """Say which tables are wanted and cannot be captured, and why."""
-        self._ground.refused = refused
-        self._cutter.renew()
+        self._environment.refused = refused
+        self._frontier_writer.renew()
         self._tell_cutter()
         self._write_progress()
 
     def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
-        """Give the task of a table that nothing is copied of yet."""
+        """Return the task of a table that nothing is copied of yet."""
         task = self._tasks.get(topic)
         if task is None:
             task = self._tasks[topic] = TableTask(
-                relation=self._ground.relations[table],
+                relation=self._environment.relations[table],
                 topic=topic,
                 reason=reason,
-                scope=self._ground.scopes.get(table, WHOLE),
-                is_new=topic in self._cutter.absent or not self._ground.relations[table].key,
+                scope=self._environment.scopes.get(table, WHOLE),
+                is_new=topic in self._frontier_writer.absent
+                or not self._environment.relations[table].key,
                 stale=True,
-                topic_id=self._ground.topic_ids[topic],
+                topic_id=self._environment.topic_ids[topic],
             )
         task.restart()
         task.reason, task.fault = reason, ""
@@ -386,13 +387,13 @@ class Backfill:
         # registered only once a frontier says that the table is not there.
         task.is_spoken_of |= not task.is_new
         task.is_new = task.set_aside = True
-        self._cutter.renew()
+        self._frontier_writer.renew()
 
     def _note(self, task: TableTask) -> None:
         """Write down what was decided about a table; from here on a crash does not undo it."""
         self._mute(task)
         self._tell_cutter()
-        self._around.reach("table set aside")
+        self._context.failpoint("table set aside")
         self._write_progress()
         self._hide(None)
         self._show()
@@ -408,17 +409,17 @@ class Backfill:
             topic,
             count,
         )
-        self._around.report.errors["ForeignRecords"] += count
-        if topic in self._ground.topics.values() and topic not in self._ground.unkeyed:
-            self.request(self._ground.table_of(topic), "others have written to its topic", lsn)
+        self._context.report.errors["ForeignRecords"] += count
+        if topic in self._environment.topics.values() and topic not in self._environment.unkeyed:
+            self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
 
     def _interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
         """Take records of others that came while we write.
 
-        An earlier life of ours may have sent them: it was further in the stream than we are, at
+        An earlier attempt of ours may have sent them: it was further in the stream than we are, at
         most at the end of the WAL. Until we are there, no LSN is an exact cut.
         """
-        self._progress.hold_until(self._ground.current_lsn())
+        self._progress.hold_until(self._environment.current_lsn())
         self.overwritten(topic, count, lsn)
 
     def frontier_written(self) -> None:
@@ -434,9 +435,9 @@ class Backfill:
         self._write_progress()
         if not self.pending:
             self._hide(None)
-            if self._crew is not None:
-                self._crew.dismiss()
-                self._crew = None
+            if self._workers is not None:
+                self._workers.dismiss()
+                self._workers = None
 
     # --- fences ---------------------------------------------------------------------------
 
@@ -464,7 +465,7 @@ class Backfill:
         self._take_fence()
 
     def _finish_resumed(self) -> None:
-        """Finish what an earlier life had copied."""
+        """Finish what an earlier attempt had copied."""
         done = [
             task
             for task in self._tasks.values()
@@ -485,9 +486,9 @@ class Backfill:
             except TABLE_ERRORS as error:
                 self.failed(task.relation.name, error, self._progress.reached)
         joining = [task for task in joining if task in self._tasks.values() and not task.fault]
-        plans = plan_tables(self._ground.connection, [task.relation for task in joining])
+        plans = plan_tables(self._environment.connection, [task.relation for task in joining])
         # What is sent from here on lies behind these, and all that is older is dead with the copy.
-        ends = self._ground.frontiers.ends([task.topic for task in joining])
+        ends = self._environment.frontiers.ends([task.topic for task in joining])
         for task in joining:
             # A table that is dropped in this moment has no file, and so will start over.
             plan = plans.get(task.relation.oid, TablePlan((), ""))
@@ -498,23 +499,23 @@ class Backfill:
     def _refresh(self, task: TableTask, since: Position) -> None:
         """Look at the table anew: it may have other columns, or be gone."""
         name = task.relation.name
-        self._ground.tables.forget(name)
-        table = self._ground.catalogue.table(task.relation.oid)
+        self._environment.tables.forget(name)
+        table = self._environment.catalogue.table(task.relation.oid)
         if table is None or table.name != name:
             self.leave(name, why_gone(table.name if table is not None else None))
             return
         check_capturable([table])
         self._watch.begin(name)
-        task.relation = self._ground.relations[name] = table.relation
+        task.relation = self._environment.relations[name] = table.relation
         if task.is_new:
-            self._ground.tables.begin_anew(task.relation, since)
+            self._environment.tables.begin_anew(task.relation, since)
 
     def _take_fence(self) -> None:
         if all(task.is_whole or task.since is None for task in self._active):
             self._recent.close()
             return
         if self._holder is None:
-            dsn = self._ground.settings.postgres
+            dsn = self._environment.settings.postgres
             self._holder = SnapshotHolder(connect(dsn, application_name="changelog snapshot"))
         name, text = self._holder.take()
         snapshot = XidSnapshot.parse(text)
@@ -530,19 +531,19 @@ class Backfill:
             task.since = Position(self._epoch, self._progress.reached, 0)
             self._mute(task)
         self._writer.settling = frozenset(task.topic for task in unkeyed)
-        self._around.reach("snapshot taken")
+        self._context.failpoint("snapshot taken")
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
-        end = emit_mark(self._ground.connection, OWN_PREFIX, mark)
+        end = emit_mark(self._environment.connection, OWN_PREFIX, mark)
         self._fence = _Fence(name, mark, end, time.time_ns() // 1000)
-        self._around.reach("fence taken")
+        self._context.failpoint("fence taken")
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
-        """Give who may have changed the tables before the stream began, unseen by a snapshot."""
+        """Return who may have changed the tables before the stream began, unseen by a snapshot."""
         tasks = [task for task in self._active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
         if new:
-            found = writers_of(self._ground.connection, new) if self._before else frozenset()
+            found = writers_of(self._environment.connection, new) if self._before else frozenset()
             ran = frozenset(xid for xid in self._before if xid % (1 << 32) in found)
             for task in tasks:
                 if task.writers is None:
@@ -616,7 +617,7 @@ class Backfill:
         )
         finished = self._copy(segment, tasks)
         self._holder.release()
-        self._around.reach("segment written")
+        self._context.failpoint("segment written")
         self._lsn = fence.end
         self._note_ends()
         self._write_progress()
@@ -626,14 +627,14 @@ class Backfill:
         self._restart_unkeyed()
 
     def _chosen(self) -> list[TableTask]:
-        """Give the next tables."""
+        """Return the next tables."""
         waiting = [task for task in self._tasks.values() if not task.is_whole and task.since]
         waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
         return waiting[:MOST_TABLES]
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
-        """Give the tables that are as they were planned; the others start over."""
-        plans = plan_tables(self._ground.connection, [task.relation for task in tasks])
+        """Return the tables that are as they were planned; the others start over."""
+        plans = plan_tables(self._environment.connection, [task.relation for task in tasks])
         same = []
         for task in tasks:
             plan = plans.get(task.relation.oid)
@@ -647,41 +648,41 @@ class Backfill:
 
     def _copy(self, segment: Segment, tasks: list[TableTask]) -> bool:
         """Let the workers copy; False when stopped."""
-        crew = self._hire()
+        workers = self._hire()
 
         def note(job: CopyJob, copied: Copied) -> None:
             task = self._tasks[job.topic]
-            self._cutter.copied[job.topic] += copied.records
+            self._frontier_writer.copied[job.topic] += copied.records
             if task.plan is None:
                 return  # another of its chunks has failed
             task.done.add(job.number)
             task.rows += copied.rows
             task.high = segment.high
-            self._around.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
+            self._context.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
             if self._bar is not None:
                 self._bar.add(copied.rows)
-            self._around.reach("chunk copied")
+            self._context.failpoint("chunk copied")
 
-        whole = crew.copy(
+        whole = workers.copy(
             segment,
             self._jobs(tasks, Position(self._epoch, segment.high, 0)),
             on_copied=note,
             on_failed=lambda job, error: self._chunk_failed(job, error, segment.high),
             seconds=self._seconds(tasks),
-            stop=self._around.stop,
+            stop=self._context.stop,
             on_wait=self._keep_alive,
         )
         if whole:
-            crew.rest()
+            workers.rest()
         else:
             # Chunks are still under way.
-            self._cutter.lose_count(task.topic for task in tasks)
+            self._frontier_writer.lose_count(task.topic for task in tasks)
         return whole
 
     def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
-        self._cutter.lose_count([job.topic])  # some of its records may stand
-        # And nobody tells any more whether an earlier life's do.
-        self._progress.hold_until(self._ground.current_lsn())
+        self._frontier_writer.lose_count([job.topic])  # some of its records may stand
+        # And nobody tells any more whether an earlier attempt's do.
+        self._progress.hold_until(self._environment.current_lsn())
         task = self._tasks[job.topic]
         if task.plan is not None:
             task.restart()
@@ -693,42 +694,42 @@ class Backfill:
         return FIRST_SEGMENT_S if self._is_first else SEGMENT_S
 
     def _hire(self) -> CopyWorkers:
-        if self._crew is None:
-            settings = self._ground.settings
+        if self._workers is None:
+            settings = self._environment.settings
             servers = Servers(
                 settings.postgres,
                 settings.kafka,
                 settings.capture.producer,
                 settings.transactional_id,
             )
-            self._crew = CopyWorkers(servers, settings.capture.snapshot_workers)
-        return self._crew
+            self._workers = CopyWorkers(servers, settings.capture.snapshot_workers)
+        return self._workers
 
     def _jobs(self, tasks: list[TableTask], at: Position) -> Iterator[CopyJob]:
         for task in tasks:
-            shape, ids = self._ground.tables.copied(task.relation, at)
-            where = self._ground.filters.get(task.relation.name, "")
+            shape, ids = self._environment.tables.copied(task.relation, at)
+            where = self._environment.filters.get(task.relation.name, "")
             for number, chunk in task.left():
                 if task.plan is None:
                     break
-                places = self._ground.partitions[task.topic]
+                places = self._environment.partitions[task.topic]
                 yield CopyJob(shape, chunk, number, task.topic, ids, where, places)
 
     def _note_ends(self) -> None:
         """Look where the topics end that no frontier speaks of; the stream's records are there."""
         tasks = [task for task in self._tasks.values() if task.is_new and task.since]
-        ends = self._ground.frontiers.ends([task.topic for task in tasks])
+        ends = self._environment.frontiers.ends([task.topic for task in tasks])
         for task in tasks:
             task.ends = ends[task.topic]
 
     def _write_progress(self) -> None:
-        self._ground.frontiers.write_backfill(self._record())
-        self._around.reach("progress written")
+        self._environment.frontiers.write_backfill(self._record())
+        self._context.failpoint("progress written")
 
     def _record(self) -> BackfillRecord:
-        system = self._ground.system
+        system = self._environment.system
         return BackfillRecord(
-            slot=self._ground.settings.slot,
+            slot=self._environment.settings.slot,
             epoch=self._epoch,
             system_id=system.system_id,
             timeline=system.timeline,
@@ -736,7 +737,7 @@ class Backfill:
             lsn=self._lsn,
             tables={
                 **{topic: task.to_record() for topic, task in self._tasks.items()},
-                **self._ground.refused_records(),
+                **self._environment.refused_records(),
             },
         )
 
@@ -745,33 +746,33 @@ class Backfill:
         assert task.since is not None  # noqa: S101 - it was begun
         name = task.relation.name
         if task.stale:
-            dead = partial(self._ground.dead_keys, self._producer, on_wait=self._keep_alive)
+            dead = partial(self._environment.dead_keys, self._producer, on_wait=self._keep_alive)
             ts_us = time.time_ns() // 1000
             count = bury(self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us)
             what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
             log.info('table "%s": %d keys of before are dead', name, count, extra=what)
-        self._around.reach("table whole")
+        self._context.failpoint("table whole")
         since = self._writer.since.get(task.topic)
         if since is None or since < task.since:
             self._writer.since[task.topic] = task.since
         task.is_whole = True
-        self._cutter.whole[task.topic] = task.high
-        self._cutter.alive_from[task.topic] = task.alive_from
-        self._cutter.uncopied.discard(task.topic)
-        self._cutter.renew()
+        self._frontier_writer.whole[task.topic] = task.high
+        self._frontier_writer.alive_from[task.topic] = task.alive_from
+        self._frontier_writer.uncopied.discard(task.topic)
+        self._frontier_writer.renew()
         self._tell_cutter()
 
     def _tell_cutter(self) -> None:
         absent = {t.topic: t for t in self._tasks.values() if t.is_new and not t.is_whole}
-        self._cutter.absent = {*absent, *self._dropped}
-        self._cutter.aside = {
+        self._frontier_writer.absent = {*absent, *self._dropped}
+        self._frontier_writer.aside = {
             task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
             for task in absent.values()
             if task.set_aside
-        } | self._ground.refused
-        self._around.report.aside = dict(self._cutter.aside)
+        } | self._environment.refused
+        self._context.report.aside = dict(self._frontier_writer.aside)
         first = self._is_first and any(not task.fault for task in absent.values())
-        self._cutter.waiting = first or bool(self._stopping)
+        self._frontier_writer.waiting = first or bool(self._stopping)
 
     # --- the bar --------------------------------------------------------------------------
 
@@ -780,18 +781,18 @@ class Backfill:
             return
         relations = [task.relation for task in self._active]
         names = [relation.name for relation in relations]
-        estimate = estimated_rows(self._ground.connection, names)
+        estimate = estimated_rows(self._environment.connection, names)
         done = sum(task.rows for task in self._tasks.values())
-        self._around.report.snapshot = SnapshotProgress(estimate, done)
+        self._context.report.snapshot = SnapshotProgress(estimate, done)
         what = f"snapshot of {len(relations)} tables"
-        self._bar = RowBar(self._around.console, what, estimate, done=done)
+        self._bar = RowBar(self._context.console, what, estimate, done=done)
         self._bar.__enter__()
 
     def _hide(self, error: BaseException | None) -> None:
         if self._bar is not None:
             self._bar.__exit__(type(error) if error else None, error, None)
             self._bar = None
-        self._around.report.snapshot = None
+        self._context.report.snapshot = None
 
 
 def _listed(xids: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """Rows of a snapshot to records: what a worker process does with a chunk.
 
 A chunk counts as done when the broker has acknowledged all of it. Connection and snapshot are
-those of one segment; the producer stays for the life of the worker.
+those of one segment; the producer stays as long as the worker.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CopyJob:
 
     @property
     def relation(self) -> Relation:
-        """Give the table as it is read."""
+        """Return the table as it is read."""
         return self.shape.relation
 
 
@@ -211,12 +211,12 @@ class _ChunkWriter:
 
     @property
     def size(self) -> int:
-        """Give the bytes of the keys and values written."""
+        """Return the bytes of the keys and values written."""
         return self._producer.bytes - self._size_before
 
     @property
     def records(self) -> int:
-        """Give the number of records written."""
+        """Return the number of records written."""
         return self._producer.records - self._records_before
 
     def write(self, lines: Texts) -> None:

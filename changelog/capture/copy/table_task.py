@@ -35,7 +35,7 @@ class TableTask:
         topic_id: Kafka's id of the topic.
         alive_from: where the topic ended when `since` was taken.
         ends: the topic's ends when progress was written last, where no frontier tells them.
-        writers: transactions from before this life that may have written to the table and be
+        writers: transactions from before this attempt that may have written to the table and be
             invisible still; None when that is not known.
         is_whole: whether all is on the log and only the frontier is to come.
         set_aside: whether frontiers spoke of the topic and must not any more, see `TableBackfill`.
@@ -74,7 +74,7 @@ class TableTask:
         return bool(self.relation.key)
 
     def resume(self, known: TableBackfill) -> None:
-        """Take over how far an earlier life has come."""
+        """Take over how far an earlier attempt has come."""
         self.since, self.stale = known.since, known.stale
         self.plan = TablePlan(known.stores, known.columns)
         self.blocks = known.blocks
@@ -96,13 +96,13 @@ class TableTask:
         self.stale = True  # what was copied so far
 
     def left(self) -> list[tuple[int, Chunk]]:
-        """Give number and place of the chunks that are not on the log."""
+        """Return number and place of the chunks that are not on the log."""
         assert self.plan is not None  # noqa: S101 - asked for after `begin`
         chunks = chunks_of(self.plan.stores, self.blocks)
         return [(number, c) for number, c in enumerate(chunks) if number not in self.done]
 
     def to_record(self) -> TableBackfill:
-        """Give what another life has to know."""
+        """Return what another attempt has to know."""
         return TableBackfill(
             table=self.relation.name,
             reason=self.reason,
@@ -124,30 +124,30 @@ class TableTask:
 
 
 def table_tasks(
-    ground: Environment,
+    environment: Environment,
     anew: Collection[TableName],
     frontier: Frontier | None,
     backfill: BackfillRecord | None,
     refiltered: Collection[TableName] = (),
 ) -> list[TableTask]:
-    """Give what is to be copied at the start of a life.
+    """Return what is to be copied at the start of an attempt.
 
     Args:
-        ground: the tables.
+        environment: the tables.
         anew: the tables that the log does not have as they are to be.
         frontier: the last one of this epoch, or None.
         backfill: the backfills of this epoch that were cut off, or None.
         refiltered: tables whose rows are filtered in another way than when that was.
     """
     known = dict(backfill.tables) if backfill is not None else {}
-    wanted = {ground.topics[table]: ground.relations[table] for table in anew}
+    wanted = {environment.topics[table]: environment.relations[table] for table in anew}
     for topic, cut_off in known.items():
-        is_there = ground.topics.get(cut_off.table) == topic
+        is_there = environment.topics.get(cut_off.table) == topic
         done = frontier.since.get(topic) if frontier is not None else None
         is_done = done is not None and cut_off.since is not None and done >= cut_off.since
         if is_there and not is_done:
-            wanted.setdefault(topic, ground.relations[cut_off.table])
-    ends = ground.frontiers.ends(list(wanted))
+            wanted.setdefault(topic, environment.relations[cut_off.table])
+    ends = environment.frontiers.ends(list(wanted))
     tasks = []
     for topic, relation in sorted(wanted.items(), key=lambda each: each[1].name):
         before = known.get(topic)
@@ -155,10 +155,10 @@ def table_tasks(
             relation=relation,
             topic=topic,
             reason=before.reason if before is not None else "the log does not have it",
-            scope=ground.scopes.get(relation.name, WHOLE),
+            scope=environment.scopes.get(relation.name, WHOLE),
             is_new=relation.name in anew or not relation.key,
             stale=any(ends[topic]),
-            topic_id=ground.topic_ids[topic],
+            topic_id=environment.topic_ids[topic],
         )
         if before is not None and before.set_aside:
             task.is_new = task.set_aside = True

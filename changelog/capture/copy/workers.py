@@ -118,7 +118,7 @@ def worker_id(transactional_id: str, number: int) -> str:
 
 
 def _numbered(servers: Servers, number: int) -> Servers:
-    """Give a worker a transactional id of its own, where there is one."""
+    """Return a worker a transactional id of its own, where there is one."""
     if not servers.transactional_id:
         return servers
     return replace(servers, transactional_id=worker_id(servers.transactional_id, number))

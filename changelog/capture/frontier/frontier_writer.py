@@ -101,7 +101,7 @@ class FrontierWriter:
         """Let the next frontier be worthwhile, though its LSN has not moved."""
         self._last = None
 
-    def cut(
+    def write(
         self,
         lsn: Lsn,
         *,

@@ -5,8 +5,8 @@ too. Once that tombstone is gone, nothing says that the row in the old partition
 fold is right until then, since positions order records across partitions; so a frontier says when
 a topic grew, until all that is alive was written afterwards (a resnapshot, a TRUNCATE).
 
-When a producer takes notice of new partitions nobody can tell. So a life of capture that sees them
-ends with the frontier that says so, and the next one has a producer that knows them from the
+When a producer takes notice of new partitions nobody can tell. So an attempt of capture that sees
+them ends with the frontier that says so, and the next one has a producer that knows them from the
 start: what it copies lies where its tombstones will.
 """
 
@@ -41,8 +41,8 @@ class GrowthWatch:
         Args:
             grown: topics that it says to have grown.
             partitions: how many partitions of each topic it knew.
-            known: how many of each topic this life has begun with.
-            begun: where the source's WAL ended when this life began: rows that are alive from
+            known: how many of each topic this attempt has begun with.
+            begun: where the source's WAL ended when this attempt began: rows that are alive from
                 there on are of its own producer.
             ms: when the frontier was written, or before; milliseconds since 1970. Now, without
                 one.
@@ -63,7 +63,7 @@ class GrowthWatch:
         lsn: Lsn,
         epoch: int,
     ) -> dict[str, Growth]:
-        """Give the topics that have grown, as the frontier at `lsn` is to say it."""
+        """Return the topics that have grown, as the frontier at `lsn` is to say it."""
         for topic, each in ends.items():
             known = self._partitions.get(topic, len(each))
             if len(each) > known:
@@ -86,7 +86,7 @@ class GrowthWatch:
         return {topic: each for topic, each in self._grown.items() if topic in ends}
 
     def unknown(self) -> set[str]:
-        """Give the topics that have partitions of which this life did not know."""
+        """Return the topics that have partitions of which this attempt did not know."""
         return {t for t, count in self._partitions.items() if count > self._known.get(t, count)}
 
 

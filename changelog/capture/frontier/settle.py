@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def reached(self) -> Lsn:
-        """Give the end of what the stream has delivered in whole transactions."""
+        """Return the end of what the stream has delivered in whole transactions."""
         return self._reached
 
     @property
@@ -55,7 +55,7 @@ class Progress:
         return not self._in_transaction
 
     def frontier_due(self) -> Lsn | None:
-        """Give the LSN at which a frontier may be written now, or None.
+        """Return the LSN at which a frontier may be written now, or None.
 
         The caller flushes the producer and asks for the end offsets before it writes it.
         """
@@ -75,5 +75,5 @@ class Progress:
         self._frontier = max(self._frontier, lsn)
 
     def settle(self) -> Lsn:
-        """Give the LSN that may be acknowledged: the last frontier on the log. Never decreases."""
+        """Return the LSN that may be acknowledged: the last frontier. Never decreases."""
         return self._frontier

@@ -1,7 +1,7 @@
 """Tells records that somebody else has written to our topics (pure).
 
 Capture is the only writer of its topics, so between two frontiers their ends move by what it has
-written itself. What moves them further was sent by another life: by a process that was thought
+written itself. What moves them further was sent by another attempt: by a process that was thought
 dead and goes on, or by a broker that took in late what a connection of before still held. Such
 records are old, yet lie behind newer ones. A reader that goes by position is not misled, but the
 cleaner goes by offset: once the lag is over it keeps the old one and drops the newer one.
@@ -16,7 +16,7 @@ class SoleWriter:
     """Compares ends with counts, from one frontier to the next."""
 
     def __init__(self, ends: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin where the topics end before this life has written anything."""
+        """Begin where the topics end before this attempt has written anything."""
         self._ends = {topic: sum(each) for topic, each in ends.items()}
         self._ours: dict[str, int] = {}
         self._blind: set[str] = set()
@@ -28,11 +28,11 @@ class SoleWriter:
     def foreign(
         self, ends: Mapping[str, tuple[int, ...]], ours: Mapping[str, int]
     ) -> dict[str, int]:
-        """Give how many records of others each topic has got since it was asked for last.
+        """Return how many records of others each topic has got since it was asked for last.
 
         Args:
             ends: where the topics end now, after a flush.
-            ours: how many records this life has written to each.
+            ours: how many records this attempt has written to each.
 
         Returns:
             Only topics with another number than ours; fewer than none where records are gone.

@@ -217,7 +217,7 @@ class _Check:
         if last is None or plans is None or not answers:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
-        ground = findings.ask(
+        environment = findings.ask(
             "topics",
             lambda: stand(
                 settings=settings,
@@ -233,8 +233,8 @@ class _Check:
                 last=last[0].frontier if last[0] is not None else None,
             ),
         )
-        if ground is not None:
-            self._beginning(source, ground)
+        if environment is not None:
+            self._beginning(source, environment)
 
     def _topics(self, plans: tuple[TopicPlan, TopicPlan]) -> None:
         """Tell what would be made and altered."""
@@ -254,20 +254,20 @@ class _Check:
                 )
                 self._findings.add("topics", Level.MAKES, f'alter "{name}": {said}')
 
-    def _beginning(self, source: _SourceFacts, ground: Environment) -> None:
+    def _beginning(self, source: _SourceFacts, environment: Environment) -> None:
         findings = self._findings
-        found = findings.ask("frontier", lambda: standing(ground))
+        found = findings.ask("frontier", lambda: standing(environment))
         outlook = None
         if found is not None:
             known = found
-            outlook = findings.ask("slot", lambda: foresee(ground, known))
+            outlook = findings.ask("slot", lambda: foresee(environment, known))
         if found is None or outlook is None:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
-        findings.add("slot", *self._slot(ground, outlook))
+        findings.add("slot", *self._slot(environment, outlook))
         self._losses(outlook)
         what = "publication"
-        change = findings.ask(what, lambda: rehearse_publication(ground, found, outlook))
+        change = findings.ask(what, lambda: rehearse_publication(environment, found, outlook))
         if change is not None:
             findings.add(what, *self._publication(change))
         begin = outlook.begin
@@ -275,10 +275,10 @@ class _Check:
         if change is not None:
             anew |= change.refiltered
         if isinstance(begin, Resume):
-            anew |= ground.rescoped(begin.frontier, outlook.skipped)
+            anew |= environment.rescoped(begin.frontier, outlook.skipped)
         copied = [each for each in source.tables if each.name in anew | outlook.going]
         findings.ask("rights", lambda: self._rights(source, copied))
-        self._schemas(ground, anew | (set() if isinstance(begin, Resume) else outlook.going))
+        self._schemas(environment, anew | (set() if isinstance(begin, Resume) else outlook.going))
         self._begins(source, outlook, copied)
 
     def _losses(self, outlook: Outlook) -> None:
@@ -294,9 +294,9 @@ class _Check:
                     said = f"would be set aside: {loss.error.args[0]}"
                     self._findings.add("topics", Level.NOTE, said)
 
-    def _slot(self, ground: Environment, outlook: Outlook) -> tuple[Level, str]:
+    def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
         slot, begin = self._settings.slot, outlook.begin
-        room = check_room(ground.connection, needs_slot=False)
+        room = check_room(environment.connection, needs_slot=False)
         match begin:
             case Fresh(reason=reason, drop_slot=drop):
                 done = "drop and make" if drop else "make"
@@ -324,13 +324,13 @@ class _Check:
         if relations:
             self._findings.add("rights", Level.OK, "the role may read what is to be copied")
 
-    def _schemas(self, ground: Environment, fresh: set[TableName]) -> None:
+    def _schemas(self, environment: Environment, fresh: set[TableName]) -> None:
         """Ask for each table whether its next schema would be taken."""
         before = len(self._findings.all)
-        for table, relation in sorted(ground.relations.items()):
+        for table, relation in sorted(environment.relations.items()):
             what, anew = f"schema of {table}", table in fresh
             try:
-                ground.tables.check(relation, fresh=anew)
+                environment.tables.check(relation, fresh=anew)
             except SchemaConflictError as error:
                 way = self._way_out(anew)
                 if way:
@@ -340,7 +340,7 @@ class _Check:
             except ChangelogError as error:
                 self._findings.refused(what, error)
         if len(self._findings.all) == before:
-            said = f"{len(ground.relations)} tables: each next version would be taken"
+            said = f"{len(environment.relations)} tables: each next version would be taken"
             self._findings.add("schemas", Level.OK, said)
 
     def _way_out(self, anew: bool) -> str:

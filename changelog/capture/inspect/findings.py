@@ -51,7 +51,7 @@ class Finding:
     exit_code: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Give it as a JSON object."""
+        """Return it as a JSON object."""
         return {
             "check": self.what,
             "state": self.state.value,
@@ -69,7 +69,7 @@ class Findings:
 
     @property
     def exit_code(self) -> int:
-        """Give what capture would end with; 0 when it would begin."""
+        """Return what capture would end with; 0 when it would begin."""
         return next((each.exit_code for each in self.all if each.exit_code), 0)
 
     def add(self, what: str, state: Level, said: str) -> None:
@@ -106,7 +106,7 @@ class Findings:
         return True
 
     def to_json(self) -> dict[str, object]:
-        """Give all as one JSON object."""
+        """Return all as one JSON object."""
         return {
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
@@ -115,7 +115,7 @@ class Findings:
         }
 
     def table(self) -> Table:
-        """Give all for people."""
+        """Return all for people."""
         shown = Table(title="What capture would meet; nothing was made")
         for name in ("what", "", "found", "way out"):
             shown.add_column(name, overflow="fold")

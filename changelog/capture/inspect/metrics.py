@@ -101,11 +101,11 @@ class CaptureMetrics(Collector):
         self._turn = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
-        """Give nothing: registering must not ask the source."""
+        """Return nothing: registering must not ask the source."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric as it is now."""
+        """Return every metric as it is now."""
         source = self._probe()
         about = {"slot": self._slot, "version": version("changelog-store")}
         yield InfoMetricFamily("changelog_capture", "This capture.", value=about)
@@ -206,7 +206,7 @@ def _count(name: str, what: str, value: float) -> Metric:
 def serve_metrics(
     metrics: CaptureMetrics, *, port: int, address: str = LOOPBACK
 ) -> Iterator[tuple[str, int]]:
-    """Serve metrics over HTTP until the end of the block; gives where.
+    """Serve metrics over HTTP until the end of the block; returns where.
 
     Args:
         metrics: what to serve; the process's own (CPU, memory) are added.

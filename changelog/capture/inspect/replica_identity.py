@@ -18,7 +18,7 @@ log = logging.getLogger("changelog.capture")
 
 
 def ensure_identity(settings: Project, agreed: Callable[[str], bool]) -> None:
-    """Give the captured tables REPLICA IDENTITY FULL where that is asked for and they lack it.
+    """Set the captured tables to REPLICA IDENTITY FULL where that is asked for and they lack it.
 
     Args:
         settings: the project.

@@ -54,7 +54,7 @@ class Asked:
     estimate: int
 
     def to_json(self) -> dict[str, object]:
-        """Give it as one JSON object."""
+        """Return it as one JSON object."""
         return {
             "tables": [str(table) for table in self.tables],
             "lsn": str(self.lsn),

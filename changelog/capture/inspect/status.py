@@ -91,19 +91,19 @@ class CaptureStatus:
 
     @property
     def aside(self) -> dict[str, str]:
-        """Give the tables that are set aside until somebody asks for a copy, with the reason."""
+        """Return the tables that are set aside until somebody asks for a copy, with the reason."""
         return {str(each.table): each.fault for each in copies_of(self.backfill) if each.fault}
 
     @property
     def frontier_age_s(self) -> float | None:
-        """Give the age of the last frontier, in seconds."""
+        """Return the age of the last frontier, in seconds."""
         if self.frontier is None:
             return None
         return (self.now_ms - self.frontier.appended_ms) / 1000
 
     @property
     def lag_bytes(self) -> int | None:
-        """Give the WAL between the last frontier and the end; None without a frontier.
+        """Return the WAL between the last frontier and the end; None without a frontier.
 
         The frontier, not the slot: PostgreSQL hears of it a moment later.
         """
@@ -113,7 +113,7 @@ class CaptureStatus:
 
     @property
     def reserves(self) -> tuple[Reserve, ...]:
-        """Give what limits the WAL that the slot keeps, the nearest first."""
+        """Return what limits the WAL that the slot keeps, the nearest first."""
         return reserves(self.source, self.rate)
 
     @property
@@ -135,7 +135,7 @@ class CaptureStatus:
 
     @property
     def uncopied(self) -> tuple[str, ...]:
-        """Give the tables whose topics hold only what has changed (`--skip-snapshot`)."""
+        """Return the tables whose topics hold only what has changed (`--skip-snapshot`)."""
         if self.frontier is None:
             return ()
         found = self.frontier.frontier
@@ -147,7 +147,7 @@ class CaptureStatus:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Give what is wrong, a line each; empty when all is well."""
+        """Return what is wrong, a line each; empty when all is well."""
         return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
 
     def _log_problems(self) -> Iterator[str]:
@@ -167,7 +167,7 @@ class CaptureStatus:
             yield f"the log is {lag:,} bytes of WAL behind, over {limits.max_lag_bytes:,}"
 
     def to_json(self) -> dict[str, object]:
-        """Give the status as one JSON object."""
+        """Return the status as one JSON object."""
         slot, record, source = self.source.slot, self.frontier, self.source
         highest = self.rate.highest
         return {
@@ -212,7 +212,7 @@ class CaptureStatus:
         }
 
     def table(self) -> Table:
-        """Give the status for people."""
+        """Return the status for people."""
         table = Table(title=f'slot "{self.slot_name}"', show_header=False)
         for name, text in self._lines():
             table.add_row(name, text)
@@ -285,7 +285,7 @@ def _text(value: object) -> str | None:
 
 
 def _duration(seconds: float) -> str:
-    """Give a time in the largest unit that leaves at least two of it.
+    """Return a time in the largest unit that leaves at least two of it.
 
     >>> _duration(90), _duration(7200), _duration(1e6)
     ('90 s', '120 min', '11 d')
@@ -351,7 +351,7 @@ def _removed(
 
 
 def last_frontier(settings: Project) -> FrontierRecord | None:
-    """Give the last frontier of the project's slot; None when there is none.
+    """Return the last frontier of the project's slot; None when there is none.
 
     Raises:
         UnavailableLogError: the broker does not answer.

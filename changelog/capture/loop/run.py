@@ -2,7 +2,7 @@
 
 Retry, stop or skip is chosen here and nowhere else. What was there and went away (broker,
 registry, PostgreSQL) is waited for, as long as it takes; everything else ends capture with its
-message. Before the first life has met them all, it waits for a while only: see `patience`.
+message. Before the first attempt has met them all, it waits for a while only: see `patience`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CaptureRun:
         report: CaptureReport,
         stop: Callable[[], bool],
         console: Console,
-        reach: Callable[[str], None] = no_failpoint,
+        failpoint: Callable[[str], None] = no_failpoint,
         patience: Patience | None = None,
     ) -> None:
         """Prepare a run.
@@ -62,11 +62,11 @@ class CaptureRun:
             report: counts, filled while it runs.
             stop: asked often; True ends the run cleanly.
             console: where progress bars go.
-            reach: told the name of each point at which a crash is tested.
+            failpoint: told the name of each point at which a crash is tested.
             patience: with servers that do not answer at the start; None for the settings'.
         """
         self._settings = settings
-        self._reach = reach
+        self._failpoint = failpoint
         self._report = report
         self._stop = stop
         self._console = console
@@ -83,8 +83,8 @@ class CaptureRun:
         refused: dict[str, ChangelogError] = {}
         newcomers = Newcomers()
         while not self._stop():
-            around = Context(self._report, self._console, self._stop, self._reach)
-            session = CaptureSession(self._settings, around, refused, newcomers)
+            context = Context(self._report, self._console, self._stop, self._failpoint)
+            session = CaptureSession(self._settings, context, refused, newcomers)
             try:
                 session.run(until)
             except SlotBusyError as error:
@@ -115,7 +115,7 @@ class CaptureRun:
                 begun = begun or session.connected
 
     def _note_refused(self, error: RecordRefusedError, refused: dict[str, ChangelogError]) -> None:
-        """Keep the error for the next life, or raise it.
+        """Keep the error for the next attempt, or raise it.
 
         Which table's record it was, the producer alone knows; and that is of no use any more.
         """
@@ -127,7 +127,7 @@ class CaptureRun:
 
 
 def _begins_again(error: ChangelogError, newcomers: Newcomers) -> bool:
-    """Tell whether a new life may do better at once."""
+    """Tell whether a new attempt may do better at once."""
     if isinstance(error, NewTablesError):
         log.info("%s; beginning again", error.args[0])
         return True

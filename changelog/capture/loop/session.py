@@ -1,6 +1,6 @@
-"""One life of capture: from connecting to stopping, or to the first failure.
+"""One attempt of capture: from connecting to stopping, or to the first failure.
 
-Nothing is carried from one life to the next but what stands on the log and in the slot, so a
+Nothing is carried from one attempt to the next but what stands on the log and in the slot, so a
 restart after a failure and a restart after kill -9 are the same thing.
 """
 
@@ -78,10 +78,10 @@ STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How a life begins.
+    """How an attempt begins.
 
     Attributes:
-        seed: from where it streams.
+        start_state: from where it streams.
         tasks: the tables that have to be copied.
         start_lsn: where the slot began, as far as that is known.
         connection: which has to read the slot, since it is temporary; or None.
@@ -89,7 +89,7 @@ class Beginning:
         failing: tables that cannot go on as they are on the log.
     """
 
-    seed: StartState
+    start_state: StartState
     tasks: list[TableTask]
     start_lsn: Lsn
     connection: LogicalReplicationConnection | None = None
@@ -101,23 +101,23 @@ class CaptureSession:
     """Runs capture once.
 
     Attributes:
-        connected: whether source, broker and registry have all answered in this life.
+        connected: whether source, broker and registry have all answered in this attempt.
     """
 
     def __init__(
         self,
         settings: Project,
-        around: Context,
+        context: Context,
         refused: dict[str, ChangelogError],
         newcomers: Newcomers | None = None,
     ) -> None:
-        """Prepare a life.
+        """Prepare an attempt.
 
         Args:
             settings: the project.
-            around: report, console, stop, crash points.
-            refused: topics that took no record of an earlier life; emptied when that is noted.
-            newcomers: what earlier lives know of tables that appeared.
+            context: report, console, stop, crash points.
+            refused: topics that took no record of an earlier attempt; emptied when that is noted.
+            newcomers: what earlier attempts know of tables that appeared.
         """
         self._newcomers = newcomers or Newcomers()
         self._begun_at = time.monotonic()
@@ -125,14 +125,14 @@ class CaptureSession:
         self._refused = refused
         self._settings = settings
         self._capture = settings.capture
-        self._around = around
+        self._context = context
         self._written = WrittenRecords({}, 0)
 
     def run(self, until: Lsn | None) -> None:
         """Begin as the log and the slot demand, then stream.
 
         Raises:
-            UnavailableError: a server went away; a new life may succeed.
+            UnavailableError: a server went away; a new attempt may succeed.
             ChangelogError: anything else.
         """
         with ExitStack() as stack:
@@ -143,45 +143,49 @@ class CaptureSession:
                 transactional_id=self._settings.transactional_id,
             )
             stack.callback(producer.close)
-            self._around.report.began(lambda: producer.queued)
-            stack.callback(self._around.report.ended)
-            ground = stack.enter_context(survey(self._settings, self._newcomers))
+            self._context.report.began(lambda: producer.queued)
+            stack.callback(self._context.report.ended)
+            environment = stack.enter_context(survey(self._settings, self._newcomers))
             self.connected = True
-            self._take_over(ground, producer)
-            found = refuse_first(ground)
-            ground.make()
-            beginning = self._begin(ground, found, stack)
-            self._around.reach("log read")
+            self._take_over(environment, producer)
+            found = refuse_first(environment)
+            environment.make()
+            beginning = self._begin(environment, found, stack)
+            self._context.failpoint("log read")
             self._stream(
-                ground, producer, beginning, partial(check_log_unmoved, ground, found), until
+                environment,
+                producer,
+                beginning,
+                partial(check_log_unmoved, environment, found),
+                until,
             )
 
-    def _take_over(self, ground: Environment, producer: LogProducer) -> None:
+    def _take_over(self, environment: Environment, producer: LogProducer) -> None:
         """Let no capture that was thought dead write any more, and take back what it left open.
 
         Without transactions of our own too: behind one that is open nobody reads any more, and an
-        earlier life may have used them.
+        earlier attempt may have used them.
 
         Raises:
             SlotBusyError: another capture is alive: it is not to be thrown out.
             UnavailableLogError: a transaction of somebody else is open.
         """
-        held = ground.held_back()
+        held = environment.held_back()
         if not producer.is_transactional and not held:
             return
-        status = inspect_slot(ground.connection, self._capture.slot)
+        status = inspect_slot(environment.connection, self._capture.slot)
         if status is not None:
             check_idle(status)
         if producer.is_transactional:
             producer.take_over()
-            ground.frontiers.through = producer
+            environment.frontiers.through = producer
         if held:
             log.warning("taking back what a capture that died has left open: %s", ", ".join(held))
             self._abort_others()
-            ground.await_stable()
+            environment.await_stable()
 
     def _abort_others(self) -> None:
-        """Abort what earlier lives and their workers may have left open."""
+        """Abort what earlier attempts and their workers may have left open."""
         kafka, name = self._settings.kafka, self._settings.name_of_transactions
         workers = range(self._capture.snapshot_workers)
         others = [] if self._settings.transactional_id else [name]
@@ -189,50 +193,50 @@ class CaptureSession:
             with closing(LogProducer(kafka, transactional_id=each)) as producer:
                 producer.take_over()
 
-    def _begin(self, ground: Environment, found: SlotStanding, stack: ExitStack) -> Beginning:
+    def _begin(self, environment: Environment, found: SlotStanding, stack: ExitStack) -> Beginning:
         """Decide how to begin, and make what is missing; what that opens, the stack closes."""
         capture = self._capture
         record, backfill, status = found.record, found.backfill, found.slot
-        topics = ground.topics.values()
+        topics = environment.topics.values()
         written = last_positions(
             self._settings.kafka,
-            ground.frontiers,
+            environment.frontiers,
             found.frontier,
-            [*topics, *ground.logs],
+            [*topics, *environment.logs],
             backfill=backfill,
         )
         self._written = written
-        begin = found.beginning(ground, written.last_epoch)
+        begin = found.beginning(environment, written.last_epoch)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 what = "no table is copied" if capture.skip_snapshot else "copying every table"
                 level = logging.INFO if record is None else logging.WARNING
                 log.log(level, "%s: a fresh log under epoch %d, %s", reason, epoch, what)
-                made = self._make_slot(ground, found, epoch, stack, drop=drop)
+                made = self._make_slot(environment, found, epoch, stack, drop=drop)
                 if not capture.temporary_slot:
                     made.close()
                 start = made.consistent_point
-                first = self._first(ground, StartState(epoch=epoch, lsn=start), None)
+                first = self._first(environment, StartState(epoch=epoch, lsn=start), None)
                 return replace(
                     first, connection=made.connection if capture.temporary_slot else None
                 )
             case Adopt(epoch=epoch, lsn=start):
                 assert status is not None  # noqa: S101 - decide adopts a slot that is there
                 check_slot(status)
-                ground.publish(None, as_it_is=True)
+                environment.publish(None, as_it_is=True)
                 log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
-                ground.frontiers.write_backfill(self._intent(ground, epoch, start))
-                return self._first(ground, StartState(epoch=epoch, lsn=start), None)
+                environment.frontiers.write_backfill(self._intent(environment, epoch, start))
+                return self._first(environment, StartState(epoch=epoch, lsn=start), None)
             case Continue(record=first):
-                return self._continued(ground, first, status, written)
+                return self._continued(environment, first, status, written)
             case Resume():
                 if record is not None:
-                    self._around.report.frontier_found(record)
-                return self._resumed(ground, begin, found.going(begin), status, written)
+                    self._context.report.frontier_found(record)
+                return self._resumed(environment, begin, found.going(begin), status, written)
 
     def _continued(
         self,
-        ground: Environment,
+        environment: Environment,
         first: BackfillRecord,
         status: SlotStatus | None,
         written: WrittenRecords,
@@ -240,35 +244,35 @@ class CaptureSession:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
-        first = restarted(ground, first)
-        refiltered = ground.publish(None, first).refiltered
+        first = restarted(environment, first)
+        refiltered = environment.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
         log.info("going on with the snapshot of epoch %d", first.epoch, extra={"lsn": str(start)})
-        seed = StartState(
+        start_state = StartState(
             epoch=first.epoch,
             lsn=start,
             written=written.positions,
             hold_until=written.passed_at(first.epoch),
         )
-        return self._first(ground, seed, first, refiltered)
+        return self._first(environment, start_state, first, refiltered)
 
     def _first(
         self,
-        ground: Environment,
-        seed: StartState,
+        environment: Environment,
+        start_state: StartState,
         backfill: BackfillRecord | None,
         refiltered: Collection[TableName] = (),
     ) -> Beginning:
         """Begin before the first frontier: with every table to be copied, or none."""
         if self._capture.skip_snapshot:
-            seed.skip(ground.topics.values(), self._written.ends)
-            return Beginning(seed, [], seed.lsn)
-        tasks = table_tasks(ground, set(ground.topics), None, backfill, refiltered)
-        return Beginning(seed, tasks, seed.lsn)
+            start_state.skip(environment.topics.values(), self._written.ends)
+            return Beginning(start_state, [], start_state.lsn)
+        tasks = table_tasks(environment, set(environment.topics), None, backfill, refiltered)
+        return Beginning(start_state, tasks, start_state.lsn)
 
     def _resumed(
         self,
-        ground: Environment,
+        environment: Environment,
         begin: Resume,
         going: BackfillRecord | None,
         status: SlotStatus | None,
@@ -278,36 +282,40 @@ class CaptureSession:
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
         frontier = begin.frontier
-        left = set(frontier.tables.values()) - {*ground.topics, *ground.refused}
+        left = set(frontier.tables.values()) - {*environment.topics, *environment.refused}
         for table in sorted(left):
             log.warning('table "%s" is not captured any more: frontiers leave it out', table)
-        going = restarted(ground, going) if going is not None else None
-        found = losses(ground, frontier, going)
-        going = self._mended(ground, frontier, going, ground.check_topics(frontier), found)
-        refiltered = ground.publish(frontier, going).refiltered
+        going = restarted(environment, going) if going is not None else None
+        found = losses(environment, frontier, going)
+        going = self._mended(
+            environment, frontier, going, environment.check_topics(frontier), found
+        )
+        refiltered = environment.publish(frontier, going).refiltered
         log.info("resuming at the frontier %s", frontier.lsn, extra={"lsn": str(frontier.lsn)})
-        seed = StartState.resumed(frontier, set(ground.topics.values()), written.positions)
-        seed.hold_until = written.passed_at(frontier.epoch)
-        skipped = skipped_tables(ground, begin, going)
-        seed.skip([ground.topics[table] for table in skipped.new], written.ends)
-        seed.uncopied |= {ground.topics[table] for table in skipped.kept}
+        start_state = StartState.resumed(
+            frontier, set(environment.topics.values()), written.positions
+        )
+        start_state.hold_until = written.passed_at(frontier.epoch)
+        skipped = skipped_tables(environment, begin, going)
+        start_state.skip([environment.topics[table] for table in skipped.new], written.ends)
+        start_state.uncopied |= {environment.topics[table] for table in skipped.kept}
         for table in sorted(skipped.new):
             log.info('table "%s" is new, and not copied: its topic gets changes alone', table)
-        rescoped = ground.rescoped(frontier, skipped.kept)
+        rescoped = environment.rescoped(frontier, skipped.kept)
         anew = {*begin.added, *rescoped, *refiltered} - skipped.new - skipped.kept
-        seed.resend_grown(ground.partitions)
-        tasks = table_tasks(ground, anew, frontier, going, refiltered)
+        start_state.resend_grown(environment.partitions)
+        tasks = table_tasks(environment, anew, frontier, going, refiltered)
         stopping = {loss.table: loss.told() for loss in found if loss.answer is Reaction.STOP}
         for error in stopping.values():
             log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
         start = going.start_lsn if going is not None else Lsn(0)
         copied = {task.relation.name for task in tasks}
-        failing = {t: e for t, e in uncarried(ground, begin).items() if t not in copied}
-        return Beginning(seed, tasks, start, stopping=stopping, failing=failing)
+        failing = {t: e for t, e in uncarried(environment, begin).items() if t not in copied}
+        return Beginning(start_state, tasks, start, stopping=stopping, failing=failing)
 
     def _mended(
         self,
-        ground: Environment,
+        environment: Environment,
         frontier: Frontier,
         going: BackfillRecord | None,
         anew: set[TableName],
@@ -315,7 +323,7 @@ class CaptureSession:
     ) -> BackfillRecord | None:
         """Write down which tables have lost changes, before that can no longer be seen."""
         if self._capture.on_incompatible == "resnapshot":
-            anew = anew | ground.unpublished(frontier, going)
+            anew = anew | environment.unpublished(frontier, going)
         if not anew and not found:
             return going
         if anew:
@@ -328,100 +336,110 @@ class CaptureSession:
             timeline=frontier.timeline,
         )
         lost = {
-            ground.topics[table]: TableBackfill(
+            environment.topics[table]: TableBackfill(
                 table=table,
                 reason="changes of it are lost",
                 set_aside=True,
-                topic_id=ground.topic_ids[ground.topics[table]],
+                topic_id=environment.topic_ids[environment.topics[table]],
             )
             for table in anew
         }
         lost = {**noted(found, frontier, going), **lost}
         record = replace(record, tables={**record.tables, **lost})
-        ground.frontiers.write_backfill(record)
-        self._around.reach("loss noted")
+        environment.frontiers.write_backfill(record)
+        self._context.failpoint("loss noted")
         return record
 
-    def _intent(self, ground: Environment, epoch: int, start: Lsn) -> BackfillRecord:
+    def _intent(self, environment: Environment, epoch: int, start: Lsn) -> BackfillRecord:
         return BackfillRecord(
             slot=self._capture.slot,
             epoch=epoch,
-            system_id=ground.system.system_id,
-            timeline=ground.system.timeline,
+            system_id=environment.system.system_id,
+            timeline=environment.system.timeline,
             start_lsn=start,
         )
 
     def _make_slot(
-        self, ground: Environment, found: SlotStanding, epoch: int, stack: ExitStack, *, drop: bool
+        self,
+        environment: Environment,
+        found: SlotStanding,
+        epoch: int,
+        stack: ExitStack,
+        *,
+        drop: bool,
     ) -> ExportedSnapshot:
         """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
-        slot, reach = self._capture.slot, self._around.reach
-        check_slot_unmoved(ground, found)
-        ground.publish(None)
-        ground.frontiers.write_backfill(self._intent(ground, epoch, Lsn(0)))
-        reach("slot intended")
+        slot, failpoint = self._capture.slot, self._context.failpoint
+        check_slot_unmoved(environment, found)
+        environment.publish(None)
+        environment.frontiers.write_backfill(self._intent(environment, epoch, Lsn(0)))
+        failpoint("slot intended")
         if drop:
-            check_slot_unmoved(ground, found)  # another may have made a new one meanwhile
-            drop_slot(ground.connection, slot)
+            check_slot_unmoved(environment, found)  # another may have made a new one meanwhile
+            drop_slot(environment.connection, slot)
         temporary = self._capture.temporary_slot
         made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
-        reach("slot made")
-        ground.frontiers.write_backfill(self._intent(ground, epoch, made.consistent_point))
+        failpoint("slot made")
+        environment.frontiers.write_backfill(
+            self._intent(environment, epoch, made.consistent_point)
+        )
         return made
 
-    def _cutter(
+    def _frontier_writer(
         self,
-        ground: Environment,
+        environment: Environment,
         producer: LogProducer,
-        seed: StartState,
+        start_state: StartState,
         check: Callable[[], None],
     ) -> FrontierWriter:
         base = Frontier(
             slot=self._capture.slot,
-            epoch=seed.epoch,
-            lsn=seed.lsn,
-            ts_us=seed.ts_us,
-            system_id=ground.system.system_id,
-            timeline=ground.system.timeline,
-            cluster_id=ground.cluster_id,
-            tables={topic: table for table, topic in ground.topics.items()},
-            topic_ids=ground.topic_ids,
-            scopes={ground.topics[table]: scope for table, scope in ground.scopes.items()},
-            alive_from=seed.alive_from,
-            whole=seed.whole,
-            grown=seed.grown,
+            epoch=start_state.epoch,
+            lsn=start_state.lsn,
+            ts_us=start_state.ts_us,
+            system_id=environment.system.system_id,
+            timeline=environment.system.timeline,
+            cluster_id=environment.cluster_id,
+            tables={topic: table for table, topic in environment.topics.items()},
+            topic_ids=environment.topic_ids,
+            scopes={
+                environment.topics[table]: scope for table, scope in environment.scopes.items()
+            },
+            alive_from=start_state.alive_from,
+            whole=start_state.whole,
+            grown=start_state.grown,
         )
         # Where records stand by transactions, no other capture can write any.
         alone = None if producer.is_transactional else SoleWriter(self._written.ends)
         return FrontierWriter(
             alone=alone,
             base=base,
-            uncopied=seed.uncopied,
-            log=ground.frontiers,
+            uncopied=start_state.uncopied,
+            log=environment.frontiers,
             producer=producer,
             check=check,
-            partitions={topic: ground.partitions[topic] for topic in ground.unkeyed},
+            partitions={topic: environment.partitions[topic] for topic in environment.unkeyed},
             growth=GrowthWatch(
-                seed.grown,
-                seed.partitions,
-                known=ground.partitions,
-                begun=ground.current_lsn(),
-                ms=seed.ts_us // 1000 if seed.has_frontier else None,
+                start_state.grown,
+                start_state.partitions,
+                known=environment.partitions,
+                begun=environment.current_lsn(),
+                ms=start_state.ts_us // 1000 if start_state.has_frontier else None,
             ),
         )
 
-    def _check_of(self, ground: Environment) -> Callable[[], None]:
-        """Give what is checked before each frontier: that the stream is whole, and still ours."""
+    def _check_of(self, environment: Environment) -> Callable[[], None]:
+        """Return what is checked before each frontier: that the stream is whole, and still ours."""
         slot = self._capture.slot
 
         def reader() -> int | None:
-            status = inspect_slot(ground.connection, slot)
+            status = inspect_slot(environment.connection, slot)
             return status.active_pid if status is not None else None
 
         ours = reader()
 
         def check() -> None:
-            ground.check_publication()
+            environment.check_publication()
             if reader() != ours:
                 raise UnavailableSourceError(
                     f'this capture no longer reads the slot "{slot}": it was cut off'
@@ -431,57 +449,59 @@ class CaptureSession:
 
     def _stream(
         self,
-        ground: Environment,
+        environment: Environment,
         producer: LogProducer,
         beginning: Beginning,
         check_unmoved: Callable[[], None],
         until: Lsn | None,
     ) -> None:
-        seed = beginning.seed
-        progress = Progress(seed.lsn)
-        progress.hold_until(seed.hold_until)
-        settings, reach = self._settings, self._around.reach
+        start_state = beginning.start_state
+        progress = Progress(start_state.lsn)
+        progress.hold_until(start_state.hold_until)
+        settings, failpoint = self._settings, self._context.failpoint
         with ExitStack() as stack:
             stream = stack.enter_context(
                 ReplicationStream(
                     settings.postgres,
                     slot=self._capture.slot,
                     publication=self._capture.publication,
-                    start_lsn=seed.lsn,
+                    start_lsn=start_state.lsn,
                     status_interval=self._capture.status_interval_ms / 1000,
                     connection=beginning.connection,
                 )
             )
             check_unmoved()
-            waiting = _Waiting(stream.send_status, self._around.stop)
-            producer.on_wait = ground.frontiers.on_wait = waiting
-            ground.frontiers.connect()
+            waiting = _Waiting(stream.send_status, self._context.stop)
+            producer.on_wait = environment.frontiers.on_wait = waiting
+            environment.frontiers.connect()
             writer = RecordWriter(
                 log=producer,
-                tables=ground.tables,
-                epoch=seed.epoch,
-                since=seed.since,
-                partitions=ground.partitions,
-                written=seed.written,
-                fetch=partial(fetch_columns, ground.connection),
-                dead_keys=partial(ground.dead_keys, producer, on_wait=waiting),
+                tables=environment.tables,
+                epoch=start_state.epoch,
+                since=start_state.since,
+                partitions=environment.partitions,
+                written=start_state.written,
+                fetch=partial(fetch_columns, environment.connection),
+                dead_keys=partial(environment.dead_keys, producer, on_wait=waiting),
                 hold_until=progress.hold_until,
             )
-            assembler = Assembler(ground.catalogue.resolver(ground.relations.values()))
-            check = self._check_of(ground)
-            cutter = self._cutter(ground, producer, seed, check)
-            watch = CatalogueWatch(ground, seed.epoch, progress, new=seed.skipped)
+            assembler = Assembler(environment.catalogue.resolver(environment.relations.values()))
+            check = self._check_of(environment)
+            frontier_writer = self._frontier_writer(environment, producer, start_state, check)
+            watch = CatalogueWatch(
+                environment, start_state.epoch, progress, new=start_state.skipped
+            )
             backfill = stack.enter_context(
                 Backfill(
-                    ground=ground,
-                    seed=seed,
+                    environment=environment,
+                    start_state=start_state,
                     tasks=beginning.tasks,
                     start_lsn=beginning.start_lsn,
                     producer=producer,
                     writer=writer,
                     progress=progress,
-                    cutter=cutter,
-                    around=self._around,
+                    frontier_writer=frontier_writer,
+                    context=self._context,
                     keep_alive=waiting,
                     deaf_until=assembler.deaf_until,
                     watch=watch,
@@ -489,15 +509,15 @@ class CaptureSession:
                 )
             )
             for topic, count in self._written.foreign.items():
-                backfill.overwritten(topic, count, seed.lsn)
+                backfill.overwritten(topic, count, start_state.lsn)
             for table, error in beginning.failing.items():
-                backfill.failed(table, error, seed.lsn)
+                backfill.failed(table, error, start_state.lsn)
             messages = partial(
                 MessageLog,
                 log=producer,
-                epoch=seed.epoch,
-                partitions=ground.partitions,
-                written=seed.written,
+                epoch=start_state.epoch,
+                partitions=environment.partitions,
+                written=start_state.written,
             )
             ddl = ddl_topic(self._capture.topic_prefix)
             loop = StreamLoop(
@@ -507,28 +527,30 @@ class CaptureSession:
                 bulk=BulkWriter(
                     assembler=assembler,
                     writer=writer,
-                    tables=ground.tables,
+                    tables=environment.tables,
                     producer=producer,
-                    epoch=seed.epoch,
-                    reach=None if reach is no_failpoint else reach,
+                    epoch=start_state.epoch,
+                    failpoint=None if failpoint is no_failpoint else failpoint,
                 ),
                 messages=MessageWriter(
                     messages(topic=messages_topic(self._capture.topic_prefix)),
                     self._capture.messages,
                 ),
-                ddl=DdlWriter(messages(topic=ddl), ground.names) if ddl in ground.logs else None,
+                ddl=DdlWriter(messages(topic=ddl), environment.names)
+                if ddl in environment.logs
+                else None,
                 producer=producer,
                 progress=progress,
-                cutter=cutter,
-                report=self._around.report,
+                frontier_writer=frontier_writer,
+                report=self._context.report,
                 interval_s=self._capture.frontier_interval_ms / 1000,
-                nudge=lambda: _nudge(ground.connection),
-                reach=reach,
+                nudge=lambda: _nudge(environment.connection),
+                failpoint=failpoint,
                 backfill=backfill,
-                names=ground.names,
+                names=environment.names,
                 watch=watch,
                 roster=Roster(
-                    ground,
+                    environment,
                     backfill,
                     self._newcomers,
                     start_s=time.monotonic() - self._begun_at,
@@ -536,12 +558,12 @@ class CaptureSession:
             )
             while self._refused:
                 topic, error = self._refused.popitem()
-                if topic not in ground.topics.values():
+                if topic not in environment.topics.values():
                     raise error  # no table's
-                backfill.failed(ground.table_of(topic), error, seed.lsn)
+                backfill.failed(environment.table_of(topic), error, start_state.lsn)
             self._newcomers.began()
-            log.info("streaming from %s", seed.lsn, extra={"lsn": str(seed.lsn)})
-            loop.run(until, self._around.stop)
+            log.info("streaming from %s", start_state.lsn, extra={"lsn": str(start_state.lsn)})
+            loop.run(until, self._context.stop)
 
 
 class _Waiting:

@@ -2,7 +2,7 @@
 
 One thread, one order: read, decode, write, and at most once an interval, between two transactions,
 flush, ask for the end offsets, write the frontier, acknowledge. Kill points for tests are named
-by `reach`; in use it does nothing.
+by `failpoint`; in use it does nothing.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class StreamLoop:
         ddl: DdlWriter | None,
         producer: LogProducer,
         progress: Progress,
-        cutter: FrontierWriter,
+        frontier_writer: FrontierWriter,
         report: CaptureReport,
         interval_s: float,
         nudge: Callable[[], None],
-        reach: Callable[[str], None],
+        failpoint: Callable[[str], None],
         backfill: Backfill,
         names: Mapping[int, TableName],
         watch: CatalogueWatch,
         roster: Roster,
     ) -> None:
-        """Join the parts of one life.
+        """Join the parts of one attempt.
 
         Args:
             stream: the replication connection.
@@ -81,11 +81,11 @@ class StreamLoop:
             ddl: schema changes to records, if they are wanted.
             producer: where the records go.
             progress: decides about frontiers and acknowledgement.
-            cutter: writes a frontier.
+            frontier_writer: writes a frontier.
             report: counts.
             interval_s: least time between two frontiers.
             nudge: makes the server write a message into its WAL.
-            reach: told the name of each point at which a crash is tested.
+            failpoint: told the name of each point at which a crash is tested.
             backfill: copies tables between segments of the stream.
             names: the captured tables by object id.
             watch: looks for changes of tables that the stream does not tell.
@@ -103,13 +103,13 @@ class StreamLoop:
         self._ddl = ddl
         self._producer = producer
         self._progress = progress
-        self._cutter = cutter
+        self._frontier_writer = frontier_writer
         self._report = report
         self._interval_s = interval_s
         self._nudge = nudge
-        self._reach = reach
+        self._failpoint = failpoint
         self._began = Began(Lsn(0), 0, 0)
-        self._next_cut = time.monotonic()
+        self._next_frontier_at = time.monotonic()
         self._last_heard = time.monotonic()
 
     def run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
@@ -138,7 +138,7 @@ class StreamLoop:
                 if self._progress.settle() >= until and not self._backfill.pending:
                     return
                 self._nudge_when_silent(heard=bool(payloads))
-        self._cut()
+        self._write_frontier()
 
     def _write(self, payloads: Texts, first: int, end: int) -> None:
         while first < end:
@@ -183,7 +183,7 @@ class StreamLoop:
         self._report.bytes.update(taken.sizes)
         self._report.transactions += taken.commits
         for _ in range(taken.commits):
-            self._reach("transaction produced")
+            self._failpoint("transaction produced")
         return True
 
     def _take(self, event: Event) -> None:
@@ -206,7 +206,7 @@ class StreamLoop:
                 self._report.records += written
                 self._report.rows[what] += written > 0
                 self._report.bytes[what] += self._producer.bytes - size
-                self._reach("record produced")
+                self._failpoint("record produced")
             case Began():
                 self._began = event
                 self._progress.began()
@@ -214,7 +214,7 @@ class StreamLoop:
             case Committed(end_lsn=end_lsn):
                 self._progress.committed(end_lsn)
                 self._report.transactions += 1
-                self._reach("transaction produced")
+                self._failpoint("transaction produced")
                 self._advance(idle=False)
             case Emitted():
                 self._emitted(event)
@@ -229,7 +229,7 @@ class StreamLoop:
             written = self._messages.write(message, self._began)
         self._report.messages += written
         if written:
-            self._reach("message produced")
+            self._failpoint("message produced")
         if not message.transactional:
             # It stands in the WAL by itself: all that commits before it was sent before it.
             self._progress.idle_until(message.lsn)
@@ -239,30 +239,33 @@ class StreamLoop:
         if idle:
             self._progress.idle_until(self._stream.server_wal_end)
         now = time.monotonic()
-        if now >= self._next_cut and self._cutter.worthwhile(self._progress):
-            self._cut()
+        if now >= self._next_frontier_at and self._frontier_writer.worthwhile(self._progress):
+            self._write_frontier()
             ended = time.monotonic()
             pause_s = pause_after(ended - now, self._interval_s)
             if self._producer.is_transactional:
                 pause_s = self._interval_s  # without a frontier, nobody sees the changes
-            self._next_cut = ended + pause_s
+            self._next_frontier_at = ended + pause_s
 
-    def _cut(self) -> None:
+    def _write_frontier(self) -> None:
         lsn = self._progress.frontier_due()
-        if lsn is None or not self._cutter.worthwhile(self._progress):
+        if lsn is None or not self._frontier_writer.worthwhile(self._progress):
             return
         self._roster.look()
-        if not self._watch.look(self._cutter.absent, self._backfill.failed):
+        if not self._watch.look(self._frontier_writer.absent, self._backfill.failed):
             return
-        if self._cutter.cut(lsn, since=self._writer.since, ts_us=self._began.ts_us) is None:
+        if (
+            self._frontier_writer.write(lsn, since=self._writer.since, ts_us=self._began.ts_us)
+            is None
+        ):
             return
-        self._reach("frontier written")
+        self._failpoint("frontier written")
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())
         self._backfill.frontier_written()
         self._roster.frontier_written()
         self._report.frontier_written(lsn, self._began.ts_us)
-        self._reach("acknowledged")
+        self._failpoint("acknowledged")
 
     def _nudge_when_silent(self, *, heard: bool) -> None:
         now = time.monotonic()
@@ -274,7 +277,7 @@ class StreamLoop:
 
 
 def pause_after(spent_s: float, interval_s: float) -> float:
-    """Give how long no frontier is written after one that held the stream for `spent_s`.
+    """Return how long no frontier is written after one that held the stream for `spent_s`.
 
     The interval, and longer where frontiers would hold the stream for more than their share of the
     time: each change that comes meanwhile waits. No more than `MOST_INTERVALS`, though, since a

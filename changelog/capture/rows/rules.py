@@ -60,16 +60,16 @@ class CaptureRules:
 
     @property
     def unkeyed(self) -> Unkeyed:
-        """Give what is to be done with tables without a primary key."""
+        """Return what is to be done with tables without a primary key."""
         return unkeyed_of(self._allow_unkeyed, self._operations)
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Give the operations that are captured."""
+        """Return the operations that are captured."""
         return self._operations
 
     def scope(self, relation: Relation) -> Scope:
-        """Give what of a table its topic is to hold."""
+        """Return what of a table its topic is to hold."""
         masked = tuple(
             (pattern.column, how)
             for pattern, how in self._masked
@@ -86,12 +86,12 @@ class CaptureRules:
         )
 
     def where(self, table: TableName) -> str:
-        """Give the condition that a table's rows have to meet, or an empty text."""
+        """Return the condition that a table's rows have to meet, or an empty text."""
         found = [where.strip() for pattern, where in self._rows if pattern.matches(table)]
         return found[0] if len(found) == 1 else " AND ".join(f"({each})" for each in found)
 
     def shape(self, relation: Relation) -> RowShape:
-        """Give how the rows of a relation version are written."""
+        """Return how the rows of a relation version are written."""
         scope = self.scope(relation)
         places = [i for i, each in enumerate(relation.columns) if not scope.drops(each.name)]
         masks = [self._mask(scope.mask_of(relation.columns[place].name)) for place in places]

@@ -50,7 +50,7 @@ class Hashing:
     key: bytes = field(repr=False)
 
     def __call__(self, value: bytes) -> bytes:
-        """Give the hash in hexadecimal."""
+        """Return the hash in hexadecimal."""
         return hmac.digest(self.key, value, "sha256").hex().encode()
 
 
@@ -59,7 +59,7 @@ class Redacting:
     """Masks every value by one constant."""
 
     def __call__(self, _value: bytes) -> bytes:
-        """Give the constant."""
+        """Return the constant."""
         return REDACTED
 
 
@@ -91,7 +91,7 @@ class RowShape:
 
     @cached_property
     def logged(self) -> Relation:
-        """Give the relation that is written."""
+        """Return the relation that is written."""
         columns = tuple(
             self.relation.columns[place]
             if mask is None
@@ -102,7 +102,7 @@ class RowShape:
         return Relation(of.oid, of.name, columns, of.key, of.identity)
 
     def only_needed(self) -> RowShape:
-        """Give the shape of a relation that has no more columns than are written."""
+        """Return the shape of a relation that has no more columns than are written."""
         of = self.relation
         columns = tuple(of.columns[place] for place in self.places)
         needed = Relation(of.oid, of.name, columns, of.key, of.identity)
@@ -111,14 +111,14 @@ class RowShape:
         )
 
     def row(self, row: Row) -> Row:
-        """Give a row as it is written."""
+        """Return a row as it is written."""
         return [
             mask(row[place]) if mask is not None and isinstance(row[place], bytes) else row[place]  # type: ignore[arg-type]
             for place, mask in zip(self.places, self.masks, strict=True)
         ]
 
     def key(self, key: KeyRow) -> KeyRow:
-        """Give a key as it is written."""
+        """Return a key as it is written."""
         return tuple(
             value if mask is None else mask(value)
             for value, mask in zip(key, self._key_masks, strict=True)
@@ -130,7 +130,7 @@ class RowShape:
 
 
 def whole(relation: Relation) -> RowShape:
-    """Give the shape of a table that is written as it is."""
+    """Return the shape of a table that is written as it is."""
     count = len(relation.columns)
     return RowShape(relation, tuple(range(count)), (None,) * count)
 
@@ -148,7 +148,7 @@ class RowEncoder(Protocol):
 
 
 ShapeOf = Callable[[Relation], RowShape]
-"""Gives how the rows of a relation version are written."""
+"""Returns how the rows of a relation version are written."""
 
 
 class ShapedRows:
@@ -170,7 +170,7 @@ class ShapedRows:
 
 
 def row_codec(shape: RowShape, ids: SchemaIds) -> RowEncoder:
-    """Give the codec of single rows."""
+    """Return the codec of single rows."""
     inner: RowEncoder
     if shape.form.output is Output.JSON:
         inner = DocumentCodec(shape.logged)
@@ -198,7 +198,7 @@ class ShapedEvents:
 
 
 def event_encoder(shape: RowShape, ids: SchemaIds) -> EventEncoder | None:
-    """Give what encodes changes; None where values are rows."""
+    """Return what encodes changes; None where values are rows."""
     logged = shape.logged
     inner: EventEncoder
     match shape.form:
@@ -216,7 +216,7 @@ def event_encoder(shape: RowShape, ids: SchemaIds) -> EventEncoder | None:
 
 
 def logged_schema(shape: RowShape) -> str:
-    """Give the schema of the values; of documents, that of the row which they hold or tell of."""
+    """Return the schema of the values; of documents, that of the row which they hold or tell of."""
     match shape.form:
         case Form(Output.AVRO, Envelope.NESTED):
             return nested_schema(shape.logged)
@@ -227,7 +227,7 @@ def logged_schema(shape: RowShape) -> str:
 
 
 def batch_codec(shape: RowShape, ids: SchemaIds) -> BatchCodec | None:
-    """Give the codec of many rows; None for records that are encoded one by one."""
+    """Return the codec of many rows; None for records that are encoded one by one."""
     if shape.form != PLAIN:
         return None
     if shape.is_whole:

@@ -35,7 +35,7 @@ from changelog.source.tables.filter import left_out
 log = logging.getLogger("changelog.capture")
 
 OlderValues = Callable[[Relation, Sequence[str]], Mapping[str, Field | Unknown]]
-"""Gives what rows of a table that are older than some new columns have in them."""
+"""Returns what rows of a table that are older than some new columns have in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class SchemaStore(Protocol):
     """Where the schemas of the topics are kept: the registry, or the schema topic."""
 
     def register_key(self, topic: str, schema: str) -> int:
-        """Give the id of a topic's key schema, which stays for the topic's life."""
+        """Return the id of a topic's key schema, which stays for the topic's life."""
 
     def register_value(self, topic: str, schema: str, *, fresh: bool = False) -> int:
-        """Give the id of a topic's value schema, registering it when it is new."""
+        """Return the id of a topic's value schema, registering it when it is new."""
 
     def check_key(self, topic: str, schema: str) -> None:
         """Check that a topic's keys have this schema, or none yet; registers nothing."""
@@ -62,7 +62,7 @@ class SchemaStore(Protocol):
         """Check that a topic's value schema would be taken; registers nothing."""
 
     def values(self, topic: str) -> Sequence[Version]:
-        """Give the versions of a topic's value schema, the oldest first."""
+        """Return the versions of a topic's value schema, the oldest first."""
 
 
 class CapturedTables:
@@ -91,7 +91,7 @@ class CapturedTables:
         self._said: set[tuple[TableName, str]] = set()
 
     def topic(self, relation: Relation) -> str:
-        """Give the topic of a relation."""
+        """Return the topic of a relation."""
         return self.topics[relation.name]
 
     def check_registry(self) -> None:
@@ -121,7 +121,7 @@ class CapturedTables:
         self._key_id(relation)
 
     def copied(self, relation: Relation, at: Position) -> tuple[RowShape, SchemaIds]:
-        """Give how the rows of a table are copied: columns that are not written are not read.
+        """Return how the rows of a table are copied: columns that are not written are not read.
 
         Args:
             relation: the table's version, as its rows come.
@@ -182,7 +182,7 @@ class CapturedTables:
         return self._conflict(relation, what, left_out(relation.name, names))
 
     def _registered(self, relation: Relation, at: Position) -> tuple[Relation, SchemaIds]:
-        """Give a version of a table, with defaults, and the ids of its schemas."""
+        """Return a version of a table, with defaults, and the ids of its schemas."""
         topic = self.topic(relation)
         versions = alive(self._registry.values(topic))
         self._say_unmapped(self.shape(relation).logged)
@@ -205,7 +205,7 @@ class CapturedTables:
     def _next(
         self, relation: Relation, versions: Sequence[Version], version: Version
     ) -> tuple[Relation, bool]:
-        """Give a version of a table, with defaults, and whether the one before it is the same."""
+        """Return a version of a table, with defaults, and whether the one before it is the same."""
         logged = read_value_schema(version.text)
         relation = relation.with_defaults({c.column: c.default for c in logged.columns})
         if version.is_like(logged_schema(self.shape(relation))):
@@ -226,7 +226,7 @@ class CapturedTables:
         )
 
     def codec(self, relation: Relation, at: Position) -> RowEncoder:
-        """Give the codec of a relation version.
+        """Return the codec of a relation version.
 
         Args:
             relation: the version.
@@ -239,11 +239,11 @@ class CapturedTables:
         return self._codecs_of(relation, at).rows
 
     def batch_codec(self, relation: Relation, at: Position) -> BatchCodec | None:
-        """Give the codec of many rows of a relation version, if there is one; else as `codec`."""
+        """Return the codec of many rows of a relation version, if there is one; else as `codec`."""
         return self._codecs_of(relation, at).batches
 
     def events(self, relation: Relation, at: Position) -> EventEncoder | None:
-        """Give what encodes changes, None where values are rows; else as `codec`."""
+        """Return what encodes changes, None where values are rows; else as `codec`."""
         return self._codecs_of(relation, at).events
 
     def _codecs_of(self, relation: Relation, at: Position) -> _Codecs:
@@ -270,7 +270,7 @@ class CapturedTables:
     def _with_defaults(
         self, relation: Relation, logged: LoggedSchema, older: Sequence[LoggedSchema]
     ) -> Relation:
-        """Give a version of a table with what older records stand for in its new columns.
+        """Return a version of a table with what older records stand for in its new columns.
 
         A column that was added with a constant has that as its default from then on. Other changes
         that give old rows values which the stream leaves out are refused. PostgreSQL tells the
@@ -311,7 +311,7 @@ class CapturedTables:
     def _defaults(
         self, relation: Relation, values: Mapping[str, Field | Unknown]
     ) -> dict[str, str | None]:
-        """Give the defaults of new columns, None where a value has no such form.
+        """Return the defaults of new columns, None where a value has no such form.
 
         Only a plain row in Avro has readers that fill in what it lacks.
         """
@@ -344,7 +344,7 @@ class CapturedTables:
 
 
 def _retyped(versions: Sequence[LoggedSchema], shape: RowShape) -> list[str]:
-    """Give the columns whose older values do not read as the new type; JSON has no types."""
+    """Return the columns whose older values do not read as the new type; JSON has no types."""
     now = {column.name: column.type for column in shape.logged.columns}
     fits = _reads_alike if shape.form.output is Output.JSON else type_fits
     return sorted(

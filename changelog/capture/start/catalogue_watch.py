@@ -9,8 +9,8 @@ file of a partition may come from a TRUNCATE of the whole table that the stream 
 so no frontier is written until the stream has brought it or is where the catalogue was. Columns
 that came or went get their version of the table on the log there, also if no row has come since.
 Rows are right without: frontiers wait for that a while, but not for the end of a backlog. What was
-seen is written down while it waits, so that where the stream has to be does not move with each life
-of a capture that is killed again and again.
+seen is written down while it waits, so that where the stream has to be does not move with each
+attempt of a capture that is killed again and again.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ COLUMNS_S = 10.0
 
 
 class CatalogueWatch:
-    """Looks at the tables of one life."""
+    """Looks at the tables of one attempt."""
 
     def __init__(
-        self, ground: Environment, epoch: int, progress: Progress, *, new: Collection[str]
+        self, environment: Environment, epoch: int, progress: Progress, *, new: Collection[str]
     ) -> None:
-        """Go on with what an earlier life has seen, but for topics that are new."""
-        self._ground = ground
+        """Go on with what an earlier attempt has seen, but for topics that are new."""
+        self._environment = environment
         self._epoch = epoch
         self._progress = progress
-        found = ground.frontiers.standings(ground.settings.slot)
+        found = environment.frontiers.standings(environment.settings.slot)
         if found is None or found.epoch != epoch:
             found = Standings(epoch, {})
-        topics = {*ground.topics.values()} - {*new}
+        topics = {*environment.topics.values()} - {*new}
         self._known = {topic: each for topic, each in found.tables.items() if topic in topics}
         self._sighted = {
             topic: [*found.sighted.get(topic, ())] for topic in self._known.keys() & topics
@@ -66,21 +66,21 @@ class CatalogueWatch:
 
     def begin(self, table: TableName) -> None:
         """Take a table as it stands now: it is copied from now on."""
-        oid = self._ground.relations[table].oid
-        found = look_at(self._ground.connection, [oid]).get(oid)
+        oid = self._environment.relations[table].oid
+        found = look_at(self._environment.connection, [oid]).get(oid)
         if found is not None:
-            self._know(self._ground.topics[table], found)
+            self._know(self._environment.topics[table], found)
 
     def forget(self, table: TableName) -> None:
         """Forget a table that is gone: what gets its name is another one."""
-        topic = self._ground.topics[table]
+        topic = self._environment.topics[table]
         self._sighted.pop(topic, None)
         if self._known.pop(topic, None) is not None:
             self._is_written = False
 
     def truncated(self, table: TableName, xid: int) -> None:
         """Note that the stream has brought a TRUNCATE."""
-        self._truncated.setdefault(self._ground.topics[table], set()).add(xid)
+        self._truncated.setdefault(self._environment.topics[table], set()).add(xid)
 
     def look(self, absent: set[str], failed: Failed) -> bool:
         """Look at the tables; False when no frontier may be written yet.
@@ -89,13 +89,13 @@ class CatalogueWatch:
             absent: topics that no frontier speaks of.
             failed: told of each table that has changed in silence; may raise.
         """
-        ground = self._ground
+        environment = self._environment
         spoken = {
-            topic: ground.relations[table].oid
-            for table, topic in ground.topics.items()
+            topic: environment.relations[table].oid
+            for table, topic in environment.topics.items()
             if topic not in absent
         }
-        seen = look_at(ground.connection, spoken.values())
+        seen = look_at(environment.connection, spoken.values())
         self._say_unknown_types(seen)
         reached, is_due, is_sighted = self._progress.reached, True, False
         for topic, oid in spoken.items():
@@ -107,10 +107,10 @@ class CatalogueWatch:
             else:
                 is_sighted |= self._sight(topic, now)
                 is_due &= self._judge(topic, reached, absent, failed)
-        is_old = not self._is_written or ground.publication != self._published
+        is_old = not self._is_written or environment.publication != self._published
         if is_old and (is_due or is_sighted):
-            found = Standings(self._epoch, self._known, self._waiting, ground.publication)
-            ground.frontiers.write_standings(ground.settings.slot, found)
+            found = Standings(self._epoch, self._known, self._waiting, environment.publication)
+            environment.frontiers.write_standings(environment.settings.slot, found)
             self._is_written, self._published = True, found.publication
         return is_due
 
@@ -128,7 +128,7 @@ class CatalogueWatch:
             return False
         if not self._waiting:
             self._patient_until = time.monotonic() + COLUMNS_S
-        sighting = Sighting(now, self._ground.current_lsn())
+        sighting = Sighting(now, self._environment.current_lsn())
         self._sighted.setdefault(topic, []).append(sighting)
         self._is_written = False
         return True
@@ -153,7 +153,7 @@ class CatalogueWatch:
         sighted = self._sighted.get(topic)
         if not sighted:
             return True
-        known, table = self._known[topic], self._ground.table_of(topic)
+        known, table = self._known[topic], self._environment.table_of(topic)
         found = judge(known, sighted, self._truncated.get(topic, ()), reached)
         if found.what:
             error = SchemaConflictError(
@@ -176,13 +176,13 @@ class CatalogueWatch:
 
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
         """Let the log have the columns that a table has now, though no row has come since."""
-        found = self._ground.catalogue.table(now.oid)
-        if found is None or look_at(self._ground.connection, [now.oid]).get(now.oid) != now:
+        found = self._environment.catalogue.table(now.oid)
+        if found is None or look_at(self._environment.connection, [now.oid]).get(now.oid) != now:
             return False  # it is being altered this very moment
         reached = self._progress.reached
         try:
             check_capturable([found])
-            self._ground.tables.copied(found.relation, Position(self._epoch, reached, 0))
+            self._environment.tables.copied(found.relation, Position(self._epoch, reached, 0))
         except TABLE_ERRORS as error:
             failed(table, error, reached)
         return True

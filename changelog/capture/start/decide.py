@@ -40,7 +40,7 @@ class Wish:
     Attributes:
         skip_snapshot: copy no table that the log does not have.
         start_lsn: where the stream is to begin, of a slot that others have made; or None.
-        temporary: the slot lives as long as its connection, so that each life is a fresh log.
+        temporary: the slot lives as long as its connection, so that each attempt is a fresh log.
         wal_end: how far the server is now.
     """
 
@@ -154,7 +154,7 @@ def decide(
 
 
 def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
-    """Begin the log's first life."""
+    """Begin the log's first epoch."""
     if slot is None:
         return _fresh(epoch, "first start", wish)
     stands = slot.confirmed_flush_lsn

@@ -1,4 +1,4 @@
-"""What one life of capture stands on: connections, tables, topics; all checked before use.
+"""What one attempt of capture stands on: connections, tables, topics; all checked before use.
 
 Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
 make the topics, and `publish` the publication, so that a refusal leaves nothing behind.
@@ -77,7 +77,7 @@ _STABLE_S, _NAP_S = 10.0, 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """One life's connections and what was found there.
+    """One attempt's connections and what was found there.
 
     Attributes:
         settings: the project.
@@ -116,32 +116,32 @@ class Environment:
 
     @property
     def topics(self) -> dict[TableName, str]:
-        """Give the topic of each captured table."""
+        """Return the topic of each captured table."""
         return self.tables.topics
 
     @property
     def names(self) -> dict[int, TableName]:
-        """Give each captured table by its object id."""
+        """Return each captured table by its object id."""
         return {relation.oid: name for name, relation in self.relations.items()}
 
     def table_of(self, topic: str) -> TableName:
-        """Give the table of a topic; raises KeyError for one that holds none."""
+        """Return the table of a topic; raises KeyError for one that holds none."""
         return {topic: table for table, topic in self.topics.items()}[topic]
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Give Kafka's id of each topic that is written."""
+        """Return Kafka's id of each topic that is written."""
         found = {**self.descriptions, **self.logs}
         return {topic: each.topic_id for topic, each in found.items()}
 
     @property
     def partitions(self) -> dict[str, int]:
-        """Give the number of partitions of each topic that is written."""
+        """Return the number of partitions of each topic that is written."""
         found = {**self.descriptions, **self.logs}
         return {topic: each.partitions for topic, each in found.items()}
 
     def refused_records(self) -> dict[str, TableBackfill]:
-        """Give what is written down of the refused tables, by the topics that they would have."""
+        """Return what is written down of the refused tables, by the topics that they would have."""
         found = {}
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
@@ -150,20 +150,20 @@ class Environment:
         return found
 
     def scope_of(self, table: TableName) -> Scope:
-        """Give what is captured of a table."""
+        """Return what is captured of a table."""
         return self.scopes.get(table, WHOLE)
 
     def current_lsn(self) -> Lsn:
-        """Give the end of the source's WAL."""
+        """Return the end of the source's WAL."""
         return current_lsn(self.connection)
 
     @property
     def unkeyed(self) -> set[str]:
-        """Give the topics of tables without a primary key."""
+        """Return the topics of tables without a primary key."""
         return {self.topics[name] for name, each in self.relations.items() if not each.key}
 
     def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
-        """Give the tables of which the log holds another part than is asked for now.
+        """Return the tables of which the log holds another part than is asked for now.
 
         Those that are `skipped` have never been copied, and are not to be.
 
@@ -201,7 +201,7 @@ class Environment:
     def unpublished(
         self, frontier: Frontier | None, backfill: BackfillRecord | None
     ) -> set[TableName]:
-        """Give the tables that are to be streamed on and that the publication does not have.
+        """Return the tables that are to be streamed on and that the publication does not have.
 
         One that was dropped and made anew is among them, since it is another table; and one that
         the publication has again.
@@ -400,7 +400,7 @@ class Environment:
         *,
         on_wait: Callable[[], None] = nothing,
     ) -> Iterator[tuple[int, bytes]]:
-        """Give partition and key of the rows that live only before `since`."""
+        """Return partition and key of the rows that live only before `since`."""
         if topic in self.unkeyed:
             return iter(())
         producer.commit()  # what is written counts too
@@ -414,7 +414,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
 
     Args:
         settings: the project.
-        newcomers: what earlier lives know of tables that appeared.
+        newcomers: what earlier attempts know of tables that appeared.
 
     Raises:
         ChangelogError: what stands against capture; see each family.
@@ -543,7 +543,7 @@ def topic_plans(
 
 
 def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
-    """Give where the schemas are kept: documents have no schema id, so they need no registry."""
+    """Return where the schemas are kept: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
         return Registry(settings.registry)
     topic = schema_topic(settings.capture.topic_prefix)
@@ -573,12 +573,12 @@ def wanted_tables(
     newcomers: Newcomers | None = None,
     spoken: Collection[TableName] = (),
 ) -> tuple[tuple[Table, ...], dict[TableName, str]]:
-    """Give the tables to capture, and why others cannot be, where these are set aside.
+    """Return the tables to capture, and why others cannot be, where these are set aside.
 
     Args:
         catalogue: of the source.
         settings: the project.
-        newcomers: what earlier lives know of tables that appeared.
+        newcomers: what earlier attempts know of tables that appeared.
         spoken: the tables that the log has.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Starts are compared with what the frontier says is dead
 (`Frontier.alive_from`): at each start of capture, by `--check` and `status`, and before each
-frontier, where a life that finds one ends and the next one decides.
+frontier, where an attempt that finds one ends and the next one decides.
 
 A fresh copy mends it: all before it is dead then. `changelog resnapshot` asks for one, and its
 request may be waiting in the WAL already. So a table that stops capture stops it only when the
@@ -48,37 +48,39 @@ class Loss:
         return self.error
 
 
-def losses(ground: Environment, frontier: Frontier, going: BackfillRecord | None) -> list[Loss]:
+def losses(
+    environment: Environment, frontier: Frontier, going: BackfillRecord | None
+) -> list[Loss]:
     """Return the tables of a frontier whose topics have lost their beginning since.
 
     Args:
-        ground: tables and topics as they are now.
+        environment: tables and topics as they are now.
         frontier: from which the stream goes on.
         going: the backfills that go on, or None: a table that is copied anew needs no other answer.
 
     Raises:
         UnavailableLogError: the broker does not answer.
     """
-    ids, captured = ground.topic_ids, ground.topics
+    ids, captured = environment.topic_ids, environment.topics
     there = [
         topic
         for topic in watched(frontier)
         if captured.get(frontier.tables[topic]) == topic
         and ids.get(topic) == frontier.topic_ids.get(topic)
     ]
-    starts = ground.frontiers.starts(there)
-    return list(_judged(ground, frontier, going, starts))
+    starts = environment.frontiers.starts(there)
+    return list(_judged(environment, frontier, going, starts))
 
 
 def _judged(
-    ground: Environment, frontier: Frontier, going: BackfillRecord | None, starts: Starts
+    environment: Environment, frontier: Frontier, going: BackfillRecord | None, starts: Starts
 ) -> Iterator[Loss]:
     copies = going.tables if going is not None else {}
     for topic in starts:
         error = removed(frontier, topic, starts)
         if error is not None:
             is_copied = topic in copies and not copies[topic].fault
-            chosen = Reaction.COPY if is_copied else answer(error, ground.settings.capture)
+            chosen = Reaction.COPY if is_copied else answer(error, environment.settings.capture)
             yield Loss(frontier.tables[topic], topic, error, chosen)
 
 
@@ -106,15 +108,15 @@ def noted(
     }
 
 
-def restarted(ground: Environment, going: BackfillRecord) -> BackfillRecord:
+def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord:
     """Return backfills without the rows that were removed from topics since they were copied."""
-    ids = ground.topic_ids
+    ids = environment.topic_ids
     begun = {
         topic: each
         for topic, each in going.tables.items()
         if each.since is not None and each.scope.keyed and ids.get(topic) == each.topic_id
     }
-    starts = ground.frontiers.starts(list(begun))
+    starts = environment.frontiers.starts(list(begun))
     anew = {}
     for topic, each in begun.items():
         found = list(missing(starts[topic], each.alive_from))

@@ -39,10 +39,12 @@ class SlotStanding:
 
     @property
     def frontier(self) -> Frontier | None:
-        """Give the last frontier without its place."""
+        """Return the last frontier without its place."""
         return self.record.frontier if self.record is not None else None
 
-    def beginning(self, ground: Environment, last_epoch: int) -> Fresh | Adopt | Continue | Resume:
+    def beginning(
+        self, environment: Environment, last_epoch: int
+    ) -> Fresh | Adopt | Continue | Resume:
         """Decide how to begin; `last_epoch` is the highest on the topics.
 
         Raises:
@@ -50,28 +52,28 @@ class SlotStanding:
             SlotBusyError: another capture reads the slot, or still our own last connection.
             ConfigurationError: what is asked for is not to be had.
         """
-        capture = ground.settings.capture
+        capture = environment.settings.capture
         if self.slot is not None:
             check_idle(self.slot)
         return decide(
-            slot_name=ground.settings.slot,
+            slot_name=environment.settings.slot,
             frontier=self.frontier,
             backfill=self.backfill,
             slot=_facts(self.slot),
-            system_id=ground.system.system_id,
-            timeline=ground.system.timeline,
+            system_id=environment.system.system_id,
+            timeline=environment.system.timeline,
             last_epoch=last_epoch,
-            tables=ground.topics,
+            tables=environment.topics,
             wish=Wish(
                 skip_snapshot=capture.skip_snapshot,
                 start_lsn=capture.start_lsn,
                 temporary=capture.temporary_slot,
-                wal_end=ground.current_lsn(),
+                wal_end=environment.current_lsn(),
             ),
         )
 
     def going(self, begin: Fresh | Adopt | Continue | Resume) -> BackfillRecord | None:
-        """Give the backfills that go on."""
+        """Return the backfills that go on."""
         match begin:
             case Continue(record=first):
                 return first
@@ -82,7 +84,7 @@ class SlotStanding:
                 return None
 
 
-def standing(ground: Environment) -> SlotStanding:
+def standing(environment: Environment) -> SlotStanding:
     """Ask the server, and then the log.
 
     Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
@@ -92,34 +94,36 @@ def standing(ground: Environment) -> SlotStanding:
     Raises:
         LogError: what the log said of the slot was removed.
     """
-    name = ground.settings.slot
-    slot = inspect_slot(ground.connection, name)
-    lost = ground.frontiers.lost(name) if slot is not None else ""
+    name = environment.settings.slot
+    slot = inspect_slot(environment.connection, name)
+    lost = environment.frontiers.lost(name) if slot is not None else ""
     if lost:
         raise LogError(
             lost, hint="drop the slot with `changelog slot drop`; the next start copies every table"
         )
     return SlotStanding(
-        record=ground.frontiers.last(name), backfill=ground.frontiers.backfill(name), slot=slot
+        record=environment.frontiers.last(name),
+        backfill=environment.frontiers.backfill(name),
+        slot=slot,
     )
 
 
-def check_slot_unmoved(ground: Environment, found: SlotStanding) -> None:
+def check_slot_unmoved(environment: Environment, found: SlotStanding) -> None:
     """Check, before a slot is made or dropped, that it is still what was decided on.
 
     Raises:
         LookAgainError: another capture has made, moved, dropped or taken it since.
     """
-    now, then = inspect_slot(ground.connection, ground.settings.slot), found.slot
+    now, then = inspect_slot(environment.connection, environment.settings.slot), found.slot
     if now is not None and then is not None:
         same = not now.active and now.confirmed_flush_lsn == then.confirmed_flush_lsn
     else:
         same = now is then
     if not same:
-        raise _moved_on(ground)
+        raise _moved_on(environment)
 
 
-def check_log_unmoved(ground: Environment, found: SlotStanding) -> None:
+def check_log_unmoved(environment: Environment, found: SlotStanding) -> None:
     """Check, now that this capture alone reads the slot, that it goes on where the log ends.
 
     It may have stood still between its look and this (SIGSTOP, a host that was paused).
@@ -127,14 +131,15 @@ def check_log_unmoved(ground: Environment, found: SlotStanding) -> None:
     Raises:
         LookAgainError: another capture has written a frontier since.
     """
-    now = ground.frontiers.last(ground.settings.slot)
+    now = environment.frontiers.last(environment.settings.slot)
     if now is not None and (found.record is None or now.offset != found.record.offset):
-        raise _moved_on(ground)
+        raise _moved_on(environment)
 
 
-def _moved_on(ground: Environment) -> LookAgainError:
+def _moved_on(environment: Environment) -> LookAgainError:
     return LookAgainError(
-        f'another capture has moved the slot "{ground.settings.slot}" on since it was looked at'
+        f'another capture has moved the slot "{environment.settings.slot}" on since it was '
+        "looked at"
     )
 
 
@@ -151,16 +156,18 @@ class Skipped:
     kept: frozenset[TableName] = frozenset()
 
 
-def skipped_tables(ground: Environment, begin: Resume, going: BackfillRecord | None) -> Skipped:
-    """Give what is not copied; a copy that has begun goes on."""
-    if not ground.settings.capture.skip_snapshot:
+def skipped_tables(
+    environment: Environment, begin: Resume, going: BackfillRecord | None
+) -> Skipped:
+    """Return what is not copied; a copy that has begun goes on."""
+    if not environment.settings.capture.skip_snapshot:
         return Skipped()
     frontier = begin.frontier
     copied = {each.table for each in copies_of(going)}
     kept = {
         table
         for topic, table in frontier.tables.items()
-        if ground.topics.get(table) == topic and not frontier.is_copied(topic)
+        if environment.topics.get(table) == topic and not frontier.is_copied(topic)
     }
     return Skipped(frozenset(begin.added) - copied, frozenset(kept))
 
@@ -184,36 +191,36 @@ class Outlook:
     losses: tuple[Loss, ...] = ()
 
 
-def foresee(ground: Environment, found: SlotStanding) -> Outlook:
+def foresee(environment: Environment, found: SlotStanding) -> Outlook:
     """Say how capture would begin.
 
     Raises:
         SlotError: log and server do not tell one story, or the slot cannot be used, or made.
         LogError: a topic of the frontier is another one now.
     """
-    begin = found.beginning(ground, last_epoch=0)
-    tables = frozenset(ground.topics)
-    first = tables if not ground.settings.capture.skip_snapshot else frozenset[TableName]()
+    begin = found.beginning(environment, last_epoch=0)
+    tables = frozenset(environment.topics)
+    first = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
     match begin:
         case Fresh(drop_slot=drop):
-            check_room(ground.connection, needs_slot=not drop)
+            check_room(environment.connection, needs_slot=not drop)
             return Outlook(begin=begin, copied=first, going=frozenset())
         case Adopt():
-            _check_slot(ground, found)
+            _check_slot(environment, found)
             return Outlook(begin=begin, copied=first, going=frozenset())
         case Continue():
-            _check_slot(ground, found)
+            _check_slot(environment, found)
             return Outlook(begin=begin, copied=frozenset(), going=first)
         case Resume(frontier=frontier, added=added):
-            _check_slot(ground, found)
-            lost = ground.check_topics(frontier)
+            _check_slot(environment, found)
+            lost = environment.check_topics(frontier)
             backfill = found.going(begin)
             going = frozenset(each.table for each in copies_of(backfill)) & tables
-            if ground.settings.capture.on_incompatible == "resnapshot":
-                lost |= ground.unpublished(frontier, backfill)
-            found_lost = losses(ground, frontier, backfill)
+            if environment.settings.capture.on_incompatible == "resnapshot":
+                lost |= environment.unpublished(frontier, backfill)
+            found_lost = losses(environment, frontier, backfill)
             lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - going
-            skipped = skipped_tables(ground, begin, backfill)
+            skipped = skipped_tables(environment, begin, backfill)
             return Outlook(
                 begin=begin,
                 copied=(frozenset(added) - skipped.new - going) | lost,
@@ -223,24 +230,24 @@ def foresee(ground: Environment, found: SlotStanding) -> Outlook:
             )
 
 
-def uncarried(ground: Environment, begin: Resume) -> dict[TableName, SchemaConflictError]:
+def uncarried(environment: Environment, begin: Resume) -> dict[TableName, SchemaConflictError]:
     """Return the tables whose rows on the log lack generated columns that come from now on."""
     found = {
-        table: ground.tables.uncarried(ground.relations[table])
+        table: environment.tables.uncarried(environment.relations[table])
         for topic, table in begin.frontier.tables.items()
-        if ground.topics.get(table) == topic
+        if environment.topics.get(table) == topic
     }
     return {table: error for table, error in found.items() if error is not None}
 
 
-def _check_slot(ground: Environment, found: SlotStanding) -> None:
+def _check_slot(environment: Environment, found: SlotStanding) -> None:
     assert found.slot is not None  # noqa: S101 - decide goes on only with a slot
     check_slot(found.slot)
-    check_room(ground.connection, needs_slot=False)
+    check_room(environment.connection, needs_slot=False)
 
 
 def rehearse_publication(
-    ground: Environment, found: SlotStanding, outlook: Outlook
+    environment: Environment, found: SlotStanding, outlook: Outlook
 ) -> PublicationChange:
     """Have the server say whether the publication could be made or used; changes nothing.
 
@@ -251,10 +258,10 @@ def rehearse_publication(
     begin = outlook.begin
     frontier = begin.frontier if isinstance(begin, Resume) else None
     as_it_is = isinstance(begin, Adopt)
-    return ground.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
+    return environment.publish(frontier, found.going(begin), rehearse=True, as_it_is=as_it_is)
 
 
-def refuse_first(ground: Environment) -> SlotStanding:
+def refuse_first(environment: Environment) -> SlotStanding:
     """Raise what would stop capture later, when topics and slot would have been made.
 
     Returns:
@@ -263,21 +270,21 @@ def refuse_first(ground: Environment) -> SlotStanding:
     Raises:
         ChangelogError: what stands against capture; see each family.
     """
-    found = standing(ground)
-    outlook = foresee(ground, found)
-    rehearse_publication(ground, found, outlook)
+    found = standing(environment)
+    outlook = foresee(environment, found)
+    rehearse_publication(environment, found, outlook)
     if isinstance(outlook.begin, Resume):
-        for table, error in uncarried(ground, outlook.begin).items():
+        for table, error in uncarried(environment, outlook.begin).items():
             copied_anew = table in outlook.copied | outlook.going
-            if not copied_anew and answer(error, ground.settings.capture) is Reaction.STOP:
+            if not copied_anew and answer(error, environment.settings.capture) is Reaction.STOP:
                 raise with_way_out(error)
-    if ground.settings.capture.on_error == "log":
+    if environment.settings.capture.on_error == "log":
         return found  # a table that cannot go on is set aside then
-    copied = [ground.relations[table] for table in sorted(outlook.copied | outlook.going)]
-    check_readable(ground.connection, copied)
+    copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.going)]
+    check_readable(environment.connection, copied)
     for table in sorted(outlook.copied):
         try:
-            ground.tables.check(ground.relations[table], fresh=True)
+            environment.tables.check(environment.relations[table], fresh=True)
         except SchemaConflictError as error:
             raise with_way_out(error, copying=True) from None
     return found

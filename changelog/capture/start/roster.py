@@ -1,10 +1,11 @@
 """Which tables there are: those that appear while capture runs are taken, those that go are let go.
 
 The catalogue is looked at before each frontier, and twice a second at rest. A table that is wanted
-and was not there at the start of this life (created, renamed or moved into a pattern, no partition
-any more) is taken by a new life, which has it as any start has. What stands against it is told, as
-long as it does, and does not touch the others. A captured table that was dropped, renamed, moved or
-made a partition is left out by frontiers from then on; under its new name it is a new table.
+and was not there at the start of this attempt (created, renamed or moved into a pattern, no
+partition any more) is taken by a new attempt, which has it as any start has. What stands against it
+is told, as long as it does, and does not touch the others. A captured table that was dropped,
+renamed, moved or made a partition is left out by frontiers from then on; under its new name it is a
+new table.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ SETTLE_S = 0.5
 """How long a table has to be there: many live no longer."""
 
 REST = 4.0
-"""A life goes on at least for so many times what its start took."""
+"""An attempt goes on at least for so many times what its start took."""
 
 
 class NewTablesError(LookAgainError):
-    """Tables appeared that are wanted and can be captured: a new life takes them."""
+    """Tables appeared that are wanted and can be captured: a new attempt takes them."""
 
 
 class Tables(Protocol):
@@ -54,32 +55,32 @@ class Tables(Protocol):
 
 
 class Roster:
-    """Looks which tables there are, in one life."""
+    """Looks which tables there are, in one attempt."""
 
     def __init__(
         self,
-        ground: Environment,
+        environment: Environment,
         tables: Tables,
         newcomers: Newcomers,
         *,
         start_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Know what the life has begun with.
+        """Know what the attempt has begun with.
 
         Args:
-            ground: the captured tables.
+            environment: the captured tables.
             tables: what is told of others.
             newcomers: what the process remembers of tables that appeared.
-            start_s: how long the start of this life took.
+            start_s: how long the start of this attempt took.
             now: a clock.
         """
-        self._ground = ground
+        self._environment = environment
         self._tables = tables
         self._newcomers = newcomers
         self._now = now
         self._not_before = now() + REST * start_s
-        capture = ground.settings.capture
+        capture = environment.settings.capture
         self._wanted = TableFilter(capture.tables, capture.exclude)
         self._names: dict[int, TableName] = {}
         self._children: dict[TableName, tuple[TableName, ...]] = {}
@@ -108,7 +109,7 @@ class Roster:
 
     def look(self) -> None:
         """Look which tables there are, and let go those that are gone."""
-        names = self._ground.catalogue.names()
+        names = self._environment.catalogue.names()
         if names != self._names:
             self._names = names
             self._let_go()
@@ -118,8 +119,8 @@ class Roster:
     def _look_at_children(self) -> None:
         children = {
             table: each
-            for table, each in self._ground.catalogue.children().items()
-            if table in self._ground.relations
+            for table, each in self._environment.catalogue.children().items()
+            if table in self._environment.relations
         }
         if children != self._children:
             for table in sorted(t for t in children if children[t] != self._children.get(t)):
@@ -128,7 +129,7 @@ class Roster:
             self._tables.inherit(children)
 
     def _let_go(self) -> None:
-        for table, relation in self._ground.relations.items():
+        for table, relation in self._environment.relations.items():
             now = self._names.get(relation.oid)
             if now != table and table not in self._gone:
                 self._gone.add(table)
@@ -138,13 +139,13 @@ class Roster:
         there = set(self._names.values())
         for table in self._newcomers.aside.keys() - there:
             del self._newcomers.aside[table]
-        self._say({t: why for t, why in self._ground.refused.items() if t in there})
+        self._say({t: why for t, why in self._environment.refused.items() if t in there})
 
     def _note_new(self) -> None:
         """Note since when the tables are there that are wanted and not captured."""
         captured = {
             (relation.oid, table)
-            for table, relation in self._ground.relations.items()
+            for table, relation in self._environment.relations.items()
             if table not in self._gone
         }
         self._seen = {
@@ -154,19 +155,19 @@ class Roster:
         }
 
     def _take(self) -> None:
-        """Say what stands against the new tables, or end this life for those that have nothing."""
+        """Say what stands against the new tables, or end this attempt for those without."""
         late = self._now() - SETTLE_S
         settled = [oid for (oid, _), since in self._seen.items() if since <= late]
         if not settled:
             return
         found = [
             each
-            for each in self._ground.catalogue.tables(settled)
+            for each in self._environment.catalogue.tables(settled)
             if (each.relation.oid, each.name) in self._seen
         ]
         names, aside = {each.name for each in found}, self._newcomers.aside
         self._newcomers.note(names, self._reasons(found))
-        others = {t: why for t, why in self._ground.refused.items() if t not in names}
+        others = {t: why for t, why in self._environment.refused.items() if t not in names}
         self._say(others | {table: aside[table] for table in names if table in aside})
         fresh = names - aside.keys()
         ready = self._has_frontier and self._now() >= self._not_before
@@ -175,27 +176,27 @@ class Roster:
 
     def _reasons(self, tables: Sequence[Table]) -> dict[TableName, str]:
         """Return why tables cannot be captured now, of those that cannot."""
-        ground, capture = self._ground, self._ground.settings.capture
+        environment, capture = self._environment, self._environment.settings.capture
         found = {each.name: each.obstacle for each in tables if each.obstacle}
         others = [each for each in tables if not each.obstacle]
         if capture.temporary_slot:
             why = "appeared while capture runs, and the slot is temporary: the next start takes it"
             return found | {each.name: why for each in others}
         if capture.create_publication:
-            for table in not_owned(ground.connection, [each.name for each in others]):
+            for table in not_owned(environment.connection, [each.name for each in others]):
                 found[table] = "belongs to another role: its owner alone may publish it"
         else:
-            sent = published_tables(ground.connection, capture.publication)
+            sent = published_tables(environment.connection, capture.publication)
             why = f'is not sent by the publication "{capture.publication}"'
             found |= {each.name: why for each in others if each.name not in sent}
         if not capture.skip_snapshot:
             for each in others:
-                for refusal in unreadable(ground.connection, [each.relation])[:1]:
+                for refusal in unreadable(environment.connection, [each.relation])[:1]:
                     found.setdefault(each.name, f"cannot be read: {refusal.said}")
         return found
 
     def _say(self, refused: dict[TableName, str]) -> None:
-        known = self._ground.refused
+        known = self._environment.refused
         if refused == known:
             return
         for table, why in sorted(refused.items()):

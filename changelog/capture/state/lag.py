@@ -35,7 +35,7 @@ class LagClock:
         self._marks.append(mark)
 
     def lag_s(self, frontier: Lsn, frontier_ts_us: int, now: WalMark) -> float:
-        """Give how old, in seconds, the oldest commit that the log lacks can be at most.
+        """Return how old, in seconds, the oldest commit that the log lacks can be at most.
 
         0 when it lacks nothing: the WAL ends at the frontier. Marks that can tell nothing new
         are forgotten; frontiers grow.
@@ -78,7 +78,7 @@ class WalRate:
 
     @property
     def highest(self) -> tuple[float, str] | None:
-        """Give the higher of the two, and which it is: `now` or `average`."""
+        """Return the higher of the two, and which it is: `now` or `average`."""
         known = [
             (rate, name)
             for name, rate in (("now", self.now), ("average", self.average))
@@ -103,7 +103,7 @@ class Reserve:
 
 
 def reserves(source: SourceState, rate: WalRate) -> tuple[Reserve, ...]:
-    """Give what limits the WAL that a slot keeps, the nearest first; empty when nothing is known.
+    """Return what limits the WAL that a slot keeps, the nearest first; empty when nothing is known.
 
     The higher of the two rates counts: an estimate that is too short wakes somebody too early,
     one that is too long too late.

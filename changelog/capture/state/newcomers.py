@@ -22,7 +22,7 @@ class Newcomers:
 
     Attributes:
         aside: why some are not captured.
-        proven: tables with which a life has begun to stream.
+        proven: tables with which an attempt has begun to stream.
         trying: those with which the present life is the first to try.
     """
 
@@ -33,7 +33,7 @@ class Newcomers:
     def refused(
         self, obstacles: Mapping[TableName, str], spoken: Iterable[TableName]
     ) -> dict[TableName, str]:
-        """Return the tables to begin without: none in the first life, which refuses to begin.
+        """Return the tables to begin without: none in the first attempt, which refuses to begin.
 
         Args:
             obstacles: why tables cannot be captured.
@@ -45,16 +45,16 @@ class Newcomers:
         return self.aside | {t: why for t, why in obstacles.items() if t not in known}
 
     def listed(self, tables: Iterable[TableName]) -> None:
-        """Note the tables that a life begins with."""
+        """Note the tables that an attempt begins with."""
         self.trying = {*tables} - self.proven
 
     def began(self) -> None:
-        """Note that the life streams."""
+        """Note that the attempt streams."""
         self.proven |= self.trying
         self.trying = set()
 
     def blame(self, error: Exception) -> bool:
-        """Set aside the new tables of a life that could not begin; False when there are none."""
+        """Set aside the new tables of an attempt that could not begin; False without any."""
         if not self.proven or not self.trying:
             return False
         said = str(error.args[0]) if error.args else type(error).__name__

@@ -30,7 +30,7 @@ _OP_OF: dict[type[Change], Op] = {
 
 
 def op_of(change: Change) -> Op:
-    """Give what a change does; an update that moves the row is an update."""
+    """Return what a change does; an update that moves the row is an update."""
     return _OP_OF[type(change)]
 
 
@@ -89,11 +89,11 @@ class CaptureReport:
     queued: Callable[[], int] = _nothing_queued
 
     def began(self, queued: Callable[[], int]) -> None:
-        """Note the start of a life, and how to ask its producer."""
+        """Note the start of an attempt, and how to ask its producer."""
         self.queued = queued
 
     def ended(self) -> None:
-        """Note the end of a life: nothing is queued, no snapshot goes on."""
+        """Note the end of an attempt: nothing is queued, no snapshot goes on."""
         self.queued, self.snapshot = _nothing_queued, None
 
     def frontier_found(self, record: FrontierRecord) -> None:
@@ -105,7 +105,7 @@ class CaptureReport:
     def frontier_written(self, lsn: Lsn, ts_us: int) -> None:
         """Note a frontier that the broker has acknowledged just now.
 
-        Before its first transaction a life knows no commit time; the one found is then younger.
+        Before its first transaction an attempt knows no commit time; the one found is then younger.
         """
         self.frontiers += 1
         self.lsn, self.frontier_s = lsn, time.time()
@@ -127,16 +127,16 @@ class CaptureReport:
 
     @property
     def snapshot_rows(self) -> dict[TableName, int]:
-        """Give the rows that snapshots have copied, by table."""
+        """Return the rows that snapshots have copied, by table."""
         return _by_table(self.rows, snapshot=True)
 
     @property
     def changes(self) -> dict[TableName, int]:
-        """Give the row changes streamed, by table."""
+        """Return the row changes streamed, by table."""
         return _by_table(self.rows, snapshot=False)
 
     def to_json(self) -> dict[str, object]:
-        """Give the counts as one JSON object."""
+        """Return the counts as one JSON object."""
         return {
             "rows_captured": self.rows.total(),
             "snapshot_rows": {str(t): n for t, n in sorted(self.snapshot_rows.items())},
@@ -152,7 +152,7 @@ class CaptureReport:
         }
 
     def summary(self) -> str:
-        """Give one line for people."""
+        """Return one line for people."""
         return (
             f"captured {sum(self.snapshot_rows.values()):,} snapshot rows and "
             f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; "

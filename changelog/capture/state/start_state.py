@@ -1,4 +1,4 @@
-"""Where a life of capture begins, and what surrounds it."""
+"""Where an attempt of capture begins, and what surrounds it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from changelog.contract.log.frontier import Frontier, Growth
 
 @dataclass(slots=True, kw_only=True)
 class StartState:
-    """From where a life streams.
+    """From where an attempt streams.
 
     Attributes:
         epoch: of the positions written.
@@ -30,7 +30,7 @@ class StartState:
         partitions: per topic how many the last frontier knew.
         written: per topic and partition the last position behind the last frontier.
         uncopied: topics that hold only what has changed since they began.
-        skipped: those of them that begin in this life.
+        skipped: those of them that begin in this attempt.
         hold_until: no frontier before the stream has passed this: the records that were found
             behind the last one have been sent again, so that none is newer than the next.
     """
@@ -94,16 +94,16 @@ def no_failpoint(_point: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a life needs besides its servers.
+    """What an attempt needs besides its servers.
 
     Attributes:
         report: counts.
         console: where the progress bar goes.
         stop: asked between chunks.
-        reach: told the name of each point at which a crash is tested.
+        failpoint: told the name of each point at which a crash is tested.
     """
 
     report: CaptureReport
     console: Console
     stop: Callable[[], bool]
-    reach: Callable[[str], None]
+    failpoint: Callable[[str], None]

@@ -86,7 +86,7 @@ class BulkWriter:
         tables: CapturedTables,
         producer: LogProducer,
         epoch: int,
-        reach: Callable[[str], None] | None,
+        failpoint: Callable[[str], None] | None,
     ) -> None:
         """Join the parts.
 
@@ -96,14 +96,14 @@ class BulkWriter:
             tables: topics and codecs.
             producer: takes the records.
             epoch: of every position.
-            reach: told of each record in tests, else None.
+            failpoint: told of each record in tests, else None.
         """
         self._assembler = assembler
         self._writer = writer
         self._tables = tables
         self._producer = producer
         self._epoch = epoch
-        self._reach = reach
+        self._failpoint = failpoint
         self._run = Run()
         self._records = Records(epoch)
 
@@ -159,13 +159,13 @@ class BulkWriter:
         )
 
     def _write(self, found: _Found) -> None:
-        reach, producer = self._reach, self._producer
-        if reach is None:
+        failpoint, producer = self._failpoint, self._producer
+        if failpoint is None:
             producer.produce_records(found.topic, self._records, found.first, found.end)
             return
         for place in range(found.first, found.end):
             producer.produce_records(found.topic, self._records, place, place + 1)
-            reach("record produced")
+            failpoint("record produced")
 
     def _encoded(
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]

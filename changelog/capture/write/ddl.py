@@ -38,7 +38,7 @@ class DdlWriter:
         self._tables = tables
 
     def write(self, message: Emitted, began: Began) -> int:
-        """Write what a trigger says; gives how many records were not on the log yet.
+        """Write what a trigger says; returns how many records were not on the log yet.
 
         Raises:
             LogError: the broker refused an earlier record.

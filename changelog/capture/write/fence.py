@@ -64,7 +64,7 @@ class XidSnapshot:
             raise ProtocolError(f"a snapshot reads {text!r}") from error
 
     def hidden(self, xids: Xids) -> list[int]:
-        """Give those of some transactions, by their low 32 bits, that the snapshot does not see.
+        """Return those of some transactions, by their low 32 bits, that the snapshot does not see.
 
         Each is taken as the number nearest to `xmax` that has these bits: what the stream brings
         is never two thousand million transactions old.
@@ -153,7 +153,7 @@ class Recent:
         return self.noting and self._ignored
 
     def look(self, snapshot: XidSnapshot, *, everything: bool = False) -> list[int]:
-        """Give the transactions from before `open` that a new snapshot does not see.
+        """Return the transactions from before `open` that a new snapshot does not see.
 
         The fence stands when there are none. Notes about what the snapshot sees are dropped.
         With `everything`, the transactions since `open` count as well.
@@ -178,7 +178,7 @@ class Recent:
         self._ask_at = MANY_XIDS + 2 * (len(self._newer) + len(self._older))
 
     def touched(self) -> dict[str, frozenset[bytes]]:
-        """Give the keys, by topic, that the last snapshot looked at does not have as they are."""
+        """Return the keys, by topic, that the last snapshot looked at does not have as they are."""
         found: dict[str, set[bytes]] = {}
         for _, topic, keys in self._notes:
             found.setdefault(topic, set()).update(keys)

@@ -61,7 +61,7 @@ class MessageLog:
         self._clock = clock
 
     def write(self, key: bytes, value: bytes, message: Emitted, began: Began) -> int:
-        """Write the record of a message; gives 1, or 0 when it stands on the log already.
+        """Write the record of a message; returns 1, or 0 when it stands on the log already.
 
         The header `ts` is the commit time. A message outside of a transaction has no time in the
         WAL; there it is when the message was read.

@@ -121,7 +121,7 @@ class RecordWriter:
     def write(
         self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int, xid: int = 0
     ) -> int:
-        """Write the records of one change; gives how many were not on the log yet.
+        """Write the records of one change; returns how many were not on the log yet.
 
         Raises:
             EncodeError: a value has no exact form on the log.
@@ -185,7 +185,7 @@ class RecordWriter:
     def encoded(
         self, change: RowChange, position: Position, xid: int
     ) -> list[tuple[bytes, bytes | None, Op, int]]:
-        """Give the records of a change without writing them: key, value, op, step in sequence.
+        """Return the records of a change without writing them: key, value, op, step in sequence.
 
         Raises:
             EncodeError: a value has no exact form on the log.
@@ -235,7 +235,7 @@ class RecordWriter:
         return codec.encode_value(row)
 
     def _hold_again(self, relation: Relation, record: Upsert | Tombstone | Event, xid: int) -> None:
-        """Hold frontiers for a record that stands on the log, as the life that wrote it did.
+        """Hold frontiers for a record that stands on the log, as the attempt that wrote it did.
 
         Nothing there says how new the values were that it fetched. They are no newer than what
         is read now; and where that is as the transaction has left it, so were they.
@@ -293,7 +293,7 @@ class RecordWriter:
 def bury(
     log: RecordSink, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int
 ) -> int:
-    """Write a tombstone for each key that lives only before `since`; gives their number."""
+    """Write a tombstone for each key that lives only before `since`; returns their number."""
     headers = encode_headers(since, op, ts_us)
     count = 0
     for partition, key in dead_keys(topic, since):

@@ -22,7 +22,7 @@ class KafkaConnection:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self, **more: str | float | bool) -> dict[str, str | int | float | bool]:
-        """Give the settings of a confluent-kafka client; `more` uses `_` for `.`."""
+        """Return the settings of a confluent-kafka client; `more` uses `_` for `.`."""
         extra = {name.replace("_", "."): value for name, value in more.items()}
         return {"bootstrap.servers": self.brokers, **self.options, **extra}
 
@@ -41,9 +41,9 @@ class RegistryConnection:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self) -> dict[str, str]:
-        """Give the settings of confluent-kafka's `SchemaRegistryClient`."""
+        """Return the settings of confluent-kafka's `SchemaRegistryClient`."""
         return {"url": self.url, **self.options}
 
     def __str__(self) -> str:
-        """Give the address without its password."""
+        """Return the address without its password."""
         return redacted(self.url)

@@ -26,7 +26,7 @@ class ChangelogError(Exception):
         return _rebuilt, (type(self), self.args, self.hint)
 
     def __str__(self) -> str:
-        """Give the facts and, behind a bar, the hint."""
+        """Return the facts and, behind a bar, the hint."""
         text = str(self.args[0]) if self.args else type(self).__name__
         return f"{text} | hint: {self.hint}" if self.hint else text
 
@@ -61,7 +61,7 @@ class UnavailableSourceError(SourceError, UnavailableError):
 
 
 class LookAgainError(SourceError):
-    """Source or log are others than at the start: a new life of capture sees what they are."""
+    """Source or log are others than at the start: a new attempt of capture sees what they are."""
 
 
 class UncapturableTableError(SourceError):

@@ -46,7 +46,7 @@ class RecordHeaders(NamedTuple):
 
 
 def encode_ts(ts_us: int) -> bytes:
-    """Give the `ts` header: a signed 64-bit integer, big-endian."""
+    """Return the `ts` header: a signed 64-bit integer, big-endian."""
     return _TS_LAYOUT.pack(ts_us)
 
 
@@ -55,7 +55,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 def encode_headers(position: Position, op: Op, ts_us: int) -> Headers:
-    """Give the three headers in the order in which they stand on the record."""
+    """Return the three headers in the order in which they stand on the record."""
     return [(POSITION, position.to_bytes()), (OP, op.value), (TS, encode_ts(ts_us))]
 
 

@@ -44,7 +44,7 @@ class Lsn(int):
         return cls((int(match[1], 16) << 32) | int(match[2], 16))
 
     def __str__(self) -> str:
-        """Give the text form of PostgreSQL's `pg_lsn`."""
+        """Return the text form of PostgreSQL's `pg_lsn`."""
         return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"
 
     def __repr__(self) -> str:

@@ -16,12 +16,12 @@ def is_wild(part: str) -> bool:
 
 
 def literal(part: str) -> str:
-    """Give the name that a part without wildcards stands for."""
+    """Return the name that a part without wildcards stands for."""
     return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 
 def expression(part: str) -> str:
-    """Give the regular expression of the names that a part covers."""
+    """Return the regular expression of the names that a part covers."""
     if part.startswith('"'):
         return re.escape(literal(part))
     return re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")

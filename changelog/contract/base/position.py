@@ -28,7 +28,7 @@ class Position(NamedTuple):
     sequence: int
 
     def to_bytes(self) -> bytes:
-        """Give the form of the record header: u32 epoch, u64 LSN, u64 sequence, big-endian."""
+        """Return the form of the record header: u32 epoch, u64 LSN, u64 sequence, big-endian."""
         return _LAYOUT.pack(self.epoch, self.commit_lsn, self.sequence)
 
     @classmethod
@@ -44,7 +44,7 @@ class Position(NamedTuple):
         return cls(epoch, Lsn(lsn), sequence)
 
     def __str__(self) -> str:
-        """Give `epoch:LSN:sequence`, the form of manifests and messages."""
+        """Return `epoch:LSN:sequence`, the form of manifests and messages."""
         return f"{self.epoch}:{self.commit_lsn}:{self.sequence}"
 
     @classmethod
@@ -62,5 +62,5 @@ class Position(NamedTuple):
 
 
 def snapshot_position(epoch: int, consistent_point: Lsn, sequence: int = 0) -> Position:
-    """Give the position of a snapshot's row; `sequence` 0 is where the snapshot begins."""
+    """Return the position of a snapshot's row; `sequence` 0 is where the snapshot begins."""
     return Position(epoch, Lsn(consistent_point - 1), sequence)

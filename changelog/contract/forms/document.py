@@ -37,7 +37,7 @@ from changelog.contract.rows.text import parse_array
 from changelog.contract.rows.types import ColumnType, Kind
 
 Writer = Callable[[bytes], str]
-"""Gives the JSON text of a value that is not null."""
+"""Returns the JSON text of a value that is not null."""
 
 NULL = "null"
 
@@ -48,7 +48,7 @@ _UTC = "+00"
 
 
 def quoted(text: str) -> str:
-    """Give a JSON string."""
+    """Return a JSON string."""
     return encode_basestring(text)
 
 
@@ -124,7 +124,7 @@ _SIMPLE: dict[Kind, Writer] = {
 
 
 def value_writer(kind: ColumnType) -> Writer:
-    """Give the function that turns a column's text into JSON; null is the caller's."""
+    """Return the function that turns a column's text into JSON; null is the caller's."""
     if kind.kind is not Kind.ARRAY:
         return _SIMPLE[kind.kind]
     assert kind.element is not None  # noqa: S101 - array_type always sets it
@@ -132,7 +132,7 @@ def value_writer(kind: ColumnType) -> Writer:
 
 
 def joined(members: Iterable[str]) -> str:
-    """Give a JSON object of members, each `"name":value`."""
+    """Return a JSON object of members, each `"name":value`."""
     return f"{{{','.join(members)}}}"
 
 
@@ -149,7 +149,7 @@ class Documents:
         self._key = [self._columns[index] for index in relation.key_indexes]
 
     def members(self, row: Row) -> list[str]:
-        """Give the members of a whole row.
+        """Return the members of a whole row.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.
@@ -157,7 +157,7 @@ class Documents:
         return self._written(self._columns, row)
 
     def key_members(self, key: KeyRow) -> list[str]:
-        """Give the members of a key.
+        """Return the members of a key.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.

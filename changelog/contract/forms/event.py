@@ -78,11 +78,11 @@ class EventEncoder(Protocol):
     """Encodes the changes of one relation version."""
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Give the value of a record; raises EncodeError."""
+        """Return the value of a record; raises EncodeError."""
 
 
 def events_of(change: RowChange) -> tuple[Event | Tombstone, ...]:
-    """Give the records of one change, in the order in which they are written.
+    """Return the records of one change, in the order in which they are written.
 
     A delete is followed by its tombstone, without which the cleaner would keep the key. A key
     change is a delete and a create, as Debezium has it. Without a key there is no tombstone.
@@ -106,7 +106,7 @@ def _deleted(key: KeyRow, old: Row | None) -> tuple[Event | Tombstone, ...]:
 
 
 def key_as_row(relation: Relation, key: KeyRow) -> Row:
-    """Give a row of which the key alone is known."""
+    """Return a row of which the key alone is known."""
     row: list[bytes | None] = [None] * len(relation.columns)
     for index, value in zip(relation.key_indexes, key, strict=True):
         row[index] = value
@@ -134,7 +134,7 @@ class NestedDocuments:
         self._database = quoted(origin.database)
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Give the value of a record.
+        """Return the value of a record.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.
@@ -169,7 +169,7 @@ class FlatDocuments:
         self._after = Documents(relation, prefix=AFTER)
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Give the value of a record.
+        """Return the value of a record.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.
@@ -193,7 +193,7 @@ BEFORE, AFTER = "before_", "after_"
 
 
 def sequence_text(stamp: Stamp) -> str:
-    """Give Debezium's pair of offsets: of the last commit, which we do not keep, and our own."""
+    """Return Debezium's pair of offsets: of the last commit, which we do not keep, and our own."""
     return f'[null,"{int(stamp.lsn)}"]'
 
 

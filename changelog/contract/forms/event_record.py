@@ -76,7 +76,7 @@ _TRANSACTION = {
 
 
 def nested_schema(relation: Relation) -> str:
-    """Give the Avro schema of a value in the nested envelope."""
+    """Return the Avro schema of a value in the nested envelope."""
     space = f"changelog.{avro_name(relation.name.schema)}.{avro_name(relation.name.table)}"
     row = {**json.loads(value_schema(relation)), "name": "Value", "namespace": space}
     fields: list[dict[str, Any]] = [
@@ -91,7 +91,7 @@ def nested_schema(relation: Relation) -> str:
 
 
 def flat_schema(relation: Relation) -> str:
-    """Give the Avro schema of a value in the flat envelope."""
+    """Return the Avro schema of a value in the flat envelope."""
     row = json.loads(value_schema(replace(relation, key=())))
     sides = [(side, field) for side in (BEFORE, AFTER) for field in row["fields"]]
     names = field_names(side + field["column"] for side, field in sides)
@@ -147,7 +147,7 @@ def read_value_schema(text: str) -> LoggedSchema:
 
 
 def event_row_schema(text: str) -> str:
-    """Give the part of a value's schema that says which row there is; of a row's schema all.
+    """Return the part of a value's schema that says which row there is; of a row's schema all.
 
     It is a reader's schema: Avro passes over what it leaves out, such as the row before.
 
@@ -184,7 +184,7 @@ class NestedRecords:
         self._where = b"".join(map(_string, relation.name))
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Give the value of a record, framed.
+        """Return the value of a record, framed.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.
@@ -242,7 +242,7 @@ class FlatRecords:
         self._nothing = self._rows.encode_value([None] * len(rows.columns))[FRAME_BYTES:]
 
     def encode(self, event: Event, stamp: Stamp) -> bytes:
-        """Give the value of a record, framed.
+        """Return the value of a record, framed.
 
         Raises:
             EncodeError: a value has no exact form; names table and column.

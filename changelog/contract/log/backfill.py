@@ -1,7 +1,7 @@
 """How far backfills are: a record beside the frontiers, under a key of its own.
 
-A backfill writes the rows of a table that the log does not have, or has from a life that is over.
-It goes on for as long as it takes while the stream goes on too, so what is done stands on the
+A backfill writes the rows of a table that the log does not have, or has from an attempt that is
+over. It goes on for as long as it takes while the stream goes on too, so what is done stands on the
 log: a capture that was killed goes on with what is missing.
 """
 
@@ -22,7 +22,7 @@ _MARK = "#backfill"  # no character of a slot's name
 
 
 def backfill_key(slot: str) -> bytes:
-    """Give the key under which a slot's progress stands on the frontier topic."""
+    """Return the key under which a slot's progress stands on the frontier topic."""
     return f"{slot}{_MARK}".encode()
 
 
@@ -90,7 +90,7 @@ class TableBackfill:
     fault: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as the record stores it."""
+        """Return it as the record stores it."""
         return {
             "table": list(self.table),
             "reason": self.reason,
@@ -156,7 +156,7 @@ class BackfillRecord:
     tables: Mapping[str, TableBackfill] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Give the value of the record on the frontier topic."""
+        """Return the value of the record on the frontier topic."""
         return json.dumps(
             {
                 "slot": self.slot,
@@ -196,12 +196,12 @@ class BackfillRecord:
 
 
 def copies_of(record: BackfillRecord | None) -> Collection[TableBackfill]:
-    """Give the tables that a record speaks of; none without a record."""
+    """Return the tables that a record speaks of; none without a record."""
     return record.tables.values() if record is not None else ()
 
 
 def ranges_of(numbers: set[int]) -> tuple[tuple[int, int], ...]:
-    """Give numbers as ascending half-open ranges.
+    """Return numbers as ascending half-open ranges.
 
     >>> ranges_of({4, 0, 1})
     ((0, 2), (4, 5))

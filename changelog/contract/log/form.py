@@ -37,7 +37,7 @@ class Form:
         return self.envelope is not Envelope.ROW
 
     def __str__(self) -> str:
-        """Give a few words that complete "it holds …"."""
+        """Return a few words that complete "it holds …"."""
         kind = "Avro" if self.output is Output.AVRO else "JSON"
         if self.envelope is Envelope.ROW:
             return f"{kind} rows"

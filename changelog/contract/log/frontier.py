@@ -90,7 +90,7 @@ class Frontier:
     children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
 
     def scope_of(self, topic: str) -> Scope:
-        """Give what of its table a topic holds."""
+        """Return what of its table a topic holds."""
         return self.scopes.get(topic, WHOLE)
 
     def is_copied(self, topic: str) -> bool:
@@ -102,7 +102,7 @@ class Frontier:
         return list(missing(starts, self.alive_from.get(topic, ())))
 
     def topic_of(self, table: TableName) -> str | None:
-        """Give the topic of a table, or None when it is not captured."""
+        """Return the topic of a table, or None when it is not captured."""
         return next((topic for topic, name in self.tables.items() if name == table), None)
 
     def why_absent(self, table: TableName) -> str:
@@ -111,7 +111,7 @@ class Frontier:
         return "is not captured" if reason is None else f"is set aside: {reason}"
 
     def to_json(self) -> str:
-        """Give the value of the record on the frontier topic."""
+        """Return the value of the record on the frontier topic."""
         return json.dumps(
             {
                 "slot": self.slot,

@@ -30,12 +30,12 @@ def murmur2(raw: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Give the partition of a key among `partitions`."""
+    """Return the partition of a key among `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_without_key(position: Position, partitions: int) -> int:
-    """Give the partition of a record without a key.
+    """Return the partition of a record without a key.
 
     The rows of a transaction lie together, in their order, and so do those of a chunk of a
     snapshot, whose number is in the upper half of the sequence.

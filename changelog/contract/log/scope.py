@@ -60,7 +60,7 @@ class Scope:
         return any(covers(pattern, column) for pattern in self.dropped)
 
     def mask_of(self, column: str) -> str | None:
-        """Give how a column is masked, None when it is not."""
+        """Return how a column is masked, None when it is not."""
         return next((how for pattern, how in self.masked if covers(pattern, column)), None)
 
     @property
@@ -94,7 +94,7 @@ class Scope:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what differs from the whole table, as the frontier stores it."""
+        """Return what differs from the whole table, as the frontier stores it."""
         whole = Scope()
         found: dict[str, Any] = {}
         if self.operations != whole.operations:

@@ -21,7 +21,7 @@ _MARK = "#tables"  # no character of a slot's name
 
 
 def standing_key(slot: str) -> bytes:
-    """Give the key under which the standing of a slot's tables is on the frontier topic."""
+    """Return the key under which the standing of a slot's tables is on the frontier topic."""
     return f"{slot}{_MARK}".encode()
 
 

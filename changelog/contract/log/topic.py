@@ -17,7 +17,7 @@ DEFAULT_DELETE_RETENTION_MS = 7 * 24 * 3_600_000
 
 
 def topic_name(table: TableName, prefix: str = "") -> str:
-    """Give the topic of a table: `[prefix.][schema.]table`, the schema left out when `public`.
+    """Return the topic of a table: `[prefix.][schema.]table`, the schema left out when `public`.
 
     Raises:
         ConfigurationError: the name is too long for Kafka.
@@ -34,33 +34,33 @@ def topic_name(table: TableName, prefix: str = "") -> str:
 
 
 def schema_topic(prefix: str = "") -> str:
-    """Give the topic of the schemas, which is there where no registry is."""
+    """Return the topic of the schemas, which is there where no registry is."""
     return f"{_FORBIDDEN.sub('_', prefix)}._schemas" if prefix else "_schemas"
 
 
 def schema_topic_of(topic: str, table: TableName) -> str:
-    """Give the topic of the schemas beside the topic of a table."""
+    """Return the topic of the schemas beside the topic of a table."""
     name = topic_name(table)
     return schema_topic("" if topic == name else topic.removesuffix(f".{name}"))
 
 
 def frontier_topic(prefix: str = "") -> str:
-    """Give the topic of the frontiers."""
+    """Return the topic of the frontiers."""
     return f"{_FORBIDDEN.sub('_', prefix)}._frontier" if prefix else "_frontier"
 
 
 def messages_topic(prefix: str = "") -> str:
-    """Give the topic of the messages of `pg_logical_emit_message`."""
+    """Return the topic of the messages of `pg_logical_emit_message`."""
     return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
 
 
 def ddl_topic(prefix: str = "") -> str:
-    """Give the topic of the schema changes."""
+    """Return the topic of the schema changes."""
     return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
 
 
 def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName, str]:
-    """Give each table its topic.
+    """Return each table its topic.
 
     Kafka's metrics fold `.` and `_`, and its broker refuses two topics that differ in these
     alone, so such a pair collides too.
@@ -114,7 +114,7 @@ class TopicSettings:
     compacted: bool = True
 
     def to_config(self) -> dict[str, str]:
-        """Give Kafka's names and values of a new topic's settings."""
+        """Return Kafka's names and values of a new topic's settings."""
         size = {LARGEST: str(self.max_message_bytes)} if self.max_message_bytes else {}
         same = {"message.timestamp.type": "LogAppendTime", **size}
         if not self.compacted:

@@ -76,7 +76,7 @@ class Tombstone:
 
 
 def records_of(change: RowChange) -> tuple[Upsert | Tombstone, ...]:
-    """Give the records of one change, in the order in which they are written.
+    """Return the records of one change, in the order in which they are written.
 
     A key change writes the tombstone of the old key first, then the new row: a reader between
     the two misses the row for a moment, which is better than seeing it twice.

@@ -20,7 +20,7 @@ _INEXACT = (ValueError, IndexError, ArithmeticError, EncodeError)
 
 
 def frame(schema_id: int) -> bytes:
-    """Give the five bytes that stand before each body."""
+    """Return the five bytes that stand before each body."""
     return _FRAME.pack(_MAGIC, schema_id)
 
 

@@ -61,20 +61,20 @@ class Version:
 
 
 def marked(schema: str, since: Position, *, fresh: bool) -> str:
-    """Give a schema with the marks of a version that follows another one."""
+    """Return a schema with the marks of a version that follows another one."""
     fields = json.loads(schema)
     marks = {_FROM: str(since), **({_FRESH: True} if fresh else {})}
     return json.dumps({**fields, **marks}, ensure_ascii=False)
 
 
 def alive(versions: Sequence[Version]) -> list[Version]:
-    """Give the versions that rows of the table may have, the oldest first."""
+    """Return the versions that rows of the table may have, the oldest first."""
     starts = [number for number, version in enumerate(versions) if version.fresh]
     return list(versions[starts[-1] if starts else 0 :])
 
 
 def version_at(versions: Sequence[Version], position: Position) -> Version:
-    """Give the version of a row, of those that are alive; the first for one before them all."""
+    """Return the version of a row, of those that are alive; the first for one before them all."""
     found = versions[0]
     for version in versions[1:]:
         begun = version.since is None or version.since <= position
@@ -123,7 +123,7 @@ def _bare(schema: str) -> str:
 
 
 def _in_full(raw: Any, space: str) -> Any:  # noqa: ANN401 - JSON
-    """Give a type with the full names of all types in it, and no namespaces.
+    """Return a type with the full names of all types in it, and no namespaces.
 
     A registry may leave out a namespace that the type around it has, and shorten what refers to it
     (https://avro.apache.org/docs/1.12.0/specification/#names).

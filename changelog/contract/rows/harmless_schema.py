@@ -92,5 +92,5 @@ def _walk_complex(
 
 
 def full_name(name: str, space: str) -> str:
-    """Give a name of Avro with the namespace that it stands in."""
+    """Return a name of Avro with the namespace that it stands in."""
     return name if "." in name or not space else f"{space}.{name}"

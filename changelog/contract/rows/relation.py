@@ -36,7 +36,7 @@ class TableName(NamedTuple):
     table: str
 
     def __str__(self) -> str:
-        """Give `schema.table` for people; not for SQL. A part with a dot or a quote is quoted."""
+        """Return `schema.table` for people; not for SQL. A part with a dot or a quote is quoted."""
         return f"{_part(self.schema)}.{_part(self.table)}"
 
     @classmethod
@@ -125,17 +125,17 @@ class Relation:
 
     @property
     def key_indexes(self) -> tuple[int, ...]:
-        """Give the places of the key's columns in `columns`, in the key's order."""
+        """Return the places of the key's columns in `columns`, in the key's order."""
         places = {column.name: index for index, column in enumerate(self.columns)}
         return tuple(places[name] for name in self.key)
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """Give the key's columns, in the key's order."""
+        """Return the key's columns, in the key's order."""
         return tuple(self.columns[index] for index in self.key_indexes)
 
     def with_defaults(self, defaults: Mapping[str, str | None]) -> Relation:
-        """Give the relation with the defaults of some columns; itself when nothing changes."""
+        """Return the relation with the defaults of some columns; itself when nothing changes."""
         columns = tuple(
             replace(column, default=defaults.get(column.name, column.default))
             for column in self.columns

@@ -36,13 +36,13 @@ _SIMPLE: dict[Kind, Any] = {
 
 
 def avro_name(name: str) -> str:
-    """Give the nearest name that Avro allows: `[A-Za-z_][A-Za-z0-9_]*`."""
+    """Return the nearest name that Avro allows: `[A-Za-z_][A-Za-z0-9_]*`."""
     safe = _NOT_IN_NAME.sub("_", name)
     return safe if safe and not safe[0].isdigit() else f"_{safe}"
 
 
 def field_names(columns: Iterable[str]) -> list[str]:
-    """Give each column its field name; two that would share one are told apart by a number."""
+    """Return each column its field name; two that would share one are told apart by a number."""
     taken: set[str] = set()
     names = []
     for column in columns:
@@ -70,7 +70,7 @@ def _plain(kind: ColumnType) -> Any:  # noqa: ANN401 - an Avro schema is JSON
 
 
 def branches(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> list[Any]:
-    """Give the union of a column: null first, then the type, then the escape.
+    """Return the union of a column: null first, then the type, then the escape.
 
     A default belongs to the first branch, so of a column with one the type comes before null.
     """
@@ -105,14 +105,14 @@ def _record(
 
 
 def key_schema(relation: Relation) -> str:
-    """Give the Avro schema of a relation's key: the primary key in its own order."""
+    """Return the Avro schema of a relation's key: the primary key in its own order."""
     names = field_names(relation.key)
     pairs = zip(names, relation.key_columns, strict=True)
     return _record(relation, "_key", [_field(n, c, nullable=False) for n, c in pairs], {})
 
 
 def value_schema(relation: Relation) -> str:
-    """Give the Avro schema of a relation's value: the whole row, nullable outside the key."""
+    """Return the Avro schema of a relation's value: the whole row, nullable outside the key."""
     names = field_names(column.name for column in relation.columns)
     pairs = zip(names, relation.columns, strict=True)
     fields = [_field(n, c, nullable=c.name not in relation.key) for n, c in pairs]
@@ -192,7 +192,7 @@ def _read_field(raw: dict[str, Any]) -> LoggedColumn:
 
 
 def foreign_schema(error: Exception) -> CorruptRecordError:
-    """Give what is raised about a schema that does not read as one of ours."""
+    """Return what is raised about a schema that does not read as one of ours."""
     return CorruptRecordError(
         f"a schema of the registry is not one that capture writes: {error!r}",
         hint="check that no other program registers schemas under this subject",

@@ -127,7 +127,7 @@ def _bytea(text: bytes) -> bytes:
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Give the days since 1970-01-01 of a date in the proleptic Gregorian calendar.
+    """Return the days since 1970-01-01 of a date in the proleptic Gregorian calendar.
 
     Works for any year, 0 being 1 BC; `datetime.date` ends at 1 and 9999. The method counts in
     eras of 400 years that start on 1 March.
@@ -193,7 +193,7 @@ def _timestamp(text: bytes) -> bytes:
 
 
 def decimal_bytes(text: bytes, scale: int) -> bytes:
-    """Give a finite numeric as Avro's decimal: the unscaled number in two's complement, shortest.
+    """Return a finite numeric as Avro's decimal: the unscaled number in two's complement, shortest.
 
     Raises:
         EncodeError: it has more digits behind the point than `scale`.
@@ -281,14 +281,14 @@ _SIMPLE: dict[Kind, Encoder] = {
 
 
 def branch_bytes(*, nullable: bool, null_second: bool) -> tuple[bytes, bytes]:
-    """Give the branches of a column's union that are its type and, if it has one, its escape."""
+    """Return the branches of a column's union that are its type and, if it has one, its escape."""
     if not nullable:
         return b"\x00", b"\x02"
     return (b"\x00", b"\x04") if null_second else (b"\x02", b"\x04")
 
 
 def encoder(kind: ColumnType, *, nullable: bool, null_second: bool = False) -> Encoder:
-    """Give the function that turns a column's text into its Avro bytes, union branch included.
+    """Return the function that turns a column's text into its Avro bytes, union branch included.
 
     The function does not take null: the caller writes `null_branch`. It raises EncodeError for
     a value without an exact Avro form.
@@ -330,5 +330,5 @@ NULL_BRANCH = b"\x00"
 
 
 def null_branch(*, null_second: bool) -> bytes:
-    """Give a null of a nullable union."""
+    """Return a null of a nullable union."""
     return b"\x02" if null_second else NULL_BRANCH

@@ -144,7 +144,7 @@ def check_owned(connection: Connection, tables: Sequence[TableName]) -> None:
 
 
 def table_bytes(connection: Connection, relations: Iterable[Relation]) -> int:
-    """Give the size of tables on disk, their partitions included and their indexes left out."""
+    """Return the size of tables on disk, their partitions included and their indexes left out."""
     what = "cannot read the sizes of tables"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_BYTES, ([relation.oid for relation in relations],))

@@ -25,7 +25,7 @@ LOCK_TIMEOUT = "10s"
 
 
 def tables_not_full(connection: Connection, relations: Iterable[Relation]) -> list[TableName]:
-    """Give those of some tables and of their partitions that have another replica identity."""
+    """Return those of some tables and of their partitions that have another replica identity."""
     what = "cannot read the replica identities"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_NOT_FULL, ([relation.oid for relation in relations],))

@@ -158,7 +158,7 @@ def why_lost(invalidation: str | None) -> str:
 
 
 def free_bytes(folder: Path, system_id: int) -> int | None:
-    """Give the free space of the disk of `pg_wal`; None unless the server's files are here.
+    """Return the free space of the disk of `pg_wal`; None unless the server's files are here.
 
     That a folder of this name exists proves nothing, the server may run elsewhere or in a
     container: its control file must name the same cluster.

@@ -72,7 +72,7 @@ def check_ready(connection: Connection) -> None:
 
 
 def sender_timeout_s(connection: Connection) -> float:
-    """Give after how long the server gives up a replication connection; 0 when never."""
+    """Return after how long the server gives up a replication connection; 0 when never."""
     with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
         cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'")
         (milliseconds,) = cursor.fetchone() or (0,)
@@ -80,7 +80,7 @@ def sender_timeout_s(connection: Connection) -> float:
 
 
 def current_lsn(connection: Connection) -> Lsn:
-    """Give the position up to which WAL has been inserted now: later commits lie at or after."""
+    """Return the position up to which WAL has been inserted now: later commits lie at or after."""
     with source_errors(connection, "cannot read the WAL position"), connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_wal_insert_lsn()")
         (text,) = cursor.fetchone() or ("",)
@@ -88,7 +88,7 @@ def current_lsn(connection: Connection) -> Lsn:
 
 
 def current_snapshot(connection: Connection) -> str:
-    """Give what a snapshot taken now sees, as `pg_current_snapshot()` says it."""
+    """Return what a snapshot taken now sees, as `pg_current_snapshot()` says it."""
     what = "cannot take a snapshot"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_snapshot()::text")

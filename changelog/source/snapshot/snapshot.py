@@ -127,7 +127,7 @@ class SnapshotHolder:
         )
 
     def take(self) -> tuple[str, str]:
-        """Take a snapshot; gives its name, and what it sees as `pg_current_snapshot()` says.
+        """Take a snapshot; returns its name, and what it sees as `pg_current_snapshot()` says.
 
         Raises:
             UnavailableSourceError: the connection is lost.
@@ -271,7 +271,7 @@ def chunks_of(stores: Iterable[Store], blocks: int = DEFAULT_BLOCKS) -> list[Chu
 
 
 def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
-    """Give about how many rows some tables have, by PostgreSQL's statistics."""
+    """Return about how many rows some tables have, by PostgreSQL's statistics."""
     names = list(tables)
     what = "cannot read the statistics"
     with source_errors(connection, what), connection.cursor() as cursor:
@@ -284,7 +284,7 @@ def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
 
 
 def writers_of(connection: Connection, relations: Sequence[Relation]) -> frozenset[int]:
-    """Give the transactions, by the low 32 bits, that may have written to tables and not ended."""
+    """Return the transactions, by the low 32 bits, that may have written and not ended."""
     what = "cannot read the locks"
     with source_errors(connection, what), connection.cursor() as cursor:
         cursor.execute(_WRITERS, {"oids": [relation.oid for relation in relations]})

@@ -84,7 +84,7 @@ Event = Began | Changed | Committed | Emitted
 RowMessage = InsertMessage | UpdateMessage | DeleteMessage
 
 Resolve = Callable[[RelationMessage], Relation | None]
-"""Gives the relation of the stream's description, or None for a table that is not wanted."""
+"""Returns the relation of the stream's description, or None for a table that is not wanted."""
 
 
 class _Known:
@@ -124,12 +124,12 @@ class Assembler:
 
     @property
     def open_transaction(self) -> Begin | None:
-        """Give the transaction that has begun and not been committed."""
+        """Return the transaction that has begun and not been committed."""
         return self._open
 
     @property
     def sequence(self) -> int:
-        """Give the number of the next change of the open transaction."""
+        """Return the number of the next change of the open transaction."""
         return self._sequence
 
     def is_resolved(self, oid: int) -> bool:
@@ -137,7 +137,7 @@ class Assembler:
         return oid in self._known
 
     def relation(self, oid: int) -> Relation | None:
-        """Give a relation that the stream has described; None for a table not wanted.
+        """Return a relation that the stream has described; None for a table not wanted.
 
         Raises:
             ProtocolError: the stream has not described it.
@@ -205,7 +205,7 @@ class Assembler:
         return _Known(relation)
 
     def change(self, message: RowMessage) -> RowChange | None:
-        """Give what a message did to a row; None for a table that is not wanted.
+        """Return what a message did to a row; None for a table that is not wanted.
 
         Raises:
             ProtocolError: the message does not fit its relation.
@@ -270,7 +270,7 @@ def _key(known: _Known, values: Values) -> KeyRow:
 
 
 def _whole(known: _Known, old: OldTuple) -> Values | None:
-    """Give an old row that has every value; None when it is the key alone, see `_filled`."""
+    """Return an old row that has every value; None when it is the key alone, see `_filled`."""
     return old.values if known.full and old.full else None
 
 

@@ -158,7 +158,7 @@ _VALUES_AT = 6  # message letter, oid, and the letter before the tuple
 
 
 def relations_of(message: Message) -> tuple[int, ...]:
-    """Give the relations, by oid, whose rows a message changes."""
+    """Return the relations, by oid, whose rows a message changes."""
     match message:
         case InsertMessage(oid=oid) | UpdateMessage(oid=oid) | DeleteMessage(oid=oid):
             return (oid,)

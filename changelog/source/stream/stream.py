@@ -129,7 +129,7 @@ class ReplicationStream:
         cursor.start_replication_expert(text)  # type: ignore[no-untyped-call]
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
-        """Give what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
+        """Return what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
 
         Waits up to `timeout_s` for something to arrive, then gives none. A keepalive also ends
         the wait, since `server_wal_end` may have moved. What is given is gone with the next call.

@@ -115,7 +115,7 @@ class Table:
 
     @property
     def name(self) -> TableName:
-        """Give schema and table."""
+        """Return schema and table."""
         return self.relation.name
 
 
@@ -226,7 +226,7 @@ class Catalogue:
         return found[0] if found else None
 
     def resolver(self, wanted: Iterable[Relation]) -> Callable[[RelationMessage], Relation | None]:
-        """Give the function by which an assembler finds the relations of these tables.
+        """Return the function by which an assembler finds the relations of these tables.
 
         It gives None for any other table: the stream also describes partitions, although their
         rows come as their root's. Tables are told apart by oid, and one that was renamed raises
@@ -257,7 +257,7 @@ class Catalogue:
         return resolve
 
     def resolve(self, message: RelationMessage) -> Relation:
-        """Give the relation of the stream's description of a table.
+        """Return the relation of the stream's description of a table.
 
         Columns and types are the message's; the primary key is the catalogue's, since under
         REPLICA IDENTITY FULL the stream flags every column. The same message gives the same
@@ -308,7 +308,7 @@ class Catalogue:
     def older_values(
         self, relation: Relation, columns: Iterable[str]
     ) -> dict[str, Field | Unknown]:
-        """Give what rows that are older than some new columns have in them.
+        """Return what rows that are older than some new columns have in them.
 
         ADD COLUMN with a default gives old rows a value without a word in the stream. A constant
         is in `attmissingval`, until the table is rewritten. Any other default is computed for

@@ -124,7 +124,7 @@ class TableFilter:
 
     @property
     def named(self) -> tuple[TableName, ...]:
-        """Give the tables that are included by their full names: they have to exist."""
+        """Return the tables that are included by their full names: they have to exist."""
         return tuple(
             pattern.name
             for pattern in self._include

@@ -45,7 +45,7 @@ class TypeResolver:
         self._resolved: dict[TypeRef, ColumnType] = {}
 
     def resolve(self, refs: Iterable[TypeRef]) -> list[ColumnType]:
-        """Give the column type of each reference."""
+        """Return the column type of each reference."""
         return [self._cached(ref) for ref in refs]
 
     def _cached(self, ref: TypeRef) -> ColumnType:

@@ -427,7 +427,7 @@ def _change(before: PublicationFacts | None, after: PublicationFacts) -> Publica
 
 
 def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
-    """Give the tables that a publication sends, none when it is missing; changes nothing."""
+    """Return the tables that a publication sends, none when it is missing; changes nothing."""
     facts = read_publication(connection, name)
     return frozenset() if facts is None else facts.sent
 
@@ -442,7 +442,7 @@ def drop_publication(connection: Connection, name: str) -> None:
 def _statements(
     name: str, facts: PublicationFacts | None, wanted: WantedPublication, sends_stored: bool
 ) -> list[sql.Composed]:
-    """Give what makes the publication, or the existing one, what is wanted."""
+    """Return what makes the publication, or the existing one, what is wanted."""
     own, listed = sql.Identifier(name), _listed(wanted.tables)
     operations = sql.Literal(", ".join(wanted.operations))
     if facts is None:

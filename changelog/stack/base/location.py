@@ -26,7 +26,7 @@ def data_home(directory: Path) -> Path:
     """Return the directory for the data of the server of `directory`, made if need be.
 
     It is `directory` itself unless the user of the servers cannot enter that. The answer stays
-    the same for the life of `directory`.
+    the same for the attempt of `directory`.
     """
     make_directory(directory)
     note = directory / _LOCATION

@@ -18,7 +18,7 @@ _LINE_EVERY_SECONDS = 5.0
 
 @contextmanager
 def download_display(console: Console | None = None) -> Iterator[Callable[[FetchProgress], None]]:
-    """Give a function that shows the progress it is called with."""
+    """Return a function that shows the progress it is called with."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _Lines(console)

@@ -35,7 +35,7 @@ class Artifact:
         return f"{self.name}-{self.version}{classifier}.{self.ext}"
 
     def __str__(self) -> str:
-        """Give the coordinates as build tools write them."""
+        """Return the coordinates as build tools write them."""
         parts = [self.group, self.name, self.version]
         if self.classifier or self.ext != "jar":
             parts.append(self.ext)

@@ -88,7 +88,7 @@ CREATED = {
 
 
 def nested(relation: Relation, event: Event) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the event as the json module and as fastavro read it."""
+    """Return the event as the json module and as fastavro read it."""
     document = json.loads(NestedDocuments(relation, ORIGIN).encode(event, STAMP))
     raw = NestedRecords(relation, ORIGIN, 7).encode(event, STAMP)
     return document, decoded(raw, nested_schema(relation))

@@ -47,6 +47,6 @@ BUSY = replace(IDLE, ends=(10, 21))
 
 
 def with_settings(state: TopicState, **settings: Any) -> TopicState:
-    """Give the topic with other settings; `_` stands for `.`."""
+    """Return the topic with other settings; `_` stands for `.`."""
     changed = {name.replace("_", "."): str(value) for name, value in settings.items()}
     return replace(state, settings={**state.settings, **changed})

@@ -10,7 +10,7 @@ from replay.spark.files import Files, can_copy, uri_of
 
 @pytest.fixture(params=["folder", "storage"])
 def place(request, tmp_path, monkeypatch):
-    """Give a folder of two generations, by its path or by the URI of a storage."""
+    """Return a folder of two generations, by its path or by the URI of a storage."""
     for name in ("000001", "000002"):
         (tmp_path / "view" / name / "_delta_log").mkdir(parents=True)
         (tmp_path / "view" / name / "_delta_log" / "0.json").write_text("{}")

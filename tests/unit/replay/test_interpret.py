@@ -41,7 +41,7 @@ def log(shape: ValueShape, columns=None, **more) -> DeclaredLog:
 
 
 def said(of: DeclaredLog, key, value) -> list[tuple[str, object]]:
-    """Ask both readers; gives per statement its kind and its row, when they agree."""
+    """Ask both readers; returns per statement its kind and its row, when they agree."""
     raw = [
         None if part is None else part if isinstance(part, bytes) else json.dumps(part).encode()
         for part in (key, value)

@@ -26,7 +26,7 @@ def state(tmp_path, monkeypatch):
 
 
 def taken(url):
-    """Give the address for Spark, and the token that it finds beside it."""
+    """Return the address for Spark, and the token that it finds beside it."""
     with taken_token(url) as address:
         return address, os.environ.get(TOKEN)
 

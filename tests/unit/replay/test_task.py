@@ -26,7 +26,7 @@ def entry(number, offset, value=b"v"):
 
 
 def at_home(partition, count):
-    """Give so many numbers whose keys lie in a partition."""
+    """Return so many numbers whose keys lie in a partition."""
     found = (n for n in range(10_000) if partition_of(PREFIX + b"%d" % n, PARTITIONS) == partition)
     return [next(found) for _ in range(count)]
 

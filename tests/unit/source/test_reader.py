@@ -4,7 +4,7 @@ from changelog.source.stream.slot_reader import Pulse, SlotReader
 
 
 def looks(*found):
-    """Look at readers, one after the other; gives what was said each time."""
+    """Look at readers, one after the other; returns what was said each time."""
     pulse = Pulse()
     return [pulse.lives(SlotReader(pid, replied, "here")) for pid, replied in found]
 

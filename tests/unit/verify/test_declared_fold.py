@@ -17,7 +17,7 @@ COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, nam
 
 
 def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tuple[str, int]]:
-    """Fold (partition, offset, lsn, kind, name); gives the names that have a row, and where."""
+    """Fold (partition, offset, lsn, kind, name); returns the names that have a row, and where."""
     log = DeclaredLog(
         table=TableName("public", "t"),
         topic="t",

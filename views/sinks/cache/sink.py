@@ -49,7 +49,7 @@ class EntryWriter:
 
     @contextmanager
     def connected(self) -> Iterator[Callable[[Sequence[Entry]], None]]:
-        """Give the function that writes one batch."""
+        """Return the function that writes one batch."""
         with self.server.client() as client:
 
             def write(entries: Sequence[Entry]) -> None:
@@ -101,7 +101,7 @@ class CacheSink:
         return self.address(current.generation)
 
     def rows(self, generation: int) -> int:
-        """Give the number of entries of a sealed generation."""
+        """Return the number of entries of a sealed generation."""
         with self._server.client() as client:
             rows = client.hget(self._register, str(generation))
         if rows is None or rows == _OPEN:
@@ -109,7 +109,7 @@ class CacheSink:
         return int(rows)
 
     def address(self, generation: int) -> Address:
-        """Give the prefix of a sealed generation's keys."""
+        """Return the prefix of a sealed generation's keys."""
         self.rows(generation)
         location = {"url": self._server.url, "prefix": self._prefix(generation)}
         return Address("cache", location)
@@ -142,7 +142,7 @@ class CacheSink:
             client.hdel(self._register, str(generation))
 
     def published(self) -> int | None:
-        """Give the generation that the pointer names."""
+        """Return the generation that the pointer names."""
         with self._server.client() as client:
             number = client.get(self._pointer)
         return None if number is None else int(number)

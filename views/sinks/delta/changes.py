@@ -55,7 +55,7 @@ def positions_of(
     gone: DataFrame,
     schema: StructType,
 ) -> dict[str, BitMap64]:
-    """Give the positions of the rows with one of some keys, in each file that has any.
+    """Return the positions of the rows with one of some keys, in each file that has any.
 
     A row that a deletion vector marks already may be among them.
 
@@ -107,7 +107,7 @@ def more_marked(
 
 
 def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
-    """Give the rows as they are, and observe how many have none of some keys."""
+    """Return the rows as they are, and observe how many have none of some keys."""
     keys, same = of_keys(gone, {name: name for name in gone.columns})
     known = keys.withColumn(_IS_KNOWN, F.lit(True))
     strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)

@@ -46,7 +46,7 @@ class DataFile:
 
     @property
     def rows(self) -> int:
-        """Give the number of rows that count."""
+        """Return the number of rows that count."""
         return self.stored - (self.vector.rows if self.vector is not None else 0)
 
 
@@ -124,7 +124,7 @@ def describing(
     configuration: Mapping[str, str],
     vectors: bool,
 ) -> list[Action]:
-    """Give the actions that say what a table is, of one with the same columns.
+    """Return the actions that say what a table is, of one with the same columns.
 
     Args:
         table: that other one.
@@ -166,7 +166,7 @@ def describing(
 
 
 def adding(file: DataFile, folder: str = "") -> Action:
-    """Give the action that makes a file part of a table.
+    """Return the action that makes a file part of a table.
 
     Args:
         file: its path is relative to the folder.
@@ -187,7 +187,7 @@ def adding(file: DataFile, folder: str = "") -> Action:
 
 
 def removing(add: Action) -> Action:
-    """Give the action that takes a file out of a table, together with its vector."""
+    """Return the action that takes a file out of a table, together with its vector."""
     kept = ("path", "partitionValues", "size", "deletionVector")
     known = {name: add[name] for name in kept if name in add}
     ended = {"deletionTimestamp": clock_ms(), "dataChange": True, "extendedFileMetadata": True}
@@ -195,7 +195,7 @@ def removing(add: Action) -> Action:
 
 
 def path_of(action: Action) -> str:
-    """Give the file that an action adds or removes, relative to the table."""
+    """Return the file that an action adds or removes, relative to the table."""
     return unquote(action["path"])
 
 

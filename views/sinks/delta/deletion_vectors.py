@@ -50,7 +50,7 @@ class Descriptor:
     rows: int
 
     def to_json(self, folder: str = "") -> dict[str, Any]:
-        """Give the descriptor as an action of the log has it.
+        """Return the descriptor as an action of the log has it.
 
         Args:
             folder: of the file of vectors, relative to the table.
@@ -79,7 +79,7 @@ class Descriptor:
 
 
 def file_name(identity: uuid.UUID) -> str:
-    """Give the name of a file of vectors."""
+    """Return the name of a file of vectors."""
     return f"deletion_vector_{identity}.bin"
 
 

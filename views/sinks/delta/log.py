@@ -66,7 +66,7 @@ class DeltaTables:
                 return None
 
     def published(self, stable: str) -> int | None:
-        """Give the generation that a stable table serves.
+        """Return the generation that a stable table serves.
 
         Raises:
             SinkError: the table there is not one that we published.
@@ -83,7 +83,7 @@ class DeltaTables:
         return int(match[1])
 
     def sealed_rows(self, uri: str) -> int | None:
-        """Give the rows of a sealed generation, None when it is missing or not sealed."""
+        """Return the rows of a sealed generation, None when it is missing or not sealed."""
         table = self.table(uri)
         match = table and _SEALED.fullmatch(table.metadata().description or "")
         return int(match[1]) if match else None
@@ -189,7 +189,7 @@ class DeltaTables:
             self._put_together(stable)
 
     def _put_together(self, stable: str) -> None:
-        """Give the log of a table a checkpoint; without one it is only slower to open."""
+        """Write a checkpoint of the log of a table; without one it is only slower to open."""
         try:
             table = _present(self.table(stable), stable)
             table.create_checkpoint()
@@ -236,7 +236,7 @@ def sink_errors(uri: str) -> Iterator[None]:
 
 
 def failed(uri: str, text: str) -> SinkError:
-    """Give the error for a table that cannot be read or written."""
+    """Return the error for a table that cannot be read or written."""
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return SinkError(
             f"no space left on the disk while writing {uri}",

@@ -166,14 +166,14 @@ class DeltaSink:
             write(rows, uri, storage_options=self._storage_options)
 
     def rows(self, generation: int) -> int:
-        """Give the number of rows of a sealed generation."""
+        """Return the number of rows of a sealed generation."""
         rows = self._tables.sealed_rows(self._uri(generation))
         if rows is None:
             raise not_sealed(self._view, generation, self.generations())
         return rows
 
     def address(self, generation: int) -> Address:
-        """Give the place where a sealed generation can be read."""
+        """Return the place where a sealed generation can be read."""
         self.rows(generation)
         return Address("delta", {"path": self._uri(generation)})
 
@@ -194,7 +194,7 @@ class DeltaSink:
         self._files.remove(self._uri(generation))
 
     def published(self) -> int | None:
-        """Give the generation that the stable table serves."""
+        """Return the generation that the stable table serves."""
         return self._tables.published(self._stable)
 
     def generations(self) -> list[int]:

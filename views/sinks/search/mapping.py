@@ -47,7 +47,7 @@ _DATES = (DateType, TimestampType, TimestampNTZType)
 
 
 def properties(schema: StructType, path: str = "") -> dict[str, Any]:
-    """Give the mapping's `properties`.
+    """Return the mapping's `properties`.
 
     Raises:
         SinkError: the name of a column means something else to OpenSearch.

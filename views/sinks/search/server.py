@@ -74,7 +74,7 @@ class SearchClient:
 
     @contextmanager
     def bulk(self, index: str) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
-        """Give a function that writes a batch of ids and documents into an index.
+        """Return a function that writes a batch of ids and documents into an index.
 
         It raises SinkError when any document is not written, with its id and the reason.
         """

@@ -40,7 +40,7 @@ class DocumentWriter:
     index: str
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
-        """Give the function that writes one batch."""
+        """Return the function that writes one batch."""
         return self.server.bulk(self.index)
 
 
@@ -104,14 +104,14 @@ class SearchSink:
         return self.address(current.generation)
 
     def rows(self, generation: int) -> int:
-        """Give the number of documents of a sealed generation."""
+        """Return the number of documents of a sealed generation."""
         rows = self._held().get(generation)
         if rows is None:
             raise not_sealed(self._view, generation, self.generations())
         return rows
 
     def address(self, generation: int) -> Address:
-        """Give the index of a sealed generation."""
+        """Return the index of a sealed generation."""
         self.rows(generation)
         return Address("search", {"url": self._server.url, "index": self._index(generation)})
 
@@ -136,7 +136,7 @@ class SearchSink:
             self._server.request("DELETE", f"/{self._index(generation)}")
 
     def published(self) -> int | None:
-        """Give the generation that the alias points to.
+        """Return the generation that the alias points to.
 
         Raises:
             SinkError: the alias points elsewhere too, or an index has its name.
@@ -156,7 +156,7 @@ class SearchSink:
         return sorted(self._held())
 
     def _held(self) -> dict[int, int | None]:
-        """Give the sealed rows of each generation, None of one that is not sealed.
+        """Return the sealed rows of each generation, None of one that is not sealed.
 
         Others name indices in this way too, so an index counts only when it says that it is ours.
         """

@@ -49,7 +49,7 @@ class DifferingRow:
 
 
 def equal(left: str, right: str, kind: Type, how: Equality = Equality.EXACT) -> str:
-    """Give the SQL condition under which two values of a type are the same; never null."""
+    """Return the SQL condition under which two values of a type are the same; never null."""
     same = f"({left} IS NOT DISTINCT FROM {right})"
     if not kind.holds_float:
         return same
@@ -84,7 +84,7 @@ def _equal_floats(left: str, right: str, same: str, how: Equality) -> str:
 
 
 def shown(value: str, kind: Type) -> str:
-    """Give the SQL of a value's text for people."""
+    """Return the SQL of a value's text for people."""
     if kind.name == "map":
         return f"CAST(list_sort(map_entries({value})) AS VARCHAR)"
     return f"CAST({value} AS VARCHAR)"
@@ -157,7 +157,7 @@ class Comparison:
         return row_count(self._database, "mismatches")
 
     def differences(self, limit: int) -> list[DifferingRow]:
-        """Give the first mismatches in the order of their keys; `run` found them."""
+        """Return the first mismatches in the order of their keys; `run` found them."""
         texts = []
         for alias in ("e", "s"):
             items = ", ".join(shown(f"{alias}.{quoted(n)}", kind) for n, kind in self._columns)
@@ -175,7 +175,7 @@ class Comparison:
         return [found for row in rows for found in self._found(row)]
 
     def ranges(self) -> list[dict[str, object]]:
-        """Give first key, last key, number and hash of the rows of each range of served keys."""
+        """Return first key, last key, number and hash of the rows of each range of served keys."""
         names = ", ".join(f"{quoted(n)} := {shown(quoted(n), kind)}" for n, kind in self._columns)
         keys = ", ".join(shown(quoted(n), kind) for n, kind in self._columns if n in self._key)
         rows = self._database.execute(

@@ -69,7 +69,7 @@ class Evidence:
         self._records: dict[str, int] = {}
 
     def state(self, table: TableName) -> TableState:
-        """Give the state of a table; the first call reads its topic.
+        """Return the state of a table; the first call reads its topic.
 
         Raises:
             ViewError: the table is not captured.
@@ -95,12 +95,12 @@ class Evidence:
         return self._states[table]
 
     def records(self, table: TableName) -> dict[str, int]:
-        """Give the number of records that were read of a table's topic, by topic."""
+        """Return the number of records that were read of a table's topic, by topic."""
         topic = self._states[table].topic
         return {topic: self._records[topic]}
 
     def left_out(self, table: TableName) -> int:
-        """Give the number of records of a table that could not be read and were left out."""
+        """Return the number of records of a table that could not be read and were left out."""
         return self._left_out.get(table, 0)
 
     def __enter__(self) -> Self:

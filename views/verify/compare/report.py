@@ -65,7 +65,7 @@ class VerifyReport:
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it as plain values."""
+        """Return all of it as plain values."""
         return asdict(self)
 
     def raise_on_mismatch(self) -> None:
@@ -84,7 +84,7 @@ class VerifyReport:
         )
 
     def render(self) -> Group:
-        """Give the report for a terminal."""
+        """Return the report for a terminal."""
         word, style = _VERDICTS[self.verified]
         title = Text.assemble(
             (f"{self.view} ", "bold"),
@@ -104,7 +104,7 @@ _VERDICTS: dict[bool | None, tuple[str, str]] = {
 
 
 def described(difference: Difference) -> str:
-    """Give one line about a difference."""
+    """Return one line about a difference."""
     key = ", ".join(f"{name}={value}" for name, value in difference.key.items())
     where = f" at {difference.offset}" if difference.offset else ""
     if difference.kind == "different":

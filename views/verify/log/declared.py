@@ -122,7 +122,7 @@ class DeclaredReader:
         self._take = {each.column: taker(each.type, log.shape) for each in self.columns}
 
     def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
-        """Give what a record says, in its order."""
+        """Return what a record says, in its order."""
         if value is None:
             try:
                 return [Said(_TOMBSTONE, self._own_key(key))]
@@ -141,7 +141,7 @@ class DeclaredReader:
             return [Said(_FAULT, name, why=str(error))]
 
     def row(self, value: bytes) -> list[Any]:
-        """Give the bare values of the row that a record says there is.
+        """Return the bare values of the row that a record says there is.
 
         Where the value holds older records too, they have the columns that it lacks.
         """
@@ -284,7 +284,7 @@ class DeclaredReader:
 
 
 class DeclaredDecoder(Decoder):
-    """Gives the rows of the records that decide."""
+    """Reads the rows of the records that decide."""
 
     def __init__(self, reader: DeclaredReader, set_apart: SetApart | None) -> None:
         super().__init__(reader.log.topic, reader.columns, set_apart)
@@ -460,7 +460,7 @@ def _default(column: LoggedColumn) -> Any:  # noqa: ANN401
 
 
 def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
-    """Give the position by which a delete and a create are known for one change of a key."""
+    """Return the position by which a delete and a create are known for one change of a key."""
     source = document.get("source")
     text = str(source.get("lsn")) if isinstance(source, dict) else ""
     digits = text.removeprefix("-")

@@ -53,11 +53,11 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401
 
 
 Taker = Callable[[Any], Any]
-"""Gives the bare value of one that is not null; raises FaultError or ValueError."""
+"""Returns the bare value of one that is not null; raises FaultError or ValueError."""
 
 
 def taker(kind: ColumnType, shape: ValueShape) -> Taker:
-    """Give the taker of a column's type."""
+    """Return the taker of a column's type."""
     if shape.is_avro:
         if kind.name == MILLIS:
             return lambda value: 1000 * value

@@ -63,7 +63,7 @@ class WriterSchema:
 
 
 def schema_ids(values: Sequence[bytes]) -> set[int]:
-    """Give the schema ids in the frames of some values."""
+    """Return the schema ids in the frames of some values."""
     return {int.from_bytes(value[1:5], "big") for value in values}
 
 
@@ -91,7 +91,7 @@ class Decoder(ABC):
     def decode(
         self, survivors: Sequence[Survivor]
     ) -> tuple[list[tuple[int, int]], list[list[Any]]]:
-        """Give partition and offset of each row, and the values of each column in their order.
+        """Return partition and offset of each row, and the values of each column in their order.
 
         Raises:
             CorruptRecordError: a value does not decode; names topic, partition and offset.
@@ -121,7 +121,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def _row(self, value: bytes) -> Sequence[Any] | None:
-        """Give the values of a row; None for an event that says that it is gone."""
+        """Return the values of a row; None for an event that says that it is gone."""
 
     def _refuse(self, partition: int, offset: int, why: str, error: Exception) -> None:
         if self.set_apart is None:
@@ -290,7 +290,7 @@ def parse_writer(text: str) -> WriterSchema:
 
 
 def _default(value: Any, union: Any) -> Any:  # noqa: ANN401 - JSON
-    """Give a default as the reader would give it: Avro writes bytes as text of code points."""
+    """Return a default as the reader would give it: Avro writes bytes as text of code points."""
     first = union[0] if isinstance(union, list) else union
     plain = first["type"] if isinstance(first, dict) else first
     if plain == "bytes" and isinstance(value, str):

@@ -20,7 +20,7 @@ from views.verify.values.faults import FaultError
 from views.verify.values.jsonform import days
 
 Reader = Callable[[Any], Any]
-"""Gives the bare value of a JSON value that is not null; raises ValueError or FaultError."""
+"""Returns the bare value of a JSON value that is not null; raises ValueError or FaultError."""
 
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _DAY_US = 86_400_000_000
@@ -56,7 +56,7 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
 
 
 def value_reader(kind: ColumnType) -> Reader:
-    """Give the reader of a column's type."""
+    """Return the reader of a column's type."""
     if kind.kind is Kind.DECIMAL:
         return _decimal(kind)
     if kind.kind is Kind.ARRAY:

@@ -77,7 +77,7 @@ class Row:
     came: int | None
 
     def holder(self, column: str, left: Mapping[int, Row]) -> bytes | None:
-        """Give the record that has a column; from key to key where need be."""
+        """Return the record that has a column; from key to key where need be."""
         row, passed = self, set[int]()
         while column in row.newest.lacks and column not in row.older:
             if row.came is None or row.came in passed or row.came not in left:
@@ -87,7 +87,7 @@ class Row:
         return row.older.get(column, row.newest.value)
 
     def bundle(self, left: Mapping[int, Row]) -> bytes:
-        """Give the last record and those that have what it lacks."""
+        """Return the last record and those that have what it lacks."""
         holders: dict[bytes, list[str]] = {}
         for column in self.newest.lacks:
             holder = self.holder(column, left)
@@ -100,7 +100,7 @@ class Row:
 
 
 def _next(row: Row | None, said: KeyStatement) -> Row:
-    """Give a row after the next statement of its key."""
+    """Return a row after the next statement of its key."""
     if said.begins or row is None:
         return Row(said, {}, said.lsn if said.begins and said.lacks else None)
     older = {}
@@ -113,7 +113,7 @@ def _next(row: Row | None, said: KeyStatement) -> Row:
 
 
 def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
-    """Give the record of a value, and the older ones with the columns that each has."""
+    """Return the record of a value, and the older ones with the columns that each has."""
     if not value.startswith(BUNDLE):
         return value, []
     parts, at = [], len(BUNDLE)
@@ -128,7 +128,7 @@ def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
 
 
 def bundles(said: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
-    """Give for each key its last record's place and bundle, of statements by key, in order."""
+    """Return for each key its last record's place and bundle, of statements by key, in order."""
     left: dict[int, Row] = {}
     last: list[Row] = []
     for _, statements in groupby(said, itemgetter(0)):

@@ -174,7 +174,7 @@ def _read_share(
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
-    """Give the schemas that capture notes where no registry is, by subject, the oldest first.
+    """Return the schemas that capture notes where no registry is, by subject, the oldest first.
 
     Raises:
         LogError: the topic does not exist.
@@ -255,7 +255,7 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
 
 
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
-    """Give the frontiers of a slot that are on their topic now, in order.
+    """Return the frontiers of a slot that are on their topic now, in order.
 
     Raises:
         NoFrontierError: the topic does not exist.
@@ -336,7 +336,7 @@ def _topic_id(kafka: KafkaConnection, topic: str) -> str:
 def messages(
     kafka: KafkaConnection, topic: str, starts: dict[int, int], ends: dict[int, int]
 ) -> Iterator[Message]:
-    """Give the messages of some partitions of a topic, each from its start to its end."""
+    """Return the messages of some partitions of a topic, each from its start to its end."""
     return chain.from_iterable(_polled(kafka, topic, starts, ends))
 
 
@@ -387,7 +387,7 @@ def _all_inside(polled: list[Message], ends: dict[int, int]) -> bool:
 def _wanted(
     polled: Iterable[Message], topic: str, ends: dict[int, int], open_: set[int]
 ) -> Iterator[Message]:
-    """Give the messages before the ends; take a partition out of `open_` when its is reached."""
+    """Return the messages before the ends; take a partition out of `open_` when its is reached."""
     for message in polled:
         error = message.error()
         part, offset = message.partition() or 0, message.offset() or 0
@@ -466,13 +466,13 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Gives the rows of records in the table of raw records."""
+    """Iterates over the rows of records in the table of raw records."""
 
     keys: _Keys
     set_apart: SetApart | None
 
     def table(self, messages: list[Message]) -> pa.Table:
-        """Give the rows of some records: by column where all are in order, else one by one."""
+        """Return the rows of some records: by column where all are in order, else one by one."""
         keys = list(map(_key_of, messages))
         headers = list(map(_headers_of, messages))
         positions = [each[0][1] for each in headers if each and each[0][0] == "position"]
@@ -491,7 +491,7 @@ class _Rows:
         return _arrow([*map(list, places), *orders, keys, list(map(_value_of, messages))])
 
     def row(self, message: Message) -> tuple[Any, ...]:
-        """Give the row of one record, whatever it is."""
+        """Return the row of one record, whatever it is."""
         key, part, offset = message.key(), message.partition() or 0, message.offset() or 0
         fault = self.keys.fault_of(key)
         if not fault:

@@ -16,14 +16,14 @@ _NOT_FOUND = 404
 
 
 class Schemas:
-    """Gives the text of a schema by its id; asks the registry once for each."""
+    """Fetches the text of a schema by its id; asks the registry once for each."""
 
     def __init__(self, connection: RegistryConnection) -> None:
         self._connection = connection
         self._known: dict[int, str] = {}
 
     def text(self, schema_id: int) -> str:
-        """Give the schema's JSON text.
+        """Return the schema's JSON text.
 
         Raises:
             CorruptRecordError: the registry does not know the id, or a record under the schema

@@ -109,7 +109,7 @@ def exact_values() -> Iterator[None]:
 
 
 def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | None:
-    """Give the schema id of the newest value among the records, None when there is no value."""
+    """Return the schema id of the newest value among the records, None when there is no value."""
     found = first_row(
         database,
         f"SELECT value[1:5] FROM {quoted(raw)} WHERE value IS NOT NULL "
@@ -121,7 +121,7 @@ def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | Non
 def survivor_batches(
     database: duckdb.DuckDBPyConnection, survivors: str
 ) -> Iterator[list[Survivor]]:
-    """Give the surviving records in batches."""
+    """Return the surviving records in batches."""
     with database.cursor() as cursor:
         cursor.execute(f"SELECT part, off, value FROM {quoted(survivors)}")
         while batch := cursor.fetchmany(BATCH_ROWS):
@@ -194,7 +194,7 @@ def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:
 def create_view(
     database: duckdb.DuckDBPyConnection, state: TableState, *, with_places: bool = False
 ) -> None:
-    """Give the state the name under which a view's query speaks of it."""
+    """Make a view of the state, under the name that a view's query has for it."""
     names = state.selected()
     if with_places:
         names += f", {PARTITION_COLUMN}, {OFFSET_COLUMN}"
@@ -213,7 +213,7 @@ def _inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> 
 
 
 def to_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:
-    """Give the bare Avro values of a column as an Arrow array of its type."""
+    """Return the bare Avro values of a column as an Arrow array of its type."""
     if kind.kind is Kind.ARRAY:
         return _array_arrow(kind, values)
     if kind.kind is Kind.DECIMAL:

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _sent(work: Work) -> SetApart | None:
-    """Send the tables of a job; gives what it returns."""
+    """Send the tables of a job; returns what it returns."""
     while True:
         try:
             child.answer(next(work))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from views.verify.values.faults import SetApart
 
 Work = Generator[pa.Table, None, SetApart | None]
-"""Gives tables, and returns the records that it set apart."""
+"""Returns tables, and returns the records that it set apart."""
 
 Job = tuple[Callable[..., Work], tuple[object, ...]]
 

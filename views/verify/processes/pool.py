@@ -23,13 +23,13 @@ _WAIT_S = 0.1
 
 
 def helpers() -> int:
-    """Give how many helpers this machine has room for."""
+    """Return how many helpers this machine has room for."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(_MOST, ours or 1)
 
 
 def done_by_helpers(jobs: Iterable[Job], set_apart: SetApart | None) -> Iterator[pa.Table]:
-    """Do jobs in helpers; gives the tables of all, in no order.
+    """Do jobs in helpers; returns the tables of all, in no order.
 
     Args:
         jobs: taken one by one, as helpers get free.
@@ -69,7 +69,7 @@ class _Crew:
             thread.start()
 
     def replies(self) -> Iterator[pa.Table | Done]:
-        """Give what comes back, until all jobs are done; raises the first error."""
+        """Return what comes back, until all jobs are done; raises the first error."""
         working = len(self._threads)
         while working:
             reply = self._made.get()

@@ -18,7 +18,7 @@ from views.verify.values.types import quoted
 def first_row(
     database: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
 ) -> tuple[Any, ...] | None:
-    """Give the first row of a short result.
+    """Return the first row of a short result.
 
     All of it is fetched: a result that is not, as after `fetchone`, blocks its connection.
     """

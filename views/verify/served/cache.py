@@ -19,7 +19,7 @@ _GLOB = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
 
 
 def cache_entries(address: Address) -> Iterator[tuple[str, str]]:
-    """Give key (without the prefix) and text of each entry.
+    """Return key (without the prefix) and text of each entry.
 
     Raises:
         SinkError: the cache does not answer, or an entry is not a string.
@@ -48,7 +48,7 @@ def cache_entries(address: Address) -> Iterator[tuple[str, str]]:
 
 
 def as_bytes(raw: bytes | str) -> bytes:
-    """Give what the client returns as bytes, whatever its settings decode."""
+    """Return what the client returns as bytes, whatever its settings decode."""
     return raw.encode() if isinstance(raw, str) else raw
 
 

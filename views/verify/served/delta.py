@@ -18,7 +18,7 @@ from views.verify.values.types import Type, arrow_type
 
 
 def delta_batches(path: str, columns: Sequence[tuple[str, Type]]) -> Iterator[pa.Table]:
-    """Give the rows of a Delta table.
+    """Return the rows of a Delta table.
 
     Raises:
         SinkError: there is no readable table, or its columns are not the view's.
@@ -43,7 +43,7 @@ def _check_columns(path: str, found: Sequence[str], columns: Sequence[tuple[str,
 
 
 def conformed(path: str, table: pa.Table, columns: Sequence[tuple[str, Type]]) -> pa.Table:
-    """Give a table the view's types without losing anything.
+    """Return a table the view's types without losing anything.
 
     Raises:
         SinkError: a column has another type than the view's.

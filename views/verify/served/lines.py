@@ -12,7 +12,7 @@ from views.base.address import Address
 
 
 def line_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give id and row of each line.
+    """Return id and row of each line.
 
     Raises:
         SinkError: the file is not there, or a line is not of this form.

@@ -21,7 +21,7 @@ _KEEP = "2m"
 
 
 def search_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give id and source of each document of an index.
+    """Return id and source of each document of an index.
 
     Raises:
         SinkError: the engine does not answer, has no such index, or a shard failed.

@@ -72,7 +72,7 @@ def _batches(
 def documents_to_arrow(
     documents: Iterable[Document], columns: Sequence[tuple[str, Type]], key: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Give rows in JSON form as Arrow, each fault beside its row."""
+    """Return rows in JSON form as Arrow, each fault beside its row."""
     readers = [(name, reader(kind)) for name, kind in columns]
     kinds = dict(columns)
     keyed = [(name, kinds[name]) for name in key]

@@ -157,7 +157,7 @@ def copy_table(
 
 
 def row_filter(snapshot: Snapshot, publication: str, name: TableName) -> str:
-    """Give the condition by which a publication filters a table, as the server writes it.
+    """Return the condition by which a publication filters a table, as the server writes it.
 
     Asked of the source: a condition that came with the log would be SQL of whoever can write
     to the frontier topic.
@@ -209,7 +209,7 @@ def count_rows(snapshot: Snapshot, name: TableName, *, where: str = "") -> int:
 
 
 def _relation(snapshot: Snapshot, name: TableName) -> sql.Composable:
-    """Give a table as a query names it: alone, unless its rows lie in its partitions."""
+    """Return a table as a query names it: alone, unless its rows lie in its partitions."""
     with snapshot.connection.cursor() as cursor:
         cursor.execute(
             "SELECT relkind FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
@@ -288,7 +288,7 @@ class _CopyParser:
 
     @staticmethod
     def _row(raw: bytes, place: int) -> tuple[list[str | None] | None, int]:
-        """Give a row and the place after it; a negative place when it is not whole yet."""
+        """Return a row and the place after it; a negative place when it is not whole yet."""
         total = len(raw)
         if place + 2 > total:
             return None, -1

@@ -138,7 +138,7 @@ def _latest(request: SourceRequest) -> Frontier:
 
 
 def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Said) -> Frontier:
-    """Give the first frontier at or past the snapshot; wait for it.
+    """Return the first frontier at or past the snapshot; wait for it.
 
     Raises:
         LogError: none came in time.

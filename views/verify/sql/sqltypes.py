@@ -31,7 +31,7 @@ TableTypes = Mapping[str, Mapping[str, Type]]
 
 
 def adjusted(precision: int, scale: int) -> Type:
-    """Give the decimal that holds a result: digits behind the point go first, but not below six."""
+    """Return the decimal that holds a result: decimals go first, but not below six."""
     if precision <= _MAX_PRECISION:
         return Type("decimal", precision, scale)
     whole = precision - scale
@@ -39,7 +39,7 @@ def adjusted(precision: int, scale: int) -> Type:
 
 
 def as_decimal(kind: Type) -> Type | None:
-    """Give the decimal that an integer is widened to; a decimal itself; None for others."""
+    """Return the decimal that an integer is widened to; a decimal itself; None for others."""
     if kind.name == "decimal":
         return kind
     digits = kind.precision or _INTEGER_DIGITS.get(kind.name, 0)
@@ -47,7 +47,7 @@ def as_decimal(kind: Type) -> Type | None:
 
 
 def widest(kinds: Iterable[Type | None]) -> Type | None:
-    """Give the type that holds all of some branches."""
+    """Return the type that holds all of some branches."""
     found = [kind for kind in kinds if kind is None or kind.name != "void"]
     known = [kind for kind in found if kind is not None]
     if len(known) < len(found) or not known:
@@ -65,7 +65,7 @@ def widest(kinds: Iterable[Type | None]) -> Type | None:
 
 
 class Types:
-    """Gives the type of each part of a query whose columns are qualified."""
+    """Knows the type of each part of a query whose columns are qualified."""
 
     def __init__(self, query: exp.Expr, tables: TableTypes) -> None:
         self._tables = tables
@@ -78,7 +78,7 @@ class Types:
                     self._sources.setdefault(id(column), source)
 
     def of(self, node: exp.Expr | None) -> Type | None:
-        """Give a node's type, or None when it is not known."""
+        """Return a node's type, or None when it is not known."""
         if node is None:
             return None
         if id(node) not in self._known:
@@ -199,7 +199,7 @@ def _decimal_result(node: exp.Expr, one: Type, two: Type) -> Type | None:
 
 
 def decimals_of(node: exp.Round) -> int | None:
-    """Give the constant number of places of a `round`, or None when it is no constant."""
+    """Return the constant number of places of a `round`, or None when it is no constant."""
     places = node.args.get("decimals")
     if places is None:
         return 0

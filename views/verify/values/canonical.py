@@ -52,7 +52,7 @@ _BESIDE = {
 
 
 def source_expression(column: str, kind: ColumnType) -> sql.Composable:
-    """Give the SQL by which PostgreSQL writes a column; null stays null."""
+    """Return the SQL by which PostgreSQL writes a column; null stays null."""
     name = sql.Identifier(column)
     if kind.kind is Kind.ARRAY:
         assert kind.element is not None  # noqa: S101 - an array has an element
@@ -74,7 +74,7 @@ def _plain(kind: ColumnType) -> str:
 
 
 def writer(kind: ColumnType) -> Writer:  # noqa: PLR0911 - one for each kind
-    """Give the function that writes a bare Avro value, not null, of a type."""
+    """Return the function that writes a bare Avro value, not null, of a type."""
     match kind.kind:
         case Kind.BOOLEAN:
             return lambda value: "true" if value else "false"

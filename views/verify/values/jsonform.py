@@ -21,7 +21,7 @@ import numpy as np
 from views.verify.values.types import Type
 
 Reader = Callable[[Any], Any]
-"""Gives a JSON value's Arrow form; raises ValueError when it is malformed."""
+"""Returns a JSON value's Arrow form; raises ValueError when it is malformed."""
 
 _DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)")
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{6})")
@@ -54,7 +54,7 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
 
 
 def identifier(row: dict[str, Any], key: Sequence[tuple[str, Type]]) -> str:
-    """Give the document id or cache key of a row in JSON form."""
+    """Return the document id or cache key of a row in JSON form."""
     values = [row[name] for name, _ in key]
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
@@ -75,7 +75,7 @@ _PLAIN = range(-3, 7)
 
 
 def _number_text(number: float, kind: Type) -> str:
-    """Give the shortest text that reads back, as Java lays it out; -0.0 is the key 0.0."""
+    """Return the shortest text that reads back, as Java lays it out; -0.0 is the key 0.0."""
     if not number:
         return "0.0"
     shortest = Decimal(str(np.float32(number)) if kind.name == "float" else repr(number))
@@ -94,7 +94,7 @@ def _number_text(number: float, kind: Type) -> str:
 
 
 def reader(kind: Type) -> Reader:
-    """Give the reader of a type; null stands for null in each."""
+    """Return the reader of a type; null stands for null in each."""
     plain = _reader(kind)
 
     def read(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -184,7 +184,7 @@ def _decimal_reader(kind: Type) -> Reader:
 
 
 def days(text: str, *, before_christ: bool) -> int:
-    """Give the days since 1970 of a date of any year.
+    """Return the days since 1970 of a date of any year.
 
     Raises:
         ValueError: the text is not a date.

@@ -99,7 +99,7 @@ def literal(text: str) -> str:
 
 
 def logged_type(column: ColumnType) -> Type:
-    """Give the type of a column of the log."""
+    """Return the type of a column of the log."""
     if column.kind is Kind.DECIMAL:
         return Type("decimal", column.precision, column.scale)
     if column.kind is Kind.ARRAY:
@@ -109,7 +109,7 @@ def logged_type(column: ColumnType) -> Type:
 
 
 def duckdb_type(kind: Type) -> str:
-    """Give DuckDB's name of a type."""
+    """Return DuckDB's name of a type."""
     inner = [duckdb_type(field) for _, field in kind.fields]
     match kind.name:
         case "decimal":
@@ -126,7 +126,7 @@ def duckdb_type(kind: Type) -> str:
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Give Arrow's form of a type."""
+    """Return Arrow's form of a type."""
     inner = [arrow_type(field) for _, field in kind.fields]
     match kind.name:
         case "decimal":
