@@ -99,6 +99,21 @@ def test_the_architecture_names_every_folder_by_its_first_sentence() -> None:
     assert rows == found
 
 
+def test_the_words_of_the_glossary_are_those_of_the_code() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text("utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    places = [place for row in rows for place in re.findall(r"`([^`]+)`", row[2])]
+    assert len(places) > 40, "the pattern finds no words any more"
+    code = [path.read_text("utf-8") for top in TOPS for path in (ROOT / top).rglob("*.py")]
+    names = {
+        name for text in code for name in re.findall(r"^ *(?:class|def) (\w+)", text, re.MULTILINE)
+    }
+    folders = {
+        path.relative_to(ROOT).as_posix() for top in TOPS for path in (ROOT / top).rglob("*")
+    }
+    assert [each for each in places if each not in names | folders] == []
+
+
 def test_decisions_are_numbered_once() -> None:
     numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
     assert numbers

@@ -1,7 +1,7 @@
 """The worker processes of a backfill, and the copying of one segment.
 
 Each worker is a process with its own connection in the exported snapshot and its own producer;
-encoding is Python's work, which threads would only take in turns.
+what Python does for each chunk, threads would only do in turns.
 """
 
 from __future__ import annotations
