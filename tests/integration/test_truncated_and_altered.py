@@ -37,12 +37,12 @@ VALUES = {
     ),
     "altered": "ALTER TABLE {t} ALTER a TYPE integer USING a * 2 + 1",
 }
+TABLES = {"": PLAIN, "parted_": PARTED}
 SILENT = {
-    **{name: (PLAIN, f"{EMPTIED}; {change}") for name, change in VALUES.items()},
-    **{
-        f"{name}_at_once": (PLAIN, f"BEGIN; {EMPTIED}; {change}; COMMIT")
-        for name, change in VALUES.items()
-    },
+    f"{kind}{name}{how}": (made, f"{begin}{EMPTIED}; {change}{commit}")
+    for kind, made in TABLES.items()
+    for name, change in VALUES.items()
+    for how, begin, commit in [("", "", ""), ("_at_once", "BEGIN; ", "; COMMIT")]
 }
 
 
@@ -84,7 +84,7 @@ def test_values_of_a_rewrite_after_a_truncation_are_noticed(capture, table):
     change(capture, {table: SILENT[table]})
     code, said = capture.attempt()
     assert code == 1
-    assert "the table was rewritten, maybe with" in said
+    assert "rewritten" in said
     capture.set(on_incompatible="resnapshot")
     capture.finish()
     assert capture.differing(table) == []

@@ -188,9 +188,17 @@ class Standing:
         store = self.stores[self.oid]
         if store.filenode == before.stores.get(self.oid, _NO_STORE).filenode:
             return ""
-        emptied = store.emptied_by(truncated)
-        # All rows came after that, and by the stream. Only the same transaction may have altered
-        # columns when there were rows again.
+        return self._revalued(before, store.emptied_by(truncated))
+
+    def _revalued(self, before: Standing, emptied: Collection[int]) -> str:
+        """Say which columns may have got other values when new files were made.
+
+        Args:
+            before: the table at an earlier look.
+            emptied: transactions that have truncated the table before they made its last files:
+                all rows came after that, and by the stream, so only the same transaction may have
+                altered columns when there were rows again.
+        """
         columns = {
             name: each for name, each in self.columns.items() if not emptied or each.xid in emptied
         }
@@ -226,7 +234,13 @@ class Standing:
             return "a table was attached as a partition, with the rows that it had"
         if self._other_files(before, truncated):
             return "a partition was truncated or rewritten by itself"
-        return ""
+        new_files = [
+            each
+            for oid, each in self.stores.items()
+            if oid in before.stores and before.stores[oid].filenode != each.filenode
+        ]
+        emptied = {xid for each in new_files for xid in each.emptied_by(truncated)}
+        return self._revalued(before, emptied) if emptied else ""
 
     def _other_files(self, before: Standing, truncated: Collection[int]) -> list[int]:
         return [
