@@ -112,6 +112,9 @@ class WrittenPlaces(Sequence[tuple[int, int]]):
         return int(self.raw[place].lsn), int(self.raw[place].sequence)
 
 
+_OPS = b"cudr"  # in the order of the library's counts
+
+
 class Records(Sequence[Record]):
     """Records that are to be produced, of one epoch.
 
@@ -168,6 +171,23 @@ class Records(Sequence[Record]):
         found = (self.raw.list[place] for place in range(first, end))
         return [self._between(each.key, each.value) for each in found]
 
+    def add_count(self, op: bytes, rows: int, size: int) -> None:
+        """Count rows, and bytes of keys and values, that were added one by one."""
+        number = _OPS.index(op)
+        self.raw.rows[number] += rows
+        self.raw.sizes[number] += size
+
+    def take_counts(self) -> list[tuple[bytes, int, int]]:
+        """Return and forget for each operation that was met: its letter, rows, bytes."""
+        raw = self.raw
+        found = [
+            (_OPS[number : number + 1], int(raw.rows[number]), int(raw.sizes[number]))
+            for number in range(len(_OPS))
+            if raw.rows[number]
+        ]
+        raw.rows, raw.sizes = [0] * len(_OPS), [0] * len(_OPS)
+        return found
+
     def _between(self, start: int, end: int) -> bytes:
         return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
 
@@ -181,3 +201,7 @@ class Records(Sequence[Record]):
     def leave_out(self, place: int) -> None:
         """Do not produce one of them."""
         self.raw.list[place].left_out = 1
+
+    def is_left_out(self, place: int) -> bool:
+        """Tell whether one of them is not produced."""
+        return bool(self.raw.list[place].left_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from changelog.native.buffers import Texts
 from changelog.native.library import ffi, lib
@@ -26,6 +26,26 @@ class RelationSpan:
     oid: int
     first: int
     last: int
+
+
+class Row(NamedTuple):
+    """A row of the stream.
+
+    Attributes:
+        message: the number of its message.
+        next: the number of the next row of its relation, or -1.
+        lsn: of the commit.
+        sequence: its place in the transaction.
+        ts_us: of the commit, microseconds since 1970.
+        xid: of the transaction.
+    """
+
+    message: int
+    next: int
+    lsn: int
+    sequence: int
+    ts_us: int
+    xid: int
 
 
 class Run:
@@ -81,6 +101,26 @@ class Run:
     def is_open(self) -> bool:
         """Tell whether that one has not ended yet."""
         return bool(self.raw.is_open)
+
+    def row(self, number: int) -> Row:
+        """Return a row."""
+        found = self.raw.rows[number]
+        return Row(found.message, found.next, found.lsn, found.sequence, found.ts_us, found.xid)
+
+    @property
+    def next_sequence(self) -> int:
+        """Return the number of the next row of the transaction that began last."""
+        return int(self.raw.next_sequence)
+
+    @property
+    def commits(self) -> int:
+        """Return how many transactions ended in the run."""
+        return int(self.raw.commits)
+
+    @property
+    def end_lsn(self) -> int:
+        """Return the LSN behind the last one that ended; 0 where none did."""
+        return int(self.raw.end_lsn)
 
     @property
     def xids(self) -> list[int]:

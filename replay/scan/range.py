@@ -16,8 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
-from changelog.native.consumer import SAID_BYTES, Settings, client_error, load
-from changelog.native.library import ffi, lib
+from changelog.native.reader import News, RangeReader
 from replay.base.task_faults import Fault, MarkedError
 from replay.broker.topics import TIMEOUT_S, consumer_config, explained
 from replay.scan.last_records import LastRecords
@@ -57,26 +56,6 @@ class PartitionRange(NamedTuple):
     end: int
 
 
-class News(NamedTuple):
-    """What a moment of reading has brought.
-
-    Attributes:
-        added: records that went into the fold.
-        is_over: a record at or behind the end has come.
-        ends_at: where the broker says that the partition ends; None when it says nothing.
-        error: the client's code; 0 for none.
-        said: what it means.
-        is_fatal: the client cannot go on.
-    """
-
-    added: int
-    is_over: bool = False
-    ends_at: int | None = None
-    error: int = 0
-    said: str = ""
-    is_fatal: bool = False
-
-
 def read_into(
     last: LastRecords,
     kafka: KafkaConnection,
@@ -94,49 +73,17 @@ def read_into(
     if wanted.start >= wanted.end:
         return
     try:
-        with closing(_Reader(kafka)) as reader:
-            reader.assign(topic, wanted)
-            read_to_end(lambda: reader.poll(last, wanted.end), topic, wanted, stall_s)
+        config = consumer_config(kafka, committed=True, **_TUNING)
+        with closing(RangeReader(config)) as reader:
+            reader.assign(topic, wanted.partition, wanted.start, timeout_s=TIMEOUT_S)
+
+            def poll() -> News:
+                with last.adding() as fold:
+                    return reader.poll(fold, wanted.end, timeout_ms=_POLL_MS)
+
+            read_to_end(poll, topic, wanted, stall_s)
     except KafkaException as error:
         raise _marked(explained(kafka, error)) from error
-
-
-class _Reader:
-    """librdkafka's consumer in the compiled library."""
-
-    def __init__(self, kafka: KafkaConnection) -> None:
-        load()
-        settings = Settings(consumer_config(kafka, committed=True, **_TUNING))
-        said = ffi.new("char[]", SAID_BYTES)
-        self._handle = lib.reader_open(
-            settings.names, settings.values, settings.count, said, SAID_BYTES
-        )
-        if self._handle == ffi.NULL:
-            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
-        self._news = ffi.new("reader_news *")
-
-    def assign(self, topic: str, wanted: PartitionRange) -> None:
-        code = lib.reader_assign(
-            self._handle, topic.encode(), wanted.partition, wanted.start, int(TIMEOUT_S * 1000)
-        )
-        if code:
-            raise client_error(code)
-
-    def poll(self, last: LastRecords, end: int) -> News:
-        news = self._news
-        lib.reader_poll(self._handle, last.handle, end, _POLL_MS, news)
-        last.settle(news.outcome)
-        return News(
-            news.added,
-            bool(news.is_over),
-            news.ends_at if news.ends_at >= 0 else None,
-            news.error,
-            ffi.string(lib.reader_said(self._handle)).decode("utf-8", "replace"),
-            bool(news.is_fatal),
-        )
-
-    def close(self) -> None:
-        lib.reader_close(self._handle)
 
 
 def read_to_end(

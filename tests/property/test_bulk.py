@@ -76,7 +76,7 @@ class RecordedLog:
 
     def produce_records(self, topic: str, records: Records, first: int, end: int) -> None:
         for place in range(first, end):
-            if records.raw.list[place].left_out:
+            if records.is_left_out(place):
                 continue
             key, value, lsn, sequence, ts_us, op = records[place]
             position = Position(records.epoch, Lsn(lsn), sequence)

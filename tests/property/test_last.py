@@ -137,7 +137,7 @@ class Forgetful(LastRecords):
     """The seeded defect: what does not fit into memory is forgotten."""
 
     def _spill(self):
-        self.handle = LastRecords(self._rules).handle
+        self._fold = LastRecords(self._rules)._fold
 
 
 def test_the_comparison_finds_a_fold_that_forgets_what_it_spilled():

@@ -52,7 +52,7 @@ def messages_encoded(codec: BatchCodec, payloads: Sequence[bytes]) -> list[Recor
         if odd is None:
             break
         found.append(None)
-        place = run.raw.rows[odd].next
+        place = run.row(odd).next
     return found
 
 

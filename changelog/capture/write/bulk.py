@@ -21,7 +21,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import Relation
 from changelog.native.buffers import Record, Records, Texts
-from changelog.native.runs import RelationSpan, Run, Transaction
+from changelog.native.runs import RelationSpan, Row, Run, Transaction
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import SEQUENCE_STEP, Assembler
 from changelog.source.stream.pgoutput import (
@@ -32,7 +32,6 @@ from changelog.source.stream.pgoutput import (
     decode,
 )
 
-_OPS = (Op.CREATE, Op.UPDATE, Op.DELETE)
 _OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
 
 
@@ -146,13 +145,13 @@ class BulkWriter:
         for each in found:
             self._write(each)
         begin = Begin(Lsn(last.commit_lsn), last.ts_us, last.xid)
-        assembler.continue_at(begin if run.is_open else None, run.raw.next_sequence)
+        assembler.continue_at(begin if run.is_open else None, run.next_sequence)
         return Taken(
             records=len(self._records) - sum(each.left_out for each in found),
             changes=changes,
             sizes=sizes,
-            commits=run.raw.commits,
-            end_lsn=Lsn(run.raw.end_lsn) if run.raw.commits else None,
+            commits=run.commits,
+            end_lsn=Lsn(run.end_lsn) if run.commits else None,
             last=begin,
             is_open=run.is_open,
             xids=xids,
@@ -171,9 +170,9 @@ class BulkWriter:
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
     ) -> list[_Found]:
         found: list[_Found] = []
-        rows = self._run.raw.rows
-        for seen in self._run.relations():
-            if self._assembler.is_deaf(seen.oid, Lsn(rows[seen.last].lsn)):
+        run = self._run
+        for seen in run.relations():
+            if self._assembler.is_deaf(seen.oid, Lsn(run.row(seen.last).lsn)):
                 continue
             relation = self._assembler.relation(seen.oid)
             if relation is None:
@@ -181,7 +180,8 @@ class BulkWriter:
             topic = self._tables.topic(relation)
             if not relation.key or any(topic == other.topic for other in found):
                 raise NotInBulkError
-            at = Position(self._epoch, Lsn(rows[seen.first].lsn), rows[seen.first].sequence)
+            first = run.row(seen.first)
+            at = Position(self._epoch, Lsn(first.lsn), first.sequence)
             if not self._writer.all_alive(topic, at):
                 raise NotInBulkError
             start = len(self._records)
@@ -191,12 +191,9 @@ class BulkWriter:
             if written is not None:
                 left_out = self._records.leave_out_written(start, written)
             found.append(_Found(topic, start, len(self._records), left_out))
-            totals = self._records.raw
-            for place, op in enumerate(_OPS):
-                if totals.rows[place]:
-                    changes[relation.name, op] += totals.rows[place]
-                    sizes[relation.name, op] += totals.sizes[place]
-                totals.rows[place] = totals.sizes[place] = 0
+            for letter, rows, size in self._records.take_counts():
+                changes[relation.name, Op(letter)] += rows
+                sizes[relation.name, Op(letter)] += size
         return found
 
     def _add_table(
@@ -206,29 +203,27 @@ class BulkWriter:
         codec = self._tables.batch_codec(relation, first)
         if codec is None:
             raise NotInBulkError
-        rows = self._run.raw.rows
         place = seen.first
         while place >= 0:
             unusual = codec.add_rows(messages, self._run, place, self._records)
             if unusual is None:
                 return
-            self._add_unusual(messages, unusual)
-            place = rows[unusual].next
+            row = self._run.row(unusual)
+            self._add_unusual(messages[row.message], row)
+            place = row.next
 
-    def _add_unusual(self, messages: Texts, place: int) -> None:
+    def _add_unusual(self, payload: bytes, row: Row) -> None:
         """Encode a row that is out of the ordinary."""
-        row = self._run.raw.rows[place]
-        payload = messages[row.message]
         message = decode(payload)
         assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)  # noqa: S101
         change = self._assembler.change(message)
         assert change is not None  # noqa: S101 - the table is wanted
         position = Position(self._epoch, Lsn(row.lsn), row.sequence)
-        totals, number = self._records.raw, _OPS.index(_OP_OF[payload[:1]])
-        totals.rows[number] += 1
+        size = 0
         for key, value, op, step in self._writer.encoded(change, position, row.xid):
-            totals.sizes[number] += len(key) + len(value or b"")
+            size += len(key) + len(value or b"")
             self._records.add(Record(key, value, row.lsn, row.sequence + step, row.ts_us, op.value))
+        self._records.add_count(_OP_OF[payload[:1]].value, 1, size)
 
 
 def _transaction(begin: Begin) -> Transaction:
