@@ -286,8 +286,8 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
             started.append(self._process)
 
     monkeypatch.setattr("views.verify.processes.pool.Child", Kept)
-    for place in ("read", "tables", "crew"):
-        monkeypatch.setattr(f"views.verify.log.{place}.helpers", lambda: 2)
+    for place in ("log.read", "log.tables", "processes.pool"):
+        monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
     monkeypatch.setattr("views.verify.log.read.MANY_OFFSETS", 1)
     monkeypatch.setattr("views.verify.log.tables.MANY_ROWS", 1)
     return started
