@@ -3,7 +3,7 @@
 The library uses nothing of Python's, so neither does this: the compiler and the flags that Python's
 own build has left in its configuration name programs which a machine need not have, and ask linkers
 for what they may refuse. setuptools calls `Build`; `python changelog/native/build.py` says which
-compiler would be taken.
+compiler would be taken. Where none works nothing is compiled: the package works without, in Python.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from setuptools import Extension
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
@@ -30,6 +33,7 @@ _USUAL = ("cc", "gcc", "clang")
 _PROBE = "#include <stdlib.h>\n#include <stdint.h>\nint32_t probe(void) { return abs(-42); }\n"
 _ANSWER = 42
 _LONGEST = 300
+_OF_LIBC = {b"libc.so.6", b"libdl.so.2", b"libm.so.6", b"libpthread.so.0"}
 
 
 class NoCompilerError(CompileError):  # type: ignore[misc]  # setuptools has no types
@@ -102,13 +106,52 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
     """Builds the extensions of pyproject.toml as plain libraries."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile one."""
-        command = find()
+        """Compile one; warns where no compiler works.
+
+        Raises:
+            CompileError: a compiler that works does not take the sources.
+        """
         target = Path(self.get_ext_fullpath(ext.name))
+        target.unlink(missing_ok=True)
+        try:
+            command = find()
+        except NoCompilerError as error:
+            ext.optional = True  # else what is not there is copied
+            self.warn(f"rows will be encoded and folded in Python, several times slower: {error}")
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         defined = f'-DAPI_STAMP="{stamp(Path(API))}"'
         sources = [str(each) for each in ext.sources]
         compile_library([*command, defined], sources, target, ext.libraries)
+
+
+def manylinux(library: bytes) -> str | None:
+    """Return the tag of the machines that can open a library; None where that is not known.
+
+    By its own words: it may need nothing but the C library, and of that no newer version than the
+    tag names (PEP 600).
+    """
+    if set(re.findall(rb"\0(lib[\w+-]+\.so[\w.]*)", library)) - _OF_LIBC:
+        return None
+    versions = [tuple(map(int, each)) for each in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
+    if not versions:
+        return None
+    major, minor = max(versions)
+    return f"manylinux_{major}_{minor}_{platform.machine()}"
+
+
+class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools has no types
+    """Tags a wheel by the machines that can open its library."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tags of Python, its interface, and the machine."""
+        python, interface, machine = super().get_tag()
+        found = [
+            tag
+            for library in Path(self.bdist_dir).rglob("_core*.so")
+            if (tag := manylinux(library.read_bytes())) is not None
+        ]
+        return python, interface, found[0] if found else machine
 
 
 def main() -> int:

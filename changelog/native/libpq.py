@@ -23,8 +23,11 @@ from changelog.contract.base.errors import (
     SourceError,
     UnavailableSourceError,
 )
-from changelog.native.buffers import NO_MEMORY, Texts
-from changelog.native.library import ffi, lib
+from changelog.native.base.declarations import ffi
+from changelog.native.base.reading import Read
+from changelog.native.base.records import NO_MEMORY
+from changelog.native.buffers import Texts
+from changelog.native.copydata import read_copy, read_stream
 from changelog.runtime.silence import watched
 
 READ_BYTES = 8 << 20
@@ -114,16 +117,18 @@ class CopyBoth:
         if self._end is not None:
             raise self._end
         heard = self._told.heard
-        done = lib.read_stream(_FUNCTIONS, self._pgconn, limit, READ_BYTES, into.raw, self._told)
+        done = read_stream(
+            _FUNCTIONS, self._pgconn, limit=limit, most=READ_BYTES, into=into, told=self._told
+        )
         count = int(self._told.heard - heard)
-        if done == lib.READ_ODD:
+        if done == Read.ODD:
             raise ProtocolError("the replication stream sends what is neither data nor keepalive")
-        if done == lib.READ_NO_MEMORY:
+        if done == Read.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
-        if done == lib.READ_LOST:
+        if done == Read.LOST:
             self._end = UnavailableSourceError(f"the replication connection: {self._said()}")
-        elif done != lib.READ_ALL:
-            self._end = self._ended(is_done=done == lib.READ_ENDED)
+        elif done != Read.ALL:
+            self._end = self._ended(is_done=done == Read.ENDED)
         if self._end is not None and not count:
             raise self._end  # else the messages before the end are handed over first
         return count
@@ -193,21 +198,21 @@ def copy_lines(
     with watched(connection):
         _raise_error(pgconn, _LIBPQ.PQexec(pgconn, query.encode()), _COPY_OUT)
     lines = Texts()
-    done = lib.READ_ALL
-    while done == lib.READ_ALL:
+    done = Read.ALL
+    while done == Read.ALL:
         lines.clear()
         with watched(connection):
-            done = lib.read_copy(_FUNCTIONS, pgconn, most_rows, most_bytes, lines.raw)
-        if done == lib.READ_ODD:
+            done = read_copy(_FUNCTIONS, pgconn, limit=most_rows, most=most_bytes, into=lines)
+        if done == Read.ODD:
             raise ProtocolError("PostgreSQL sends a row of COPY that is not a line")
-        if done == lib.READ_NO_MEMORY:
+        if done == Read.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
         if len(lines):
             yield lines
     with watched(connection):
         while result := _LIBPQ.PQgetResult(pgconn):
             _raise_error(pgconn, result, _COMMAND_OK)
-    if done == lib.READ_FAILED:
+    if done == Read.FAILED:
         raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
 
 

@@ -1,86 +1,15 @@
-"""librdkafka's consumer, whose records go into a fold without an object for each: `reader.c`."""
+"""A range of a partition into a fold; in C or in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError
+from changelog.native.base.news import News
+from changelog.native.choice import IS_COMPILED
 
-from changelog.native.consumer import SAID_BYTES, Settings, client_error, load
-from changelog.native.fold import Fold
-from changelog.native.library import ffi, lib
+if TYPE_CHECKING or IS_COMPILED:
+    from changelog.native.compiled.reader import RangeReader
+else:
+    from changelog.native.plain.reader import RangeReader
 
-
-class News(NamedTuple):
-    """What a moment of reading has brought.
-
-    Attributes:
-        added: records that went into the fold.
-        is_over: a record at or behind the end has come.
-        ends_at: where the broker says that the partition ends; None when it says nothing.
-        error: the client's code; 0 for none.
-        said: what it means.
-        is_fatal: the client cannot go on.
-    """
-
-    added: int
-    is_over: bool = False
-    ends_at: int | None = None
-    error: int = 0
-    said: str = ""
-    is_fatal: bool = False
-
-
-class RangeReader:
-    """Reads one range of a partition."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background.
-
-        Raises:
-            KafkaException: librdkafka does not know a setting.
-        """
-        load()
-        settings = Settings(config)
-        said = ffi.new("char[]", SAID_BYTES)
-        self._raw = lib.reader_open(
-            settings.names, settings.values, settings.count, said, SAID_BYTES
-        )
-        if self._raw == ffi.NULL:
-            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
-        self._news = ffi.new("reader_news *")
-
-    def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
-        """Begin at an offset, once the leader is known.
-
-        Raises:
-            KafkaException: the brokers do not answer in time, or refuse.
-        """
-        code = lib.reader_assign(
-            self._raw, topic.encode(), partition, offset, int(timeout_s * 1000)
-        )
-        if code:
-            raise client_error(code)
-
-    def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
-        """Read until the range is over, the fold is full, something is told, or the time is out.
-
-        Raises:
-            StrangePlaceError, MemoryError: as `Fold.add`.
-        """
-        news = self._news
-        lib.reader_poll(self._raw, into.raw, end, timeout_ms, news)
-        into.check(news.outcome)
-        return News(
-            news.added,
-            bool(news.is_over),
-            news.ends_at if news.ends_at >= 0 else None,
-            news.error,
-            ffi.string(lib.reader_said(self._raw)).decode("utf-8", "replace"),
-            bool(news.is_fatal),
-        )
-
-    def close(self) -> None:
-        """Leave, and let go of the memory."""
-        lib.reader_close(self._raw)
+__all__ = ["News", "RangeReader"]

@@ -16,6 +16,7 @@ from pyspark.sql.utils import is_remote
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.position import Position
+from changelog.native.choice import warn_if_slow
 from replay.base.config import Client, ReplaySettings
 from replay.base.record_place import FAULT, RECORD, Layer, TopicRange
 from replay.broker.client_options import travelling
@@ -77,6 +78,7 @@ class Scan:
             records = counted(reader.read(wanted, parts), seen)
             kept = fold.alive(records, since=since, before=before)
             return fold.last_of_each_key(kept, RECORD[1:])
+        warn_if_slow()
         ranges = ranges_of(wanted, parts)
         may_repeat = has_grown or len(ranges) > len({each.partition for each in ranges})
         job = Job(

@@ -6,17 +6,20 @@ that the compiler of the wheel refuses, as Debian's Python does.
 
 import ctypes
 import os
+import platform
 import shutil
 import stat
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
 from changelog.native import build
 
+LEFT_OVER = f"linux-{platform.machine()}-{sys.implementation.cache_tag}"
 ROOT = Path(__file__).parents[2]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "changelog")
 DEBIAN = """
@@ -70,15 +73,22 @@ class Machine:
         (package / "__main__.py").write_text(WHEEL.format(command=str(real)))
         monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
-    def build(self, *, own=True):
-        """Build the wheel; return exit code and what was said."""
+    def prepare(self):
+        """Copy the sources, once; return where they are."""
         sources = self.folder / "sources"
+        if sources.exists():
+            return sources
         sources.mkdir()
         for name in PARTS:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, sources / name)
         for made in sources.rglob("_core*.so"):
             made.unlink()
+        return sources
+
+    def build(self, *, own=True):
+        """Build the wheel; return exit code and what was said."""
+        sources = self.prepare()
         if not own:
             text = (sources / "pyproject.toml").read_text()
             (sources / "pyproject.toml").write_text(
@@ -89,12 +99,32 @@ class Machine:
         )
         return done.returncode, done.stdout + done.stderr
 
-    def partition_of_nothing(self):
-        """Call a function of the library that the wheel brings."""
+    def unpacked(self):
+        """Unpack the wheel; return where."""
         (wheel,) = (self.folder / "sources").glob("*.whl")
         with zipfile.ZipFile(wheel) as files:
-            (name,) = [name for name in files.namelist() if name.endswith(".so")]
-            library = ctypes.CDLL(files.extract(name, self.folder))
+            files.extractall(self.folder / "unpacked")
+        return self.folder / "unpacked"
+
+    def way_of(self, folder):
+        """Return the module of the class that an unpacked wheel takes."""
+        code = "from changelog.native.fold import Fold; print(Fold.__module__)"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={"PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def partition_of_nothing(self):
+        """Call a function of the library that the wheel brings."""
+        folder = self.unpacked()
+        assert self.way_of(folder) == "changelog.native.compiled.fold"
+        (found,) = folder.rglob("*.so")
+        library = ctypes.CDLL(str(found))
         library.partition_of.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32]
         return library.partition_of(b"", 0, 7)
 
@@ -115,6 +145,30 @@ def test_with_a_compiler(machine):
     is_built(machine)
 
 
+def test_a_wheel_says_which_machines_can_open_its_library(machine):
+    machine.install("cc", works=True)
+    is_built(machine)
+    (wheel,) = (machine.folder / "sources").glob("*.whl")
+    (library,) = machine.unpacked().rglob("*.so")
+    tag = build.manylinux(library.read_bytes())
+    assert tag is None or wheel.stem.endswith(tag)
+
+
+@pytest.mark.parametrize(
+    ("words", "tag"),
+    [
+        (b"\0libc.so.6\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.4\0", "manylinux_2_34_"),
+        (b"\0libc.so.6\0libdl.so.2\0GLIBC_2.17\0", "manylinux_2_17_"),
+        (b"\0libc.so.6\0libfoo.so.1\0GLIBC_2.17\0", None),
+        (b"\0libc.musl-x86_64.so.1\0", None),
+        (b"\0libc.so.6\0", None),
+    ],
+)
+def test_a_tag_is_what_a_library_needs_of_the_c_library(words, tag):
+    found = build.manylinux(words)
+    assert found == (tag and tag + platform.machine())
+
+
 def test_without_one_that_of_the_wheel_is_taken(machine, monkeypatch):
     machine.install_wheel(monkeypatch)
     is_built(machine)
@@ -127,13 +181,34 @@ def test_with_broken_ones_that_of_the_wheel_is_taken(machine, monkeypatch):
     is_built(machine)
 
 
-def test_without_any_it_says_what_was_tried_and_what_to_do(machine):
+def test_without_any_it_warns_once_and_python_is_taken(machine):
     machine.install("gcc", works=False)
     code, said = machine.build()
-    assert code == 1
-    assert "no C compiler works here" in said
+    assert code == 0, said
+    assert said.count("several times slower: no C compiler works here") == 1
     assert "gcc: cannot execute cc1" in said
     assert "hint: install a C compiler" in said
+    folder = machine.unpacked()
+    assert list(folder.rglob("*.so")) == []
+    assert machine.way_of(folder) == "changelog.native.plain.fold"
+
+
+def test_a_library_of_before_does_not_stay_where_no_compiler_works(machine):
+    machine.install("gcc", works=False)
+    old = machine.prepare() / "build" / f"lib.{LEFT_OVER}" / "changelog" / "native"
+    old.mkdir(parents=True)
+    (old / f"_core{EXTENSION_SUFFIXES[0]}").write_bytes(b"of before")
+    code, said = machine.build()
+    assert code == 0, said
+    assert list(machine.unpacked().rglob("*.so")) == []
+
+
+def test_sources_that_a_working_compiler_does_not_take_are_an_error(machine):
+    machine.install("cc", works=True)
+    (machine.prepare() / "changelog/native/src/rows.c").write_text("int broken(")
+    code, said = machine.build()
+    assert code == 1
+    assert "rows.c" in said
 
 
 def test_twin_setuptools_alone_takes_what_python_was_built_with(machine):

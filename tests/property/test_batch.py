@@ -44,7 +44,10 @@ from tests.support.builders import (
     make_relation,
 )
 from tests.support.examples import examples
+from tests.support.native_ways import needs_c
 from tests.support.source_texts import CASES
+
+pytestmark = needs_c
 
 IDS = SchemaIds(KEY_SCHEMA_ID, VALUE_SCHEMA_ID)
 

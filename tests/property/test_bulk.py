@@ -45,6 +45,8 @@ from tests.support.builders import INTEGER, TEXT
 from tests.support.pgoutput_bytes import encode
 from tests.unit.capture.test_writer import FakeRegistry
 
+pytestmark = pytest.mark.usefixtures("native_way")
+
 COLUMNS = (Column("id", INTEGER), Column("name", TEXT), Column("note", TEXT))
 TABLES = {
     oid: Relation(oid, TableName("public", name), COLUMNS, ("id",), identity)

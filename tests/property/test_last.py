@@ -24,6 +24,8 @@ from tests.support import model
 from tests.support.fold_records import add_records
 from tests.support.model import Entry
 
+pytestmark = pytest.mark.usefixtures("native_way")
+
 WANTED = TopicRange(topic="t", starts=(0,), ends=(99,), key_schema_id=7)
 PREFIX = b"\0\0\0\0\7"
 PLENTY = 1 << 20

@@ -1,4 +1,4 @@
-"""Memory of the compiled library: texts, records, and what is read into them."""
+"""Texts, records, and what is read into them; in C and in Python."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changelog.native.base.declarations import ffi
+from changelog.native.base.reading import Read
 from changelog.native.buffers import Record, Records, Texts
-from changelog.native.library import ffi, lib
+from changelog.native.copydata import read_copy, read_stream
+from tests.support.native_ways import needs_c, on
+
+pytestmark = pytest.mark.usefixtures("native_way")
 
 DATA = struct.Struct(">cQQq")
 KEEPALIVE = struct.Struct(">cQqB")
@@ -46,12 +51,13 @@ class Server:
 
     def stream(self, limit=1000, most=1000):
         texts, told = Texts(), ffi.new("keepalives *")
-        done = lib.read_stream(self.libpq, ffi.NULL, limit, most, texts.raw, told)
+        done = read_stream(self.libpq, ffi.NULL, limit=limit, most=most, into=texts, told=told)
         return done, list(texts), told
 
     def copy(self, limit=1000, most=1000):
         texts = Texts()
-        return lib.read_copy(self.libpq, ffi.NULL, limit, most, texts.raw), list(texts)
+        done = read_copy(self.libpq, ffi.NULL, limit=limit, most=most, into=texts)
+        return done, list(texts)
 
 
 def data(payload):
@@ -65,7 +71,7 @@ def keepalive(wal_end, reply=0):
 def test_payloads_come_without_their_headers_and_keepalives_are_noted():
     server = Server([data(b"B1"), keepalive(7, 1), data(b"I"), keepalive(2**64 - 1), keepalive(3)])
     done, payloads, told = server.stream()
-    assert (done, payloads) == (lib.READ_ALL, [b"B1", b"I"])
+    assert (done, payloads) == (Read.ALL, [b"B1", b"I"])
     assert (told.wal_end, told.reply, told.heard) == (2**64 - 1, 1, 5)
     assert server.freed == 5
 
@@ -81,11 +87,11 @@ def test_no_more_is_read_than_was_asked_for(limit, most, count):
 
 
 def test_how_it_ended_is_told_with_what_came_before():
-    assert Server([data(b"B")], COPY_DONE).stream()[:2] == (lib.READ_ENDED, [b"B"])
-    assert Server([data(b"B")], FAILED).stream()[:2] == (lib.READ_FAILED, [b"B"])
-    assert Server([data(b"B")], is_lost=True).stream()[:2] == (lib.READ_LOST, [b"B"])
-    assert Server([b"a\tb\n", b"\n"], COPY_DONE).copy() == (lib.READ_ENDED, [b"a\tb", b""])
-    assert Server([b"a\tb\n"], FAILED).copy() == (lib.READ_FAILED, [b"a\tb"])
+    assert Server([data(b"B")], COPY_DONE).stream()[:2] == (Read.ENDED, [b"B"])
+    assert Server([data(b"B")], FAILED).stream()[:2] == (Read.FAILED, [b"B"])
+    assert Server([data(b"B")], is_lost=True).stream()[:2] == (Read.LOST, [b"B"])
+    assert Server([b"a\tb\n", b"\n"], COPY_DONE).copy() == (Read.ENDED, [b"a\tb", b""])
+    assert Server([b"a\tb\n"], FAILED).copy() == (Read.FAILED, [b"a\tb"])
 
 
 @pytest.mark.parametrize(
@@ -93,13 +99,13 @@ def test_how_it_ended_is_told_with_what_came_before():
 )
 def test_a_message_of_another_form_is_told(message):
     server = Server([data(b"B"), message])
-    assert server.stream()[:2] == (lib.READ_ODD, [b"B"])
+    assert server.stream()[:2] == (Read.ODD, [b"B"])
     assert server.freed == 2
 
 
 @pytest.mark.parametrize("line", [b"a", b"a\nb\n", b"\n\n", b"a\nb"])
 def test_what_is_not_one_line_is_told(line):
-    assert Server([b"1\n", line]).copy() == (lib.READ_ODD, [b"1"])
+    assert Server([b"1\n", line]).copy() == (Read.ODD, [b"1"])
 
 
 @given(st.lists(st.sampled_from([*map(bytes, zip(PLAIN)), b"R", b"M", b"", b"Cx"])))
@@ -138,8 +144,10 @@ def test_records_come_back_as_they_were(pairs):
     assert records.keys(0, len(records)) == [key or b"" for key, _ in pairs]
 
 
+@needs_c
 def test_a_large_batch_leaves_no_large_memory_behind():
-    texts, records = Texts([bytes(50 << 20)]), Records(1)
+    texts = on("compiled", "buffers", "Texts")([bytes(50 << 20)])
+    records = on("compiled", "buffers", "Records")(1)
     records.add(Record(b"k", bytes(50 << 20), 1, 1, 1, b"c"))
     assert min(texts.raw.room, records.raw.room) >= 50 << 20
     texts.clear()

@@ -1,6 +1,10 @@
-"""The compiled library is there, and says what Python says."""
+"""The two ways are alike; the compiled one is taken where it is there."""
 
 from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -8,31 +12,144 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.partition import partition_of
-from changelog.native import library
+from changelog.native import choice
+from changelog.native.base.declarations import FOLDER, HEADER
+from changelog.native.base.reading import Read
+from changelog.native.base.records import ROW_OPS, Record
+from changelog.native.base.selection import Mask
+from tests.support.native_ways import CLASSES, needs_c, on
+
+TOLD = """
+import logging
+logging.basicConfig()
+from changelog.native import choice
+from changelog.native.fold import Fold
+choice.warn_if_slow()
+choice.warn_if_slow()
+print(Fold.__module__)
+"""
 
 
-@given(st.binary(max_size=40), st.integers(1, 2**31 - 1))
-def test_a_key_has_the_same_partition(key, partitions):
-    assert library.lib.partition_of(key, len(key), partitions) == partition_of(key, partitions)
+def run(way, code=TOLD):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"CHANGELOG_NATIVE": way, "PYTHONPATH": str(FOLDER.parents[1])},
+    )
 
 
-def test_a_package_without_its_library_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(library, "_FOLDER", tmp_path)
+def public(kind):
+    found = {
+        name: inspect.signature(value) if callable(value) else None
+        for name, value in inspect.getmembers(kind)
+        if not name.startswith("_") or name in ("__init__", "__len__", "__getitem__")
+    }
+    # Both are strings: what stands there is the class of its own way.
+    return {name: str(signature) for name, signature in found.items() if signature is not None}
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, names in CLASSES.items() for name in names]
+)
+def test_both_ways_are_called_alike(module, name):
+    compiled, plain = (on(way, module, name) for way in ("compiled", "plain"))
+    if inspect.isfunction(compiled):
+        assert str(inspect.signature(compiled)) == str(inspect.signature(plain))
+        return
+    only_compiled = {"check"}  # of a call in C
+    expected = {name: how for name, how in public(compiled).items() if name not in only_compiled}
+    assert public(plain) == expected
+
+
+def test_python_is_taken_where_it_is_asked_for_and_that_is_said_once():
+    done = run("python")
+    assert done.stdout.strip() == "changelog.native.plain.fold"
+    assert done.stderr.count("several times slower: CHANGELOG_NATIVE is python") == 1
+
+
+@needs_c
+@pytest.mark.parametrize("way", ["auto", "c", ""])
+def test_c_is_taken_where_it_is_there(way):
+    done = run(way)
+    assert (done.stdout.strip(), done.stderr) == ("changelog.native.compiled.fold", "")
+
+
+def test_another_way_is_refused():
+    with pytest.raises(ConfigurationError, match="rust") as refused:
+        choice.why_python("rust")
+    assert "auto, c, python" in refused.value.hint
+
+
+@pytest.fixture
+def without_library(monkeypatch):
+    monkeypatch.delitem(sys.modules, "changelog.native.compiled.library", raising=False)
+    monkeypatch.setattr("importlib.machinery.EXTENSION_SUFFIXES", [".none"])
+
+
+def test_python_is_taken_where_the_library_is_missing(without_library):
+    assert "missing" in choice.why_python("auto")
+
+
+def test_who_asks_for_c_hears_that_it_is_missing_and_what_to_do(without_library):
     with pytest.raises(ConfigurationError, match="compiled part") as missing:
-        library._path()
+        choice.why_python("c")
     assert "compiler" in missing.value.hint
 
 
-def test_a_library_of_other_declarations_is_not_used(monkeypatch):
-    monkeypatch.setattr(library, "_HEADER", library._HEADER + b"/* of tomorrow */")
+@needs_c
+@given(st.binary(max_size=40), st.integers(1, 2**31 - 1))
+def test_a_key_has_the_same_partition(key, partitions):
+    from changelog.native.compiled.library import lib
+
+    assert lib.partition_of(key, len(key), partitions) == partition_of(key, partitions)
+
+
+@needs_c
+def test_the_numbers_of_python_are_those_of_the_library():
+    from changelog.native.compiled.library import lib
+
+    assert {each.name: each.value for each in Read} == {
+        each.name: getattr(lib, f"READ_{each.name}") for each in Read
+    }
+    assert {each.name: each.value for each in Mask} == {
+        each.name: getattr(lib, f"MASK_{each.name}") for each in Mask
+    }
+    records = on("compiled", "buffers", "Records")(1)
+    for op in ROW_OPS:
+        records.add(Record(b"k", b"v", 5, 5, 5, bytes([op])))
+    written = on("compiled", "buffers", "WrittenPlaces")([(0, 0)])
+    records.leave_out_written(0, written)
+    assert records.take_counts() == [(bytes([op]), 1, 2) for op in ROW_OPS]
+
+
+@needs_c
+def test_a_library_of_other_declarations_is_not_used():
+    from changelog.native.compiled.library import opened, path
+
     with pytest.raises(ConfigurationError, match="older or newer") as other:
-        library._opened(library._path())
+        opened(path(FOLDER), HEADER + b"/* of tomorrow */")
     assert "install" in other.value.hint
 
 
+@needs_c
+def test_what_is_no_library_is_not_used(tmp_path):
+    from changelog.native.compiled.library import opened
+
+    (tmp_path / "_core.so").write_text("not this")
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        opened(tmp_path / "_core.so", HEADER)
+
+
+@needs_c
 def test_the_functions_of_the_client_are_found_or_named(tmp_path):
+    from changelog.native.compiled.library import ffi, lib, path
+
     absent = str(tmp_path / "absent.so").encode()
-    assert library.ffi.string(library.lib.kafka_load(absent)) == absent
+    assert ffi.string(lib.kafka_load(absent)) == absent
     # Any library that has nothing of Kafka's.
-    said = library.lib.kafka_load(str(library._path()).encode())
-    assert library.ffi.string(said).startswith(b"rd_kafka_")
+    said = lib.kafka_load(str(path(FOLDER)).encode())
+    assert ffi.string(said).startswith(b"rd_kafka_")

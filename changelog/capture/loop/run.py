@@ -35,6 +35,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
+from changelog.native.choice import warn_if_slow
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_lsn
 from changelog.source.stream.slot import SlotBusyError
@@ -78,6 +79,7 @@ class CaptureRun:
         Raises:
             ChangelogError: what capture cannot wait out; see each family.
         """
+        warn_if_slow()
         wait_s = FIRST_WAIT_S
         begun = False
         refused: dict[str, ChangelogError] = {}

@@ -32,6 +32,7 @@ from changelog.source.stream.pgoutput import (
     decode,
 )
 
+_OPS = {op.value: op for op in Op}
 _OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
 
 
@@ -192,8 +193,9 @@ class BulkWriter:
                 left_out = self._records.leave_out_written(start, written)
             found.append(_Found(topic, start, len(self._records), left_out))
             for letter, rows, size in self._records.take_counts():
-                changes[relation.name, Op(letter)] += rows
-                sizes[relation.name, Op(letter)] += size
+                op = _OPS[letter]
+                changes[relation.name, op] += rows
+                sizes[relation.name, op] += size
         return found
 
     def _add_table(

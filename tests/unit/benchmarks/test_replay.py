@@ -14,6 +14,9 @@ from changelog.contract.rows.schema import value_schema
 from changelog.native.rows import BatchCodec
 from tests.support.batches import known, lines_encoded
 from tests.support.builders import read_avro
+from tests.support.native_ways import needs_c
+
+pytestmark = needs_c
 
 
 @pytest.mark.parametrize(("records", "live"), [(5_000, 1_000), (200, 10), (10_000, 9_000)])

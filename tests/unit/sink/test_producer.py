@@ -13,9 +13,10 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.log.properties import RECORD_BYTES
-from changelog.native import library
 from changelog.native.buffers import Record, Records
 from changelog.sink.producer import LogProducer
+
+pytestmark = pytest.mark.usefixtures("native_way")
 
 NOWHERE = KafkaConnection(brokers="127.0.0.1:1")
 
@@ -137,9 +138,8 @@ def test_after_a_failure_every_call_raises_it(make):
 
 def test_a_fatal_error_asks_for_a_new_producer(make):
     producer = make()
-    told = library.lib.producer_failure(producer._producer._raw)
-    told.code, told.is_fatal = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True
-    told.said = b"gap in the sequence"
+    error = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "gap in the sequence", fatal=True)
+    producer._producer.failure = lambda: (error, "")
     with pytest.raises(UnavailableLogError, match="gap in the sequence"):
         producer.poll()
 

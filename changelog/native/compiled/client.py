@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.native.library import ffi, lib
+from changelog.native.compiled.library import ffi, lib
 
 SAID_BYTES = 512
 

@@ -1,0 +1,25 @@
+"""What a reader of a range has met."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class News(NamedTuple):
+    """What a moment of reading has brought.
+
+    Attributes:
+        added: records that went into the fold.
+        is_over: a record at or behind the end has come.
+        ends_at: where the broker says that the partition ends; None when it says nothing.
+        error: the client's code; 0 for none.
+        said: what it means.
+        is_fatal: the client cannot go on.
+    """
+
+    added: int
+    is_over: bool = False
+    ends_at: int | None = None
+    error: int = 0
+    said: str = ""
+    is_fatal: bool = False

@@ -1,0 +1,16 @@
+"""What comes of reading from libpq."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Read(IntEnum):
+    """How a call that reads has ended; the numbers are the library's."""
+
+    ALL = 0
+    ENDED = 1
+    FAILED = 2
+    LOST = 3
+    ODD = 4
+    NO_MEMORY = 5

@@ -1,0 +1,51 @@
+"""Which way is taken: C, or Python where there is no library or none is wanted.
+
+The environment's CHANGELOG_NATIVE says `auto` (C where it is there), `c` or `python`. It is decided
+once a process, when the first module of this folder is imported: a choice at each call would cost
+what C saves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+
+from changelog.contract.base.errors import ConfigurationError
+
+log = logging.getLogger("changelog.native")
+
+VARIABLE = "CHANGELOG_NATIVE"
+_WAYS = ("auto", "c", "python")
+
+
+def why_python(way: str) -> str:
+    """Return why Python is taken; empty where C is.
+
+    Raises:
+        ConfigurationError: C is asked for and cannot be had, or the way is none.
+    """
+    if way not in _WAYS:
+        raise ConfigurationError(
+            f'{VARIABLE} is "{way}"', hint=f"it may be one of {', '.join(_WAYS)}"
+        )
+    if way == "python":
+        return f"{VARIABLE} is python"
+    try:
+        import changelog.native.compiled.library  # noqa: F401, PLC0415 - to see whether it can be
+    except ConfigurationError as error:
+        if way == "c":
+            raise
+        return str(error.args[0])
+    return ""
+
+
+WHY_PYTHON = why_python(os.environ.get(VARIABLE) or "auto")
+IS_COMPILED = not WHY_PYTHON
+
+
+@cache
+def warn_if_slow() -> None:
+    """Say, once a process, that the slower way is taken, and why."""
+    if not IS_COMPILED:
+        log.warning("rows are encoded and folded in Python, several times slower: %s", WHY_PYTHON)

@@ -1,0 +1,183 @@
+"""Texts and records in the library's own memory, which is kept from one batch to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from changelog.native.base.records import NO_MEMORY, ROW_OPS, Record
+from changelog.native.compiled.library import ffi, lib
+
+
+class Texts(Sequence[bytes]):
+    """Messages or lines, back to back; what one of them says is copied only when it is asked for.
+
+    Attributes:
+        raw: the library's `texts`.
+    """
+
+    def __init__(self, texts: Iterable[bytes] = ()) -> None:
+        """Take some; the library adds others."""
+        self.raw: Any = ffi.gc(ffi.new("texts *"), lib.texts_free)
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: bytes) -> None:
+        """Add one at the end."""
+        if not lib.texts_add(self.raw, text, len(text)):
+            raise MemoryError(NO_MEMORY)
+
+    def clear(self) -> None:
+        """Forget them all, and keep the memory."""
+        lib.texts_clear(self.raw)
+
+    def alike(self, first: int) -> tuple[int, bool]:
+        """Tell up to which message of the stream all are of a sort, and whether it is plain.
+
+        Plain are rows, and where transactions begin and end.
+        """
+        end = lib.messages_alike(self.raw, first, _IS_PLAIN)
+        return int(end), bool(_IS_PLAIN[0])
+
+    def behind_commit(self) -> int:
+        """Return the place behind the last message that ends a transaction, or 0."""
+        return int(lib.messages_behind_commit(self.raw))
+
+    def __len__(self) -> int:
+        return int(self.raw.count)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        """Copy one out, or some."""
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        place %= len(self)
+        ends = self.raw.ends
+        start = ends[place - 1] if place else 0
+        size = ends[place] - start
+        return bytes(ffi.buffer(self.raw.bytes + start, size)) if size else b""
+
+
+_OPS = [ROW_OPS[place : place + 1] for place in range(len(ROW_OPS))]
+_IS_PLAIN = ffi.new("uint8_t *")
+
+
+class WrittenPlaces(Sequence[tuple[int, int]]):
+    """For each partition of a topic the LSN and sequence of the last record that it holds.
+
+    Attributes:
+        raw: the library's array of `written`.
+    """
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        """Take them in the order of partitions; (0, 0) where there is none."""
+        self.raw: Any = ffi.new("written[]", [tuple(place) for place in places])
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        """Copy one out, or some."""
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return int(self.raw[place].lsn), int(self.raw[place].sequence)
+
+
+class Records(Sequence[Record]):
+    """Records that are to be produced, of one epoch.
+
+    Attributes:
+        raw: the library's `records`.
+        epoch: of their positions.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        """Begin with none."""
+        self.raw: Any = ffi.gc(ffi.new("records *"), lib.records_free)
+        self.epoch = self.raw.epoch = epoch
+
+    def add(self, record: Record) -> None:
+        """Add one at the end."""
+        key = ffi.NULL if record.key is None else record.key
+        value = ffi.NULL if record.value is None else record.value
+        sizes = len(record.key or b""), len(record.value or b"")
+        op = record.op[0]
+        if not lib.records_add(
+            self.raw, key, sizes[0], value, sizes[1], record.lsn, record.sequence, record.ts_us, op
+        ):
+            raise MemoryError(NO_MEMORY)
+
+    def clear(self) -> None:
+        """Forget them all, and keep the memory."""
+        lib.records_clear(self.raw)
+
+    def __len__(self) -> int:
+        return int(self.raw.count)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Record]: ...
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        """Copy one out, or some."""
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        found = self.raw.list[place]
+        return Record(
+            self._between(found.key, found.value) if found.has_key else None,
+            self._between(found.value, found.end) if found.has_value else None,
+            found.lsn,
+            found.sequence,
+            found.ts_us,
+            bytes([found.op]),
+        )
+
+    def keys(self, first: int, end: int) -> list[bytes]:
+        """Return the keys of some records of a table that has one."""
+        found = (self.raw.list[place] for place in range(first, end))
+        return [self._between(each.key, each.value) for each in found]
+
+    def add_count(self, op: bytes, rows: int, size: int) -> None:
+        """Count rows, and bytes of keys and values, that were added one by one."""
+        number = ROW_OPS.index(op)
+        self.raw.rows[number] += rows
+        self.raw.sizes[number] += size
+
+    def take_counts(self) -> list[tuple[bytes, int, int]]:
+        """Return and forget for each operation that was met: its letter, rows, bytes."""
+        rows, sizes = self.raw.rows, self.raw.sizes
+        found = []
+        for number, op in enumerate(_OPS):
+            if rows[number]:
+                found.append((op, rows[number], sizes[number]))
+                rows[number] = sizes[number] = 0
+        return found
+
+    def _between(self, start: int, end: int) -> bytes:
+        return bytes(ffi.buffer(self.raw.bytes + start, end - start)) if end > start else b""
+
+    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
+        """Do not produce those from one of them on that the log holds already; return how many.
+
+        The counts of rows and bytes from there on are of what is left.
+        """
+        return int(lib.records_leave_out(self.raw, first, written.raw, len(written)))
+
+    def leave_out(self, place: int) -> None:
+        """Do not produce one of them."""
+        self.raw.list[place].left_out = 1
+
+    def is_left_out(self, place: int) -> bool:
+        """Tell whether one of them is not produced."""
+        return bool(self.raw.list[place].left_out)

@@ -1,0 +1,56 @@
+"""The compiled library: opened once, with the declarations of its own header.
+
+It uses nothing of Python's, so one file serves every version, and a call lets other threads run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.native.base.declarations import FOLDER, HEADER, ffi
+
+__all__ = ["ffi", "lib"]
+
+_HINT = "install the package again with a C compiler at hand; in a checkout: `make unit`"
+
+
+def path(folder: Path) -> Path:
+    """Return where the library lies.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for suffix in EXTENSION_SUFFIXES:
+        found = folder / f"_core{suffix}"
+        if found.exists():
+            return found
+    raise ConfigurationError(f"the compiled part is missing in {folder}", hint=_HINT)
+
+
+def opened(library: Path, header: bytes) -> Any:  # noqa: ANN401 - the functions of C
+    """Open a library, if it was compiled with these declarations: else its calls would crash.
+
+    Raises:
+        ConfigurationError: it was not, or this machine cannot open it.
+    """
+    try:
+        found = ffi.dlopen(str(library))
+    except OSError as error:
+        what = f"the compiled part cannot be opened: {error}"
+        raise ConfigurationError(what, hint=_HINT) from error
+    try:
+        stamp = ffi.string(found.api_stamp())
+    except AttributeError:
+        stamp = b""
+    if stamp != hashlib.sha256(header).hexdigest().encode("ascii"):
+        raise ConfigurationError(
+            f"the compiled part is older or newer than the rest: {library}", hint=_HINT
+        )
+    return found
+
+
+lib: Any = opened(path(FOLDER), HEADER)

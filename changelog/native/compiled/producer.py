@@ -1,0 +1,161 @@
+"""librdkafka's producer without confluent-kafka's: it takes records out of the library's memory.
+
+confluent-kafka's object takes one record a call and has no way to its handle, so this one is made
+beside it, by the same copy of librdkafka and its public interface. Errors are confluent-kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from changelog.contract.base.headers import Headers
+from changelog.native.base.records import PARTITION_UA
+from changelog.native.compiled import client
+from changelog.native.compiled.buffers import Records
+from changelog.native.compiled.library import ffi, lib
+
+
+def _text(raw: Any) -> str:  # noqa: ANN401 - a C string
+    return str(ffi.string(raw).decode("utf-8", "replace"))
+
+
+class ProducerHandle:
+    """A producer of librdkafka; one thread uses it at a time.
+
+    It is destroyed with the object; what is queued then is dropped.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            ValueError: librdkafka does not know a setting.
+        """
+        client.load()
+        given = client.Settings(config)
+        said = ffi.new("char[]", client.SAID_BYTES)
+        made = lib.producer_new(given.names, given.values, given.count, said, client.SAID_BYTES)
+        if not made:
+            raise ValueError(_text(said))
+        self._raw = ffi.gc(made, lib.producer_free)
+        self._told = 0
+        self._code = ffi.new("int32_t *")
+        self._tally = ffi.new("int64_t[2]")
+
+    @property
+    def sent_records(self) -> int:
+        """Return how many records `send_records` has queued."""
+        return int(self._tally[0])
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return the size of their keys and values."""
+        return int(self._tally[1])
+
+    def failure(self) -> tuple[KafkaError, str] | None:
+        """Return the first failure and the topic of its record; without one it is the session's."""
+        found = lib.producer_failure(self._raw)
+        return (_error(found), _text(found.topic)) if found.code else None
+
+    def told(self) -> KafkaError | None:
+        """Return what was told of the connections last, once."""
+        count = lib.producer_tellings(self._raw)
+        if count == self._told:
+            return None
+        self._told = count
+        return _error(lib.producer_told(self._raw))
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int = PARTITION_UA,
+    ) -> int:
+        """Queue a record; returns an error's code, or 0."""
+        names = [ffi.new("char[]", name.encode()) for name, _ in headers]
+        raw = [each.encode() if isinstance(each, str) else each for _, each in headers]
+        contents = [
+            ffi.NULL if each is None else ffi.from_buffer("uint8_t[]", each) for each in raw
+        ]
+        sizes = [len(each or b"") for each in raw]
+        return int(
+            lib.producer_send(
+                self._raw,
+                topic.encode(),
+                ffi.NULL if key is None else key,
+                len(key or b""),
+                ffi.NULL if value is None else value,
+                len(value or b""),
+                partition,
+                names,
+                contents,
+                sizes,
+                len(names),
+            )
+        )
+
+    def send_records(
+        self,
+        topic: str,
+        records: Records,
+        first: int,
+        end: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue some records; returns the number behind the last one taken, and a code, or 0."""
+        behind = lib.producer_send_records(
+            self._raw, topic.encode(), records.raw, first, end, partition, self._code, self._tally
+        )
+        return int(behind), int(self._code[0])
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what the broker has reported; waits until something has come."""
+        lib.producer_poll(self._raw, int(timeout_s * 1000))
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for what is queued; returns an error's code, or 0."""
+        return int(lib.producer_flush(self._raw, int(timeout_s * 1000)))
+
+    def purge(self) -> None:
+        """Drop what is queued."""
+        lib.producer_purge(self._raw)
+
+    def __len__(self) -> int:
+        """Return how many records are not acknowledged yet."""
+        return int(lib.producer_queued(self._raw))
+
+    def init_transactions(self, timeout_s: float) -> KafkaError | None:
+        """Let no other producer of this transactional id write any more."""
+        return self._transact(lib.TRANSACTIONS_INIT, timeout_s)
+
+    def begin_transaction(self) -> KafkaError | None:
+        """Begin a transaction."""
+        return self._transact(lib.TRANSACTION_BEGIN, 0)
+
+    def commit_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Let the records of the transaction stand."""
+        return self._transact(lib.TRANSACTION_COMMIT, timeout_s)
+
+    def abort_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Take the records of the transaction back."""
+        return self._transact(lib.TRANSACTION_ABORT, timeout_s)
+
+    def _transact(self, what: int, timeout_s: float) -> KafkaError | None:
+        found = ffi.new("failure *")
+        lib.producer_transact(self._raw, what, int(timeout_s * 1000), found)
+        return _error(found) if found.code else None
+
+
+def _error(found: Any) -> KafkaError:  # noqa: ANN401 - the library's `failure`
+    return KafkaError(
+        found.code,
+        _text(found.said) or None,
+        bool(found.is_fatal),
+        bool(found.is_retriable),
+        bool(found.requires_abort),
+    )

@@ -1,0 +1,166 @@
+"""Texts and records as lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+from changelog.contract.log.partition import partition_of
+from changelog.native.base.records import PLAIN_LETTERS, ROW_OPS, Record
+
+
+class Texts(Sequence[bytes]):
+    """Messages or lines.
+
+    Attributes:
+        size: their bytes.
+    """
+
+    def __init__(self, texts: Iterable[bytes] = ()) -> None:
+        """Take some."""
+        self._texts: list[bytes] = []
+        self.size = 0
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: bytes) -> None:
+        """Add one at the end."""
+        self._texts.append(text)
+        self.size += len(text)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._texts.clear()
+        self.size = 0
+
+    def alike(self, first: int) -> tuple[int, bool]:
+        """Tell up to which message of the stream all are of a sort, and whether it is plain.
+
+        Plain are rows, and where transactions begin and end.
+        """
+        is_plain = first < len(self) and self._is_plain(first)
+        end = first
+        while end < len(self) and self._is_plain(end) == is_plain:
+            end += 1
+        return end, is_plain
+
+    def _is_plain(self, place: int) -> bool:
+        text = self._texts[place]
+        return bool(text) and text[0] in PLAIN_LETTERS
+
+    def behind_commit(self) -> int:
+        """Return the place behind the last message that ends a transaction, or 0."""
+        places = range(len(self), 0, -1)
+        return next((end for end in places if self._texts[end - 1][:1] == b"C"), 0)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        """Return one, or some."""
+        return self._texts[place]
+
+
+class WrittenPlaces(Sequence[tuple[int, int]]):
+    """For each partition of a topic the LSN and sequence of the last record that it holds."""
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        """Take them in the order of partitions; (0, 0) where there is none."""
+        self._places = list(places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        """Return one, or some."""
+        return self._places[place]
+
+
+class Records(Sequence[Record]):
+    """Records that are to be produced, of one epoch.
+
+    Attributes:
+        epoch: of their positions.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        """Begin with none."""
+        self.epoch = epoch
+        self._records: list[Record] = []
+        self._left_out: set[int] = set()
+        self._rows: Counter[bytes] = Counter()
+        self._sizes: Counter[bytes] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Add one at the end."""
+        self._records.append(record)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._records.clear()
+        self._left_out.clear()
+        self._rows.clear()
+        self._sizes.clear()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Record]: ...
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        """Return one, or some."""
+        return self._records[place]
+
+    def keys(self, first: int, end: int) -> list[bytes]:
+        """Return the keys of some records of a table that has one."""
+        return [record.key or b"" for record in self._records[first:end]]
+
+    def add_count(self, op: bytes, rows: int, size: int) -> None:
+        """Count rows, and bytes of keys and values, that were added one by one."""
+        self._rows[op] += rows
+        self._sizes[op] += size
+
+    def take_counts(self) -> list[tuple[bytes, int, int]]:
+        """Return and forget for each operation that was met: its letter, rows, bytes."""
+        letters = [ROW_OPS[place : place + 1] for place in range(len(ROW_OPS))]
+        found = [(each, self._rows[each], self._sizes[each]) for each in letters]
+        self._rows.clear()
+        self._sizes.clear()
+        return [each for each in found if each[1]]
+
+    def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
+        """Do not produce those from one of them on that the log holds already; return how many.
+
+        The counts of rows and bytes from there on are of what is left.
+        """
+        left_out = 0
+        self._rows.clear()
+        self._sizes.clear()
+        for place in range(first, len(self)):
+            record = self._records[place]
+            key = record.key or b""
+            if (record.lsn, record.sequence) <= written[partition_of(key, len(written))]:
+                self._left_out.add(place)
+                left_out += 1
+            else:
+                self.add_count(record.op, 1, len(key) + len(record.value or b""))
+        return left_out
+
+    def leave_out(self, place: int) -> None:
+        """Do not produce one of them."""
+        self._left_out.add(place)
+
+    def is_left_out(self, place: int) -> bool:
+        """Tell whether one of them is not produced."""
+        return place in self._left_out

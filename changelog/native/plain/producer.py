@@ -1,0 +1,131 @@
+"""confluent-kafka's producer in the place of the one in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from changelog.contract.base.headers import Headers, Op, encode_headers
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.native.base.records import PARTITION_UA
+from changelog.native.plain.buffers import Records
+
+
+class ProducerHandle:
+    """A producer; one thread uses it at a time.
+
+    It is destroyed with the object; what is queued then is dropped.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+        self._failure: tuple[KafkaError, str] | None = None
+        self._told: KafkaError | None = None
+        own = {"error_cb": self._hear, "on_delivery": self._delivered}
+        self._producer = Producer({**config, **own})
+        self.sent_records = 0
+        self.sent_bytes = 0
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error, message.topic() or ""
+
+    def _hear(self, error: KafkaError) -> None:
+        self._told = error
+        if error.fatal() and self._failure is None:
+            self._failure = error, ""
+
+    def failure(self) -> tuple[KafkaError, str] | None:
+        """Return the first failure and the topic of its record; without one it is the session's."""
+        return self._failure
+
+    def told(self) -> KafkaError | None:
+        """Return what was told of the connections last, once."""
+        told, self._told = self._told, None
+        return told
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int = PARTITION_UA,
+    ) -> int:
+        """Queue a record; returns an error's code, or 0."""
+        try:
+            self._producer.produce(topic, value, key, partition, headers=list(headers))
+        except BufferError:
+            return int(KafkaError._QUEUE_FULL)
+        except KafkaException as error:
+            return int(error.args[0].code())
+        return 0
+
+    def send_records(
+        self,
+        topic: str,
+        records: Records,
+        first: int,
+        end: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue some records; returns the number behind the last one taken, and a code, or 0."""
+        for place in range(first, end):
+            if records.is_left_out(place):
+                continue
+            record = records[place]
+            position = Position(records.epoch, Lsn(record.lsn), record.sequence)
+            headers = encode_headers(position, Op(record.op), record.ts_us)
+            if code := self.send(topic, record.key, record.value, headers, partition):
+                return place, code
+            self.sent_records += 1
+            self.sent_bytes += len(record.key or b"") + len(record.value or b"")
+        return end, 0
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what the broker has reported; waits until something has come."""
+        self._producer.poll(timeout_s)
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for what is queued; returns an error's code, or 0."""
+        return int(KafkaError._TIMED_OUT) if self._producer.flush(timeout_s) else 0
+
+    def purge(self) -> None:
+        """Drop what is queued."""
+        self._producer.purge()
+
+    def __len__(self) -> int:
+        """Return how many records are not acknowledged yet."""
+        return len(self._producer)
+
+    def init_transactions(self, timeout_s: float) -> KafkaError | None:
+        """Let no other producer of this transactional id write any more."""
+        return _told_by(lambda: self._producer.init_transactions(timeout_s))
+
+    def begin_transaction(self) -> KafkaError | None:
+        """Begin a transaction."""
+        return _told_by(self._producer.begin_transaction)
+
+    def commit_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Let the records of the transaction stand."""
+        return _told_by(lambda: self._producer.commit_transaction(timeout_s))
+
+    def abort_transaction(self, timeout_s: float) -> KafkaError | None:
+        """Take the records of the transaction back."""
+        return _told_by(lambda: self._producer.abort_transaction(timeout_s))
+
+
+def _told_by(call: Callable[[], Any]) -> KafkaError | None:
+    try:
+        call()
+    except KafkaException as error:
+        told: KafkaError = error.args[0]
+        return told
+    return None

@@ -1,0 +1,102 @@
+"""confluent-kafka's consumer, whose records go into a fold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from changelog.contract.base.headers import POSITION
+from changelog.native.base.folded import FoldRecord
+from changelog.native.base.news import News
+from changelog.native.plain.fold import Fold
+
+_MOST_MESSAGES = 512
+_BATCH_S = 0.02
+_Headers = list[tuple[str, Any]] | None
+_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+
+
+class RangeReader:
+    """Reads one range of a partition."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+        self._consumer = Consumer({**config, "error_cb": self._hear})
+        self._following = 0
+        self._errors: list[KafkaError] = []
+        self._is_fatal = False
+
+    def _hear(self, error: KafkaError) -> None:
+        self._is_fatal |= error.fatal()
+        self._errors.append(error)
+
+    def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
+        """Begin at an offset, once the leader is known.
+
+        Raises:
+            KafkaException: the brokers do not answer in time, or refuse.
+        """
+        self._consumer.list_topics(topic, timeout=timeout_s)
+        self._consumer.assign([TopicPartition(topic, partition, offset)])
+        self._following = offset
+
+    def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
+        """Read until the range is over, the fold is full, something is told, or the time is out.
+
+        Raises:
+            StrangePlaceError: as `Fold.add`.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        added, ends_at = 0, None
+        self._errors.clear()
+        while time.monotonic() < deadline:
+            found = self._consumer.consume(min(end - self._following, _MOST_MESSAGES), _BATCH_S)
+            records = [_record(each) for each in found if each.error() is None]
+            into.add([each for each in records if each.offset < end])
+            added += sum(each.offset < end for each in records)
+            if records:
+                self._following = records[-1].offset + 1
+            for error, message in ((each.error(), each) for each in found):
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    ends_at = message.offset()
+                elif error is not None:
+                    self._hear(error)
+            is_told = ends_at is not None or self._errors
+            if is_told or self._following >= end or into.is_full:
+                break
+        news = News(added, self._following >= end, ends_at, is_fatal=self._is_fatal)
+        if not self._errors:
+            return news
+        # The first, unless a later one says why no broker lets us in.
+        refusals = (each for each in self._errors if each.code() in _NOT_LET_IN)
+        error = next(refusals, self._errors[0])
+        return news._replace(error=error.code(), said=error.str())
+
+    def close(self) -> None:
+        """Leave, and let go of the memory."""
+        self._consumer.close()
+
+
+def _record(message: Message) -> FoldRecord:
+    offset = message.offset()
+    assert offset is not None  # noqa: S101 - that of a record
+    key, value = _bytes(message.key()), _bytes(message.value())
+    return FoldRecord(key, value, position_of(cast(_Headers, message.headers())), offset)
+
+
+def _bytes(raw: str | bytes | None) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else raw
+
+
+def position_of(headers: Iterable[tuple[str, Any]] | None) -> bytes | None:
+    """Return the position: capture writes it first; where it does not, the last of the name."""
+    found = list(headers or ())
+    is_first = bool(found) and found[0][0] == POSITION
+    return _bytes(found[0][1] if is_first else dict(found).get(POSITION))

@@ -1,0 +1,34 @@
+"""No row is encoded many at a time: each is left to its caller, as one out of the ordinary is.
+
+What the caller does then is the rule that C repeats: `RowCodec` and the texts of
+changelog/contract/rows.
+"""
+
+from __future__ import annotations
+
+from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.relation import Relation
+from changelog.native.base.selection import Selection
+from changelog.native.plain.buffers import Records, Texts
+from changelog.native.plain.runs import Run
+
+
+class BatchCodec:
+    """Leaves each row to its caller."""
+
+    def __init__(
+        self, relation: Relation, ids: SchemaIds, selection: Selection | None = None
+    ) -> None:
+        """Take what the codec in C takes."""
+
+    def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
+        """Return the first row, which is to be added by the caller."""
+        del messages, run, to
+        return first
+
+    def add_lines(
+        self, lines: Texts, first: int, *, lsn: int, sequence: int, ts_us: int, to: Records
+    ) -> int | None:
+        """Return the first line, which is to be added by the caller; None behind the last."""
+        del lsn, sequence, ts_us, to
+        return first if first < len(lines) else None

@@ -1,0 +1,103 @@
+"""A run of the stream's messages: its transactions, and for each row its place in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from changelog.native.base.runs import POSTGRES_EPOCH_US, RelationSpan, Row, Transaction
+from changelog.native.plain.buffers import Texts
+
+_ROW_BYTES, _BEGIN_BYTES, _COMMIT_BYTES = 6, 21, 26
+_NOTHING = Transaction(0, 0, 0)
+_MOST_US = 2**63 - 1
+
+
+class Run:
+    """Rows, begins and commits between two other messages."""
+
+    def __init__(self) -> None:
+        """Begin without a transaction."""
+        self._start(None, 0)
+
+    def _start(self, before: Transaction | None, sequence: int) -> None:
+        self.is_open = before is not None
+        self.next_sequence = sequence
+        self.last = before or _NOTHING
+        self.xids: list[int] = []
+        self.commits, self.end_lsn = 0, 0
+        self._rows: list[Row] = []
+        self._of: dict[int, list[int]] = {}
+
+    def scan(
+        self,
+        messages: Texts,
+        first: int,
+        end: int,
+        *,
+        before: Transaction | None,
+        sequence: int,
+        step: int,
+    ) -> bool:
+        """Find the rows of some messages; tells whether these are a run in the right order.
+
+        Args:
+            messages: of the stream.
+            first: number of the first.
+            end: number behind the last.
+            before: the transaction that is open before them.
+            sequence: number of its next row.
+            step: what these numbers grow by.
+        """
+        self._start(before, sequence)
+        return all(self._add(messages[place], place, step) for place in range(first, end))
+
+    def _add(self, message: bytes, place: int, step: int) -> bool:
+        match message[:1]:
+            case b"B":
+                return self._begin(message)
+            case b"C":
+                return self._commit(message)
+            case b"I" | b"U" | b"D":
+                return self._add_row(message, place, step)
+            case _:
+                return False
+
+    def _begin(self, message: bytes) -> bool:
+        ts_us = int.from_bytes(message[9:17], "big", signed=True) + POSTGRES_EPOCH_US
+        if len(message) != _BEGIN_BYTES or self.is_open or ts_us > _MOST_US:
+            return False
+        lsn, xid = (int.from_bytes(each, "big") for each in (message[1:9], message[17:21]))
+        self.last = Transaction(lsn, ts_us, xid)
+        self.xids.append(xid)
+        self.is_open, self.next_sequence = True, 0
+        return True
+
+    def _commit(self, message: bytes) -> bool:
+        lsn = int.from_bytes(message[2:10], "big")
+        if len(message) != _COMMIT_BYTES or not self.is_open or lsn != self.last.commit_lsn:
+            return False
+        self.is_open = False
+        self.end_lsn = int.from_bytes(message[10:18], "big")
+        self.commits += 1
+        return True
+
+    def _add_row(self, message: bytes, place: int, step: int) -> bool:
+        if len(message) < _ROW_BYTES or not self.is_open:
+            return False
+        number, last = len(self._rows), self.last
+        same = self._of.setdefault(int.from_bytes(message[1:5], "big"), [])
+        if same:
+            self._rows[same[-1]] = self._rows[same[-1]]._replace(next=number)
+        same.append(number)
+        self._rows.append(Row(place, -1, last.commit_lsn, self.next_sequence, last.ts_us, last.xid))
+        self.next_sequence += step
+        return True
+
+    def relations(self) -> Iterator[RelationSpan]:
+        """Return the relations of which there are rows."""
+        for oid, numbers in self._of.items():
+            yield RelationSpan(oid, numbers[0], numbers[-1])
+
+    def row(self, number: int) -> Row:
+        """Return a row."""
+        return self._rows[number]
