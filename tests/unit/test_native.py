@@ -153,3 +153,41 @@ def test_the_functions_of_the_client_are_found_or_named(tmp_path):
     # Any library that has nothing of Kafka's.
     said = lib.kafka_load(str(path(FOLDER)).encode())
     assert ffi.string(said).startswith(b"rd_kafka_")
+
+
+@needs_c
+def test_the_structs_of_the_client_are_those_that_c_was_compiled_with():
+    from confluent_kafka import libversion
+
+    from changelog.native.compiled import client
+    from changelog.native.compiled.library import lib
+
+    client.load()
+    assert lib.kafka_version() == libversion()[1]
+    assert lib.kafka_is_alike() == 1
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("version", "is_alike"), [(0x030000FF, True), (0x010900FF, True), (0x020B00FF, False)]
+)
+def test_a_client_of_other_structs_is_refused_before_it_is_called(version, is_alike):
+    from changelog.native.compiled.client import check_version
+
+    check_version(0x021001FF, is_alike=True)
+    with pytest.raises(ConfigurationError, match="whose structs may be other") as refused:
+        check_version(version, is_alike=is_alike)
+    assert "CHANGELOG_NATIVE=python" in refused.value.hint
+
+
+@needs_c
+def test_a_record_that_is_dropped_is_told_with_its_topic():
+    """Code and topic of a message lie where C looks for them."""
+    from confluent_kafka import KafkaError
+
+    made = on("compiled", "producer", "ProducerHandle")({"bootstrap.servers": "127.0.0.1:1"})
+    assert made.send("orders", b"k", b"v", []) == 0
+    made.purge()
+    made.poll(1)
+    error, topic = made.failure()
+    assert (error.code(), topic) == (KafkaError._PURGE_QUEUE, "orders")

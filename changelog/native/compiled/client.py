@@ -12,6 +12,9 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.native.compiled.library import ffi, lib
 
 SAID_BYTES = 512
+_HINT = "install the version that this package names, or take Python's way: CHANGELOG_NATIVE=python"
+_MAJOR = 2
+"""Of librdkafka, whose structs and numbers `src/kafka.h` has; they stay within a major version."""
 
 
 @cache
@@ -19,13 +22,29 @@ def load() -> None:
     """Find the client's functions, once a process.
 
     Raises:
-        ConfigurationError: this copy of the client lacks one.
+        ConfigurationError: this copy of the client lacks one, or has other structs.
     """
     missing = lib.kafka_load(cimpl.__file__.encode())
     if missing != ffi.NULL:
         raise ConfigurationError(
             f"confluent-kafka has no {ffi.string(missing).decode()}",
-            hint="install the version that this package names",
+            hint=_HINT,
+        )
+    check_version(lib.kafka_version(), is_alike=bool(lib.kafka_is_alike()))
+
+
+def check_version(version: int, *, is_alike: bool) -> None:
+    """See that structs are those which the library was compiled with.
+
+    Raises:
+        ConfigurationError: they may be others; calls would crash.
+    """
+    major, minor, revision = version >> 24, version >> 16 & 0xFF, version >> 8 & 0xFF
+    if major != _MAJOR or not is_alike:
+        raise ConfigurationError(
+            f"confluent-kafka brings librdkafka {major}.{minor}.{revision}, "
+            "whose structs may be other ones than the compiled part knows",
+            hint=_HINT,
         )
 
 

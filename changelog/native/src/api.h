@@ -10,6 +10,10 @@
  * missing, or NULL. To be called before any function that speaks to Kafka. */
 const char *kafka_load(const char *path);
 const char *kafka_error_text(int error);
+/* Its version: major, minor, revision and state of release, a byte each. */
+uint32_t kafka_version(void);
+/* Whether its structs are laid out as kafka.h says, as far as it makes some by itself. */
+int kafka_is_alike(void);
 
 int32_t partition_of(const uint8_t *key, size_t size, int32_t partitions);
 

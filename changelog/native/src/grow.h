@@ -12,9 +12,13 @@ static inline int grown(void **array, int64_t *places, int64_t wanted, size_t el
         return 1;
     if (wanted > (int64_t)(PTRDIFF_MAX / 2 / element))
         return 0;
+#ifdef GROW_EXACTLY /* so that a sanitizer sees who reads or writes behind the end */
+    int64_t places_then = wanted;
+#else
     int64_t places_then = *places > 0 ? *places : 64;
     while (places_then < wanted)
         places_then *= 2;
+#endif
     void *larger = realloc(*array, (size_t)places_then * element);
     if (larger == NULL)
         return 0;

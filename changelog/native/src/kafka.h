@@ -1,7 +1,8 @@
 /* librdkafka, found at run time in the copy that confluent_kafka brings.
  *
  * Only its public interface (rdkafka.h), so that no header and no second copy of it is needed. The
- * layout of rd_kafka_message_t and the numbers below are part of that interface.
+ * layout of its structs and the numbers below are part of that interface, as of version 2; both are
+ * compared with the copy that was found before anything else is called (compiled/client.py).
  */
 #ifndef CHANGELOG_KAFKA_H
 #define CHANGELOG_KAFKA_H
@@ -45,6 +46,7 @@ typedef struct rd_kafka_partition_list {
     rd_kafka_topic_partition *elems;
 } rd_kafka_partition_list;
 
+enum { OFFSET_INVALID = -1001 };
 enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
 enum {
     RD_KAFKA_FATAL = -150,
@@ -68,6 +70,7 @@ enum { RD_KAFKA_COPY = 2, RD_KAFKA_PURGE_ALL = 3 };
 
 /* name, result, parameters */
 #define KAFKA_FUNCTIONS(F)                                                                         \
+    F(version, int, (void))                                                                        \
     F(conf_new, rd_kafka_conf *, (void))                                                           \
     F(conf_destroy, void, (rd_kafka_conf *))                                                       \
     F(conf_set, int, (rd_kafka_conf *, const char *, const char *, char *, size_t))                \

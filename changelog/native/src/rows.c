@@ -1,6 +1,6 @@
 /* Rows to records: messages of pgoutput, and lines of COPY.
  *
- * The laws are changelog/source/pgoutput.py, assemble.py and copytext.py. A row that is in any way
+ * The laws are pgoutput.py, assemble.py and copytext.py of changelog/source. A row that is in any way
  * out of the ordinary is given back to the caller, who takes it by them.
  */
 #include <string.h>
@@ -132,7 +132,8 @@ static const uint8_t *read_tuple(const uint8_t *at, const uint8_t *end, int32_t 
         if (at >= end)
             return NULL;
         field *found = &fields[i];
-        *found = (field){.text = at, .size = 0, .letter = *at++};
+        uint8_t letter = *at++;
+        *found = (field){.text = at, .size = 0, .letter = letter};
         if (found->letter == 't') {
             if (end - at < 4)
                 return NULL;
