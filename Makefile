@@ -63,8 +63,9 @@ imports: $(READY) ## import-linter: who may import whom (.importlinter)
 docs: $(READY) ## Check the documents: paths, commands and help texts exist
 	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_repository.py
 
-pages: $(READY) ## Write the pages that are made of the code anew: docs/sql.md
+pages: $(READY) ## Write the pages that are made of the code anew: docs/sql.md, docs/configuration.md
 	@$(BIN)/python -m views.verify.sql.functions > docs/sql.md.new && mv docs/sql.md.new docs/sql.md
+	@$(BIN)/python -m changelog.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 
 check: lint type imports docs ## Every check that runs no code of ours against servers
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -68,8 +68,10 @@ class Runs:
 
     def run(self, view: str, source: Source, *, counts: bool = True) -> None:
         """Do it once; the first of a kind is for warming up."""
-        project = replace(load_project(self._project), deletion_vectors=view.endswith(_MARKED))
-        settings = RebuildSettings.of(project, verify=VerifyMode.NONE, source=source)
+        project = load_project(
+            self._project, overrides={"rebuild.deletion_vectors": view.endswith(_MARKED)}
+        )
+        settings = RebuildSettings(project=project, verify=VerifyMode.NONE, source=source)
         specs = Catalog.of(self._project).load_all([view])
         began, spent = time.monotonic(), self._cpu_s()
         outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)

@@ -122,7 +122,9 @@ class Bench:
         """Return the one session, made as the command makes it."""
         if self._session is None:
             self._session = session(
-                RebuildSettings.of(load_project(log.project, needs=[BROKERS, REGISTRY])).session()
+                RebuildSettings(
+                    project=load_project(log.project, needs=[BROKERS, REGISTRY])
+                ).session()
             )
             self.rebuild(log)  # what only a first job does is measured by the cold command
         return self._session

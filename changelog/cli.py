@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from typer.main import get_command
 
 from changelog.config import BROKERS, SOURCE, Project, load_project
 from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import (
     LogFormat,
     bar_console,
@@ -30,45 +32,16 @@ from changelog.runtime.edge import (
     stop_on_signals,
     tell,
 )
+from changelog.runtime.joined import joined
 from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
-    AllowUnkeyedOption,
-    BrokerOption,
-    ColumnsOption,
-    CreatePublicationOption,
-    DdlOption,
     DebugOption,
-    EnvelopeOption,
-    ExactlyOnceOption,
     JsonOption,
-    MaskOption,
-    MessagesOption,
-    NoWaitOption,
-    OnErrorOption,
-    OnIncompatibleOption,
-    OperationsOption,
-    OutputOption,
-    PostgresOption,
-    PrefixOption,
-    ProducerOption,
     ProjectOption,
-    PublicationOption,
-    RegistryOption,
-    ReplicaIdentityOption,
-    SkipSnapshotOption,
-    SlotOption,
-    StartLsnOption,
-    StatusIntervalOption,
-    TemporarySlotOption,
-    TopicOption,
     VersionOption,
-    WaitOption,
-    WhereOption,
-    WorkersOption,
-    capture_overrides,
-    line_overrides,
-    split,
 )
+from changelog.runtime.setting import Given
+from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -95,7 +68,7 @@ class _WithJoined(TyperGroup):
 
 @cache
 def _joined() -> dict[str, EntryPoint]:
-    later = entry_points(group=_GROUP)
+    later = joined(_GROUP)
     return {entry.name: entry for entry in (_STACK, *later)}
 
 
@@ -130,126 +103,60 @@ app.add_typer(slot_app, name="slot")
 app.add_typer(ddl_app, name="ddl")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is said of one run of capture, beside the settings."""
+
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when a server does not answer: --wait 0.")
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
+    ] = False
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
+    ] = None
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
+    ] = None
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", help="Where metrics are served.")
+    ] = "127.0.0.1"
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects.")
+    ] = LogFormat.TEXT
+    as_json: JsonOption = False
+    debug: DebugOption = False
+
+
 @app.command(
     epilog="Examples: `changelog capture` (settings of changelog.toml) · "
     "`changelog capture --tables 'public.*' --exclude public.history --until now`"
 )
-def capture(
-    project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
-    broker: BrokerOption = None,
-    schema_registry: RegistryOption = None,
-    slot: SlotOption = None,
-    topic_prefix: PrefixOption = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--tables", help="Tables to capture: schema.table, * for any text."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Tables to leave out; same patterns.")
-    ] = None,
-    publication: PublicationOption = None,
-    create_publication: CreatePublicationOption = None,
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Partitions of a new topic.")
-    ] = None,
-    fix_topics: Annotated[
-        bool | None,
-        typer.Option("--fix-topics", help="Alter existing topics that have other settings."),
-    ] = None,
-    producer: ProducerOption = None,
-    topic: TopicOption = None,
-    status_interval: StatusIntervalOption = None,
-    wait: WaitOption = None,
-    no_wait: NoWaitOption = False,
-    snapshot_workers: WorkersOption = None,
-    operations: OperationsOption = None,
-    columns: ColumnsOption = None,
-    mask: MaskOption = None,
-    where: WhereOption = None,
-    allow_unkeyed: AllowUnkeyedOption = None,
-    messages: MessagesOption = None,
-    ddl: DdlOption = None,
-    output_format: OutputOption = None,
-    envelope: EnvelopeOption = None,
-    replica_identity: ReplicaIdentityOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False,
-    exactly_once: ExactlyOnceOption = None,
-    on_incompatible: OnIncompatibleOption = None,
-    on_error: OnErrorOption = None,
-    skip_snapshot: SkipSnapshotOption = None,
-    start_lsn: StartLsnOption = None,
-    temporary_slot: TemporarySlotOption = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
-    ] = False,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
-    ] = None,
-    metrics_address: Annotated[
-        str, typer.Option("--metrics-address", help="Where metrics are served.")
-    ] = "127.0.0.1",
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects.")
-    ] = LogFormat.TEXT,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
+def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> None:
     """Snapshot the tables, then stream every change, until stopped.
 
     The log is resumed where it ends: stop and start this as often as you like. SIGTERM and
     Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for; one that
     is away at the start for a minute (`--wait`).
     """
-    settings = load_project(
-        project,
-        overrides={
-            **line_overrides(
-                postgres=postgres,
-                broker=broker,
-                schema_registry=schema_registry,
-                slot=slot,
-                topic_prefix=topic_prefix,
-            ),
-            **capture_overrides(
-                publication=publication,
-                create_publication=create_publication,
-                producer=producer,
-                topic=topic,
-                status_interval=status_interval,
-                wait=0 if no_wait else wait,
-                snapshot_workers=snapshot_workers,
-                operations=operations,
-                columns=columns,
-                mask=mask,
-                where=where,
-                allow_unkeyed=allow_unkeyed,
-                messages=messages,
-                ddl=ddl,
-                output_format=output_format,
-                envelope=envelope,
-                replica_identity=replica_identity,
-                exactly_once=exactly_once,
-                on_incompatible=on_incompatible,
-                on_error=on_error,
-                skip_snapshot=skip_snapshot,
-                start_lsn=start_lsn,
-                temporary_slot=temporary_slot,
-            ),
-            "capture.tables": split(tables),
-            "capture.exclude": split(exclude),
-            "capture.partitions": partitions,
-            "capture.fix_topics": fix_topics,
-        },
-    )
-    if check:
-        _check(settings, as_json=as_json)
+    overrides = {**given, "capture.wait_s": 0} if asked.no_wait else given
+    settings = load_project(project, overrides=overrides)
+    if asked.check:
+        _check(settings, as_json=asked.as_json)
         return
+    report = _captured(settings, asked)
+    if asked.as_json:
+        print_json(report.to_json())
+    else:
+        tell(report.summary())
+
+
+def _captured(settings: Project, asked: _Asked) -> CaptureReport:
     from changelog.capture.inspect.replica_identity import ensure_identity
     from changelog.capture.loop.run import CaptureRun, until_lsn
     from changelog.capture.state.patience import Patience
@@ -259,16 +166,13 @@ def capture(
     collect_rarely()
     wait_s = settings.capture.wait_s
     asking = Patience(wait_s, lambda: False)  # Ctrl-C ends a question as it ends any program
-    asking.ask(lambda: ensure_identity(settings, agreed=lambda names: yes or _agreed(names)))
+    asking.ask(lambda: ensure_identity(settings, agreed=lambda names: asked.yes or _agreed(names)))
     report, stop = CaptureReport(), stop_on_signals()
     patience = Patience(wait_s, stop)
     run = CaptureRun(settings, report=report, stop=stop, console=bar_console(), patience=patience)
-    with _metrics(settings, report, metrics_port, metrics_address):
-        run.run(patience.ask(lambda: until_lsn(settings, until)))
-    if as_json:
-        print_json(report.to_json())
-    else:
-        tell(report.summary())
+    with _metrics(settings, report, asked.metrics_port, asked.metrics_address):
+        run.run(patience.ask(lambda: until_lsn(settings, asked.until)))
+    return report
 
 
 def _check(settings: Project, *, as_json: bool) -> None:
@@ -305,15 +209,14 @@ def _metrics(
 
 
 @app.command()
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
 def resnapshot(
     tables: Annotated[
         list[str], typer.Argument(help="Captured tables: schema.table, * for any text.")
     ],
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
-    broker: BrokerOption = None,
-    slot: SlotOption = None,
-    topic_prefix: PrefixOption = None,
+    *,
+    given: Given,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until a frontier speaks of the fresh copies.")
     ] = False,
@@ -324,13 +227,7 @@ def resnapshot(
 
     Readers see the old rows until all are copied; rows of before that are dead then, for good.
     """
-    settings = load_project(
-        project,
-        overrides=line_overrides(
-            postgres=postgres, broker=broker, slot=slot, topic_prefix=topic_prefix
-        ),
-        needs=[SOURCE, BROKERS],
-    )
+    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
     from changelog.capture.inspect.resnapshot import ask_resnapshot, follow
 
     asked = ask_resnapshot(settings, tables)
@@ -345,13 +242,11 @@ def resnapshot(
 
 
 @app.command()
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def status(
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
-    broker: BrokerOption = None,
-    schema_registry: RegistryOption = None,
-    slot: SlotOption = None,
-    topic_prefix: PrefixOption = None,
+    *,
+    given: Given,
     max_lag_bytes: Annotated[
         int | None,
         typer.Option("--max-lag-bytes", min=0, help="More WAL behind the frontier is a problem."),
@@ -370,17 +265,7 @@ def status(
 
     Takes a second, over which the rate of the WAL is measured.
     """
-    settings = load_project(
-        project,
-        overrides=line_overrides(
-            postgres=postgres,
-            broker=broker,
-            schema_registry=schema_registry,
-            slot=slot,
-            topic_prefix=topic_prefix,
-        ),
-        needs=[SOURCE, BROKERS],
-    )
+    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
     from changelog.capture.inspect.status import Limits, capture_status
 
     limits = Limits(
@@ -399,10 +284,11 @@ def status(
 
 
 @slot_app.command("drop")
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "slot"))
 def slot_drop(
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
-    slot: SlotOption = None,
+    *,
+    given: Given,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -410,8 +296,7 @@ def slot_drop(
 
     The next `changelog capture` takes a fresh snapshot under a new epoch.
     """
-    overrides = line_overrides(postgres=postgres, slot=slot)
-    settings = load_project(project, overrides=overrides, needs=[SOURCE])
+    settings = load_project(project, overrides=given, needs=[SOURCE])
     if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     from changelog.capture.inspect.status import drop_slot_of
@@ -421,9 +306,11 @@ def slot_drop(
 
 
 @ddl_app.command("install")
+@takes(Chosen(Postgres))
 def ddl_install(
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
+    *,
+    given: Given,
     debug: DebugOption = False,
 ) -> None:
     """Make the event triggers, in the schema `changelog`; needs a superuser.
@@ -432,31 +319,32 @@ def ddl_install(
     """
     from changelog.source.tables.ddl import install_ddl
 
-    with _source(project, postgres) as connection:
+    with _source(project, given) as connection:
         install_ddl(connection)
     console.print("schema changes are noted from now on")
 
 
 @ddl_app.command("remove")
+@takes(Chosen(Postgres))
 def ddl_remove(
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
+    *,
+    given: Given,
     debug: DebugOption = False,
 ) -> None:
     """Remove the event triggers and their schema."""
     from changelog.source.tables.ddl import remove_ddl
 
-    with _source(project, postgres) as connection:
+    with _source(project, given) as connection:
         remove_ddl(connection)
     console.print("schema changes are no longer noted")
 
 
 @contextmanager
-def _source(project: Path, postgres: str | None) -> Iterator[Connection]:
+def _source(project: Path, given: Given) -> Iterator[Connection]:
     from changelog.source.connect.connect import connect
 
-    overrides = line_overrides(postgres=postgres)
-    settings = load_project(project, overrides=overrides, needs=[SOURCE])
+    settings = load_project(project, overrides=given, needs=[SOURCE])
     with closing(connect(settings.postgres)) as connection:
         yield connection
 

@@ -1,8 +1,13 @@
-"""Settings of a project: `changelog.toml` read once at the edge, passed down as values.
+"""Settings of a project: read once at the edge, passed down as values.
 
-`${NAME}` in a text takes the environment variable NAME and `${file:PATH}` the first line of a
-file, so that no secret has to stand in the settings. A connection that is left out is taken from
-the embedded servers of the project's own `.stack` folder, when they are up.
+A value comes from the command line, else from its environment variable, else from
+`changelog.toml`, else it is the default. What there is, the sections declare: those that capture
+reads in `changelog.sections`, those of later packages where the entry-point group
+`changelog.settings` says, so that this package imports nothing of theirs.
+
+`${NAME}` in a text of the file or the command line takes the environment variable NAME and
+`${file:PATH}` the first line of a file, so that no secret has to stand there. A connection that is
+left out is taken from the embedded servers of the project's own `.stack` folder, when they are up.
 """
 
 from __future__ import annotations
@@ -11,39 +16,22 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, StackError
-from changelog.contract.base.lsn import Lsn
-from changelog.contract.forms.declared import (
-    PLACEHOLDER,
-    DeclaredLog,
-    Order,
-    Unavailable,
-    ValueShape,
-    declared_columns,
-)
-from changelog.contract.log.form import PLAIN, Envelope, Form, Output
-from changelog.contract.log.properties import (
-    check_producer_properties,
-    check_topic_properties,
-    largest_record,
-    producer_properties,
-)
-from changelog.contract.log.scope import OPERATIONS
-from changelog.contract.log.topic import (
-    DEFAULT_DELETE_RETENTION_MS,
-    DEFAULT_MIN_COMPACTION_LAG_MS,
-    TopicSettings,
-)
-from changelog.contract.rows.relation import TableName
+from changelog.contract.log.form import Output
+from changelog.runtime.joined import joined
+from changelog.runtime.setting import PREFIX, Declared, Given, declared, variable_of
+from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
     from changelog.stack.base.endpoints import Endpoints
@@ -52,192 +40,23 @@ log = logging.getLogger("changelog.config")
 
 FILE_NAME = "changelog.toml"
 STACK_FOLDER = ".stack"
-MASK_KEY = "CHANGELOG_MASK_KEY"
-"""Environment variable with the key of hashed columns, where the settings have none."""
 
 SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
 """What a command may need; the names of the embedded servers' endpoints."""
 
+_OURS: Mapping[str, type[BaseModel]] = {
+    each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings)
+}
 _REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Named(Protocol):
+    """A section that knows its name in the file."""
+
+    section: ClassVar[str]
 
 
-class _Postgres(_Section):
-    dsn: str = ""
-
-
-class _Kafka(_Section):
-    brokers: str = ""
-    options: dict[str, str] = {}
-
-
-class _Registry(_Section):
-    url: str = ""
-    options: dict[str, str] = {}
-
-
-class _Capture(_Section):
-    slot: str = "changelog"
-    publication: str = ""
-    topic_prefix: str = ""
-    tables: list[str] = ["public.*"]
-    exclude: list[str] = []
-    partitions: int = Field(default=2, ge=1)
-    replication_factor: int = Field(default=-1, ge=-1)
-    min_compaction_lag_ms: int = Field(default=DEFAULT_MIN_COMPACTION_LAG_MS, ge=0)
-    delete_retention_ms: int = Field(default=DEFAULT_DELETE_RETENTION_MS, ge=0)
-    fix_topics: bool = False
-    snapshot_workers: int = Field(default=2, ge=1)
-    frontier_interval_ms: int = Field(default=1000, ge=10)
-    status_interval_ms: int = Field(default=10_000, ge=100)
-    wait_s: float | None = Field(default=None, ge=0)
-    create_publication: bool = True
-    producer: dict[str, str] = {}
-    topic: dict[str, str] = {}
-    operations: list[str] = list(OPERATIONS)
-    drop_columns: list[str] = []
-    mask: dict[str, str] = {}
-    mask_key: str = ""
-    where: dict[str, str] = {}
-    allow_unkeyed: bool = False
-    exactly_once: bool = False
-    skip_snapshot: bool = False
-    start_lsn: str = ""
-    temporary_slot: bool = False
-    messages: list[str] = []
-    ddl: bool = False
-    output_format: Output = Output.AVRO
-    envelope: Envelope = Envelope.ROW
-    replica_identity: Literal["", "full"] = ""
-    on_incompatible: Literal["stop", "resnapshot"] = "stop"
-    on_error: Literal["exit", "log"] = "exit"
-
-
-class _Spark(_Section):
-    master: str = "local[*]"
-    client: Literal["librdkafka", "java"] = "librdkafka"
-    task_memory_mb: int = Field(default=256, ge=1)
-    settings: dict[str, str] = {}
-
-
-class _Rebuild(_Section):
-    warehouse: str = "warehouse"
-    keep: int = Field(default=2, ge=1)
-    checkpoint_days: int = Field(default=7, ge=1)
-    follow_seconds: float = Field(default=5, gt=0)
-    deletion_vectors: bool = False
-    on_bad_record: Literal["fail", "quarantine"] = "fail"
-
-
-class _Sink(_Section):
-    url: str = ""
-
-
-class _Sinks(_Section):
-    search: _Sink = _Sink()
-    cache: _Sink = _Sink()
-
-
-class _Log(_Section):
-    topic: str
-    form: ValueShape
-    key: list[str] = Field(min_length=1)
-    delete: str = ""
-    order: Order = Order.OFFSET
-    columns: dict[str, str] = {}
-    key_changes: bool = True
-    placeholder: str = PLACEHOLDER
-    on_unavailable: Unavailable = Unavailable.FAIL
-
-
-class _File(_Section):
-    postgres: _Postgres = _Postgres()
-    kafka: _Kafka = _Kafka()
-    registry: _Registry = _Registry()
-    capture: _Capture = _Capture()
-    spark: _Spark = _Spark()
-    rebuild: _Rebuild = _Rebuild()
-    sinks: _Sinks = _Sinks()
-    logs: dict[str, _Log] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureSettings:
-    """What to capture and how.
-
-    Attributes:
-        slot: name of the replication slot.
-        publication: name of the publication; the slot's name when left out.
-        topic_prefix: put before each topic, with a dot.
-        tables: patterns of tables to capture, `schema.table`, `*` for any text.
-        exclude: patterns of tables to leave out.
-        partitions: of a new topic.
-        replication_factor: of a new topic; -1 for the brokers' default.
-        topics: settings that every table's topic must have.
-        fix_topics: alter an existing topic that differs, instead of refusing.
-        snapshot_workers: processes that copy the snapshot.
-        frontier_interval_ms: least time between two frontiers; three times that at most.
-        status_interval_ms: longest time between two status messages to PostgreSQL.
-        wait_s: how long a start waits for servers that are away and for a slot that is held; None
-            for a minute, and for the time until PostgreSQL gives up a dead connection.
-        create_publication: make and alter the publication; otherwise it has to be right already.
-        producer: further settings of the producers, librdkafka's names; may hold secrets.
-        topic_properties: further settings of new topics, Kafka's names; with
-            `max.message.bytes`, existing ones have to take as large records too.
-        operations: what is captured of each table.
-        drop_columns: patterns of columns to leave out, `schema.table.column`.
-        mask: how the columns of a pattern are masked: `hash` or `redact`.
-        mask_key: the key of the hashes; a secret.
-        where: an SQL condition for the rows of the tables of a pattern.
-        exactly_once: write in transactions, each with its frontier.
-        skip_snapshot: copy no table that the log does not have: what changes is all it gets.
-        start_lsn: where the stream of a slot begins that others have made, for a fresh log.
-        temporary_slot: the slot goes when capture ends; each start is a fresh log.
-        allow_unkeyed: capture tables without a primary key too, on topics that cannot be rebuilt.
-        messages: patterns of the prefixes of logical messages to capture; none by default.
-        ddl: capture the schema changes of captured tables, by event triggers at the source.
-        form: of the records on the tables' topics.
-        replica_identity: `full` to alter the tables that lack it, after asking; or empty.
-        on_incompatible: what follows when the log cannot go on with a table that was altered:
-            `stop`, or `resnapshot` to copy it anew.
-        on_error: what follows when a table cannot be captured: `exit`, or `log` to go on without.
-    """
-
-    slot: str = "changelog"
-    publication: str = "changelog"
-    topic_prefix: str = ""
-    tables: tuple[str, ...] = ("public.*",)
-    exclude: tuple[str, ...] = ()
-    partitions: int = 2
-    replication_factor: int = -1
-    topics: TopicSettings = field(default_factory=TopicSettings)
-    fix_topics: bool = False
-    snapshot_workers: int = 2
-    frontier_interval_ms: int = 1000
-    status_interval_ms: int = 10_000
-    wait_s: float | None = None
-    create_publication: bool = True
-    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
-    topic_properties: Mapping[str, str] = field(default_factory=dict)
-    operations: tuple[str, ...] = OPERATIONS
-    drop_columns: tuple[str, ...] = ()
-    mask: Mapping[str, str] = field(default_factory=dict)
-    mask_key: str = field(default="", repr=False)
-    where: Mapping[str, str] = field(default_factory=dict)
-    allow_unkeyed: bool = False
-    exactly_once: bool = False
-    skip_snapshot: bool = False
-    start_lsn: Lsn | None = None
-    temporary_slot: bool = False
-    messages: tuple[str, ...] = ()
-    ddl: bool = False
-    form: Form = PLAIN
-    replica_identity: Literal["", "full"] = ""
-    on_incompatible: Literal["stop", "resnapshot"] = "stop"
-    on_error: Literal["exit", "log"] = "exit"
+SectionT = TypeVar("SectionT", bound=Named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,21 +69,7 @@ class Project:
         kafka: the brokers.
         registry: the schema registry.
         capture: what to capture and how.
-        warehouse: path or URI of the folder of Delta tables.
-        keep: generations that stay for a rollback, the published one counted.
-        checkpoint_days: how long checkpoints stay, one a day; for `--as-of`.
-        follow_seconds: least time between two refreshes of `--follow`.
-        deletion_vectors: a refresh may mark rows as gone in the files of a view in Delta, whose
-            readers must know deletion vectors then.
-        on_bad_record: what a rebuild does about a record that it cannot read: `fail`, or
-            `quarantine` to leave its row out and set it apart.
-        logs: the logs of other programs that views may read.
-        search_url: OpenSearch, or None.
-        cache_url: Redis or Valkey, or None.
-        spark_master: Spark's master URL.
-        spark_settings: further settings of the Spark session.
-        spark_client: what reads topics in Spark's tasks: `librdkafka`, in Python, or `java`.
-        task_memory_mb: what such a task in Python holds before it goes on in a file.
+        later: the sections of later packages that somebody gave, by name.
     """
 
     root: Path
@@ -272,19 +77,19 @@ class Project:
     kafka: KafkaConnection
     registry: RegistryConnection
     capture: CaptureSettings
-    warehouse: str
-    keep: int
-    checkpoint_days: int
-    follow_seconds: float
-    deletion_vectors: bool
-    search_url: str | None = field(repr=False)
-    cache_url: str | None = field(repr=False)
-    spark_master: str
-    spark_settings: dict[str, str]
-    spark_client: Literal["librdkafka", "java"] = "librdkafka"
-    task_memory_mb: int = 256
-    on_bad_record: Literal["fail", "quarantine"] = "fail"
-    logs: tuple[DeclaredLog, ...] = ()
+    later: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the section that a later package declares; its defaults where nobody gave it."""
+        return _of(kind, self.later)
+
+    def embedded(self, name: str) -> str | None:
+        """Return the address of an embedded server; None where it does not run."""
+        return _Endpoints(self.root, ()).find(name)
+
+    def under(self, place: str) -> str:
+        """Return a path of the settings, which is one of the project's folder, or a URI."""
+        return place if "://" in place else str((self.root / place).resolve())
 
     @property
     def slot(self) -> str:
@@ -310,7 +115,7 @@ class Project:
 def load_project(
     directory: Path,
     *,
-    overrides: dict[str, Any] | None = None,
+    overrides: Given | None = None,
     needs: Collection[str] = (SOURCE, BROKERS, REGISTRY),
 ) -> Project:
     """Read the settings of the project in `directory`.
@@ -322,31 +127,104 @@ def load_project(
             A rebuild works from the log alone.
 
     Raises:
-        ConfigurationError: the file does not parse, has an unknown or malformed setting, names a
-            missing environment variable or file, or a connection is neither given nor embedded.
+        ConfigurationError: the file does not parse, there is an unknown or malformed setting, the
+            file names a missing environment variable or file, or a connection is neither given
+            nor embedded.
     """
     root = directory.resolve()
     raw = _read(root / FILE_NAME)
-    for name, value in (overrides or {}).items():
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    variables = _take_variables(raw, given)
+    for name, value in given.items():
         _set(raw, name, value)
-    try:
-        settings = _File.model_validate(_resolved(raw, root))
-    except ValidationError as error:
-        raise _explained(error) from None
-    if settings.capture.output_format is Output.JSON:
+    found = validated(_resolved(raw, root), {*variables} - {*given})
+    postgres, kafka = _of(Postgres, found), _of(Kafka, found)
+    registry, capture = _of(Registry, found), _of(CaptureSettings, found)
+    if capture.output_format is Output.JSON:
         needs = {*needs} - {REGISTRY}  # documents have no schema id
-    return _project(root, settings, _Endpoints(root, needs))
+    embedded = _Endpoints(root, needs)
+    return Project(
+        root=root,
+        postgres=postgres.dsn or embedded.need(SOURCE, "postgres.dsn"),
+        kafka=KafkaConnection(
+            brokers=kafka.brokers or embedded.need(BROKERS, "kafka.brokers"),
+            options=kafka.options,
+        ),
+        registry=RegistryConnection(
+            url=(registry.url or embedded.need(REGISTRY, "registry.url")).rstrip("/"),
+            options=registry.options,
+        ),
+        capture=capture,
+        later={name: each for name, each in found.items() if name not in _OURS},
+    )
 
 
-def _explained(error: ValidationError) -> ConfigurationError:
-    """Return the first thing that is wrong with the settings, in the user's words."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    said, meant = first["msg"].lower(), None
+def _of(kind: type[SectionT], found: Mapping[str, object]) -> SectionT:
+    there = found.get(kind.section)
+    return there if isinstance(there, kind) else kind()
+
+
+@cache
+def _later() -> Mapping[str, EntryPoint]:
+    return {each.name: each for each in joined("changelog.settings")}
+
+
+def every_section() -> dict[str, type[BaseModel]]:
+    """Return what declares each section, also those of later packages, by its name in the file."""
+    return {**_OURS, **{name: each.load() for name, each in _later().items()}}
+
+
+def every_setting() -> Iterator[Declared]:
+    """Return all settings that there are."""
+    for name, model in every_section().items():
+        yield from declared(model, name)
+
+
+def validated(raw: Mapping[str, Any], from_variables: Collection[str] = ()) -> dict[str, BaseModel]:
+    """Return the sections that `raw` has, by name; no server is asked anything.
+
+    Raises:
+        ConfigurationError: there is an unknown or malformed setting; its value is not shown.
+    """
+    known = _OURS if raw.keys() <= _OURS.keys() else every_section()
+    found = {}
+    for name, model in known.items():
+        if name not in raw:
+            continue
+        try:
+            found[name] = model.model_validate(raw[name])
+        except ValidationError as error:
+            raise _explained(error, name, from_variables) from None
+    for name in raw:
+        if name not in known:
+            raise _unknown(name)
+    return found
+
+
+def _explained(
+    error: ValidationError, section: str, from_variables: Collection[str]
+) -> ConfigurationError:
+    """Return the first thing that is wrong with a section, in the user's words."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    name = ".".join([section, *(str(part) for part in first["loc"])])
     if first["type"] == "extra_forbidden":
-        said, meant = "there is no such setting", closest(name, _names(_File))
-    hint = f"did you mean {meant}?" if meant else "`changelog init` writes a file with every one"
-    return ConfigurationError(f"{FILE_NAME}: {name}: {said}", hint=hint)
+        return _unknown(name)
+    said = first["msg"].lower().replace("valid tuple", "valid list")
+    where = next((variable_of(each) for each in from_variables if name.startswith(each)), FILE_NAME)
+    return ConfigurationError(f"{where}: {name}: {said}", hint=_HINT)
+
+
+_HINT = "`changelog init` writes a file with every one"
+
+
+def _unknown(name: str) -> ConfigurationError:
+    names = [*every_section(), *(each.name for each in every_setting())]
+    parts = {each.rpartition(".")[0] for each in names if each.count(".") > 1}
+    meant = closest(name, [*names, *parts])
+    return ConfigurationError(
+        f"{FILE_NAME}: {name}: there is no such setting",
+        hint=f"did you mean {meant}?" if meant else _HINT,
+    )
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
@@ -373,138 +251,28 @@ def _section(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _names(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the dotted names of all settings and sections."""
-    found = []
-    for name, each in model.model_fields.items():
-        found.append(prefix + name)
-        if isinstance(each.annotation, type) and issubclass(each.annotation, BaseModel):
-            found += _names(each.annotation, f"{prefix}{name}.")
-    return found
+def _take_variables(raw: dict[str, Any], given: Given) -> set[str]:
+    """Put what the environment says into `raw`; return the names of these settings.
 
-
-def _project(root: Path, settings: _File, embedded: _Endpoints) -> Project:
-    capture = settings.capture
-    check_producer_properties(capture.producer)
-    check_topic_properties(capture.topic)
-    largest = largest_record(capture.topic)
-    return Project(
-        root=root,
-        postgres=settings.postgres.dsn or embedded.need(SOURCE, "postgres.dsn"),
-        kafka=KafkaConnection(
-            brokers=settings.kafka.brokers or embedded.need(BROKERS, "kafka.brokers"),
-            options=settings.kafka.options,
-        ),
-        registry=RegistryConnection(
-            url=(settings.registry.url or embedded.need(REGISTRY, "registry.url")).rstrip("/"),
-            options=settings.registry.options,
-        ),
-        capture=CaptureSettings(
-            slot=capture.slot,
-            publication=capture.publication or capture.slot,
-            topic_prefix=capture.topic_prefix,
-            tables=tuple(capture.tables),
-            exclude=tuple(capture.exclude),
-            partitions=capture.partitions,
-            replication_factor=capture.replication_factor,
-            topics=TopicSettings(
-                min_compaction_lag_ms=capture.min_compaction_lag_ms,
-                delete_retention_ms=capture.delete_retention_ms,
-                max_message_bytes=largest,
-            ),
-            fix_topics=capture.fix_topics,
-            snapshot_workers=capture.snapshot_workers,
-            frontier_interval_ms=capture.frontier_interval_ms,
-            status_interval_ms=capture.status_interval_ms,
-            wait_s=capture.wait_s,
-            create_publication=capture.create_publication,
-            producer=producer_properties(capture.producer, largest),
-            topic_properties=capture.topic,
-            operations=tuple(capture.operations),
-            drop_columns=tuple(capture.drop_columns),
-            mask=capture.mask,
-            mask_key=capture.mask_key or os.environ.get(MASK_KEY, ""),
-            where=capture.where,
-            allow_unkeyed=capture.allow_unkeyed,
-            exactly_once=capture.exactly_once,
-            skip_snapshot=capture.skip_snapshot,
-            start_lsn=_start_lsn(capture),
-            temporary_slot=capture.temporary_slot,
-            messages=tuple(capture.messages),
-            ddl=capture.ddl,
-            form=Form(capture.output_format, capture.envelope),
-            replica_identity=capture.replica_identity,
-            on_incompatible=capture.on_incompatible,
-            on_error=capture.on_error,
-        ),
-        warehouse=_under(root, settings.rebuild.warehouse),
-        keep=settings.rebuild.keep,
-        checkpoint_days=settings.rebuild.checkpoint_days,
-        follow_seconds=settings.rebuild.follow_seconds,
-        deletion_vectors=settings.rebuild.deletion_vectors,
-        search_url=settings.sinks.search.url or embedded.find("search"),
-        cache_url=settings.sinks.cache.url or embedded.find("cache"),
-        spark_master=settings.spark.master,
-        spark_settings=settings.spark.settings,
-        spark_client=settings.spark.client,
-        task_memory_mb=settings.spark.task_memory_mb,
-        on_bad_record=settings.rebuild.on_bad_record,
-        logs=_declared(settings.logs),
-    )
-
-
-def _declared(logs: Mapping[str, _Log]) -> tuple[DeclaredLog, ...]:
-    """Return the declared logs, checked as far as it can be done without a server."""
-    found: list[DeclaredLog] = []
-    for name, log in logs.items():
-        where, parts = f"logs.{name}", name.split(".")
-        columns = declared_columns(log.columns, where)
-        names = [column.column for column in columns]
-        problem = ""
-        if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
-            problem = "its name is not `table` or `schema.table`"
-        elif log.form.is_avro and columns:
-            problem = "`columns` are those that the registry has, for an Avro form"
-        elif not log.form.is_avro and not columns:
-            problem = "a JSON form needs `columns`: documents do not say what they are"
-        elif columns and (missing := [each for each in log.key if each not in names]):
-            problem = f"its key names {', '.join(missing)}, which is none of its columns"
-        elif log.delete and not log.form.is_flat:
-            problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"
-        elif log.order is Order.LSN and not log.form.value.startswith("debezium"):
-            problem = "`order` can be lsn in Debezium's envelope alone"
-        elif log.topic in [other.topic for other in found]:
-            problem = f'topic "{log.topic}" is declared twice'
-        if problem:
-            raise ConfigurationError(
-                f"{FILE_NAME}: {where}: {problem}", hint="docs/reading.md describes the section"
-            )
-        found.append(
-            DeclaredLog(
-                table=TableName(*parts) if len(parts) > 1 else TableName("public", parts[0]),
-                topic=log.topic,
-                shape=log.form,
-                key=tuple(log.key),
-                delete=log.delete,
-                order=log.order,
-                columns=columns,
-                key_changes=log.key_changes,
-                placeholder=log.placeholder,
-                on_unavailable=log.on_unavailable,
-            )
-        )
-    return tuple(found)
-
-
-def _start_lsn(capture: _Capture) -> Lsn | None:
-    if not capture.start_lsn:
-        return None
-    if capture.temporary_slot:
-        raise ConfigurationError(
-            "--start-lsn and --temporary-slot contradict each other",
-            hint="a temporary slot is made at the start, and has no WAL of before",
-        )
-    return Lsn.parse(capture.start_lsn)
+    An empty variable says nothing, as in a file of a container's environment.
+    """
+    said = {name for name, text in os.environ.items() if name.startswith(PREFIX) and text}
+    if not said:
+        return set()
+    known = {each.variable: each for each in every_setting()}
+    for variable in sorted(said & known.keys()):
+        each = known[variable]
+        if each.name not in given or each.shape is dict:
+            _set(raw, each.name, _plain(each.from_variable(os.environ[variable])))
+    for each in known.values():
+        if each.setting.also in said and not _get(raw, each.name):
+            _set(raw, each.name, _Plain(os.environ[each.setting.also]))
+            said.discard(each.setting.also)
+    for variable in sorted(said - known.keys()):
+        near = get_close_matches(variable, known, n=1, cutoff=0.9)
+        if near:
+            log.warning("%s is no setting: did you mean %s?", variable, near[0])
+    return {known[variable].name for variable in said & known.keys()}
 
 
 class _Endpoints:
@@ -539,10 +307,6 @@ class _Endpoints:
         return found
 
 
-def _under(root: Path, place: str) -> str:
-    return place if "://" in place else str((root / place).resolve())
-
-
 def _read(path: Path) -> dict[str, Any]:
     if not path.parent.is_dir():
         raise ConfigurationError(
@@ -554,20 +318,48 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 
 
+def _get(raw: Mapping[str, Any], name: str) -> object:
+    found: Any = raw
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
 def _set(raw: dict[str, Any], name: str, value: object) -> None:
-    if value is None:
-        return
     *sections, last = name.split(".")
     for section in sections:
-        raw = raw.setdefault(section, {})
+        inner: object = raw.setdefault(section, {})
+        if not isinstance(inner, dict):
+            return  # the file has a value in place of the section, which is told later
+        raw = inner
     if isinstance(value, dict) and isinstance(raw.get(last), dict):
         raw[last] = {**raw[last], **value}  # single settings of a section, such as `-C`
     else:
         raw[last] = value
 
 
+class _Plain(str):
+    """A text that holds no reference: a variable's value is what it says."""
+
+    __slots__ = ()
+
+
+def _plain(value: object) -> object:
+    match value:
+        case str():
+            return _Plain(value)
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value
+
+
 def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nesting of values
     match value:
+        case _Plain():
+            return str(value)
         case str():
             return _REFERENCE.sub(_reader(root), value)
         case dict():

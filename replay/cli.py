@@ -16,19 +16,20 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, NoFrontierError, VerdictError
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
+from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
 from changelog.runtime.options import (
-    BrokerOption,
     DebugOption,
     JsonOption,
-    PrefixOption,
     ProjectOption,
-    SlotOption,
-    line_overrides,
 )
+from changelog.runtime.setting import Given
+from changelog.sections import SLOT, CaptureSettings, Kafka
 from replay.base.config import CONNECT_PORT
+from replay.base.sections import Logs, Spark, warehouse_of
 
 
+@takes(Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
 def topics(
     names: Annotated[
         list[str] | None,
@@ -38,9 +39,8 @@ def topics(
     ] = None,
     all_topics: Annotated[bool, typer.Option("--all", help="Every topic of the cluster.")] = False,
     project: ProjectOption = Path(),
-    broker: BrokerOption = None,
-    slot: SlotOption = None,
-    topic_prefix: PrefixOption = None,
+    *,
+    given: Given,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -53,11 +53,7 @@ def topics(
     from replay.broker.topics import list_topics, read_frontier
     from replay.survey import survey, told
 
-    settings = load_project(
-        project,
-        overrides=line_overrides(broker=broker, slot=slot, topic_prefix=topic_prefix),
-        needs=[BROKERS],
-    )
+    settings = load_project(project, overrides=given, needs=[BROKERS])
     if names and all_topics:
         raise ConfigurationError("name topics or give --all, not both")
     record: FrontierRecord | None = None
@@ -68,7 +64,7 @@ def topics(
             raise
     captured = [] if record is None else sorted(record.frontier.tables)
     wanted = list_topics(settings.kafka) if all_topics else names or captured
-    found = survey(settings.kafka, wanted, record, declared=settings.logs)
+    found = survey(settings.kafka, wanted, record, declared=settings.section(Logs).declared)
     present = {each.state.topic for each in found}
     gone = [topic for topic in captured if topic in wanted and topic not in present]
     missing = [topic for topic in wanted if topic not in present and topic not in gone]
@@ -128,13 +124,14 @@ def spark_server(
     from replay.spark.session import SessionSettings, is_remote
 
     settings = load_project(project, needs=[])
-    own = "local[*]" if is_remote(settings.spark_master) else settings.spark_master
+    spark = settings.section(Spark)
+    own = "local[*]" if is_remote(spark.master) else spark.master
     wanted = with_server(
         SessionSettings(
             master=master or own,
             app_name="spark-server",
-            warehouse=settings.warehouse,
-            extra=settings.spark_settings,
+            warehouse=warehouse_of(settings),
+            extra=spark.settings,
         ),
         host=host,
         port=port,

@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
+from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import (
     console,
     one_line,
@@ -30,19 +30,20 @@ from changelog.runtime.edge import (
     tell,
 )
 from changelog.runtime.garbage_collection import collect_rarely
-from changelog.runtime.options import VersionOption
-from replay.base.config import OnBadRecord
-from replay.cut.asof import parse_as_of
+from changelog.runtime.setting import Given
+from replay.base.sections import Spark, warehouse_of
 from replay.spark.connect import release
 from replay.spark.session import cancel_jobs
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
+from views.base.sections import Rebuild as RebuildSection
 from views.generations.history import PUBLISHED, History, HistoryRow, last_states
 from views.generations.served import served_of
 from views.project.catalog import Catalog
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.analysis import Analysis
+from views.rebuild.asked import Asked
 from views.rebuild.follow import follow
 from views.rebuild.outcome import Outcome
 from views.rebuild.plan import Plan, groups_of, plan_view
@@ -77,160 +78,29 @@ rebuild of the view runs
 
 
 @app.command(epilog=_EPILOG, no_args_is_help=True)
-def rebuild_view(
-    views: Annotated[
-        list[str] | None, typer.Argument(metavar="VIEW…", help="Views of the project.")
-    ] = None,
-    version: VersionOption = False,
-    all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False,
-    project: Annotated[
-        Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
-    ] = Path(),
-    verify: Annotated[
-        VerifyMode,
-        typer.Option("--verify", help="How much is proved before it is published."),
-    ] = VerifyMode.FULL,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
-    ] = False,
-    as_of: Annotated[
-        str,
-        typer.Option(
-            "--as-of",
-            metavar="LSN|TIME",
-            help="The state at an older frontier, the newest one at or before an LSN or a time "
-            "(ISO 8601, UTC without a zone); refused with the nearest that can be given.",
-        ),
-    ] = "latest",
-    source: Annotated[
-        Literal["start", "checkpoint"] | None,
-        typer.Option(
-            "--from",
-            help="Read the log from its start (the default), or what came after the checkpoints "
-            "of the warehouse, which are made if there are none.",
-        ),
-    ] = None,
-    refresh: Annotated[
-        bool,
-        typer.Option(
-            "--refresh",
-            help="Read what came after what serves, and compute anew only the rows that it "
-            "touches; where that cannot be told, or deletes may have been missed, all of them.",
-        ),
-    ] = False,
-    following: Annotated[
-        bool,
-        typer.Option("--follow", help="Refresh again and again until a signal ends it."),
-    ] = False,
-    explain: Annotated[
-        str | None,
-        typer.Option(
-            "--explain",
-            metavar="KEY",
-            help="Say from which records the row of a key comes, and which those superseded. Of a "
-            "key of several columns give a JSON array.",
-        ),
-    ] = None,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Serve the previous generation again.")
-    ] = False,
-    history: Annotated[
-        bool, typer.Option("--history", help="Show what became of each generation.")
-    ] = False,
-    list_views: Annotated[
-        bool, typer.Option("--list", help="Show the views of the project.")
-    ] = False,
-    keep: Annotated[
-        int | None,
-        typer.Option("--keep", min=1, help="Generations that stay, the published one counted."),
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", help="Spark's master URL, such as local[4] or sc://host:15002."),
-    ] = None,
-    on_bad_record: Annotated[
-        OnBadRecord | None,
-        typer.Option(
-            "--on-bad-record",
-            help="What a record that cannot be read does: fail (the default), or quarantine: its "
-            "row is left out, the record goes to the table _quarantine of the warehouse.",
-        ),
-    ] = None,
-    together: Annotated[
-        bool,
-        typer.Option(
-            "--together",
-            help="Publish all of the views or none. Without it each succeeds or fails by itself.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per view on standard output.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
-) -> None:
+@takes(Chosen(RebuildSection), Chosen(Spark))
+def rebuild_view(*, asked: Asked, given: Given) -> None:
     """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 
     Readers see the old generation or the new one, never the work, also when this is killed. It
     asks no question and needs no terminal.
     """
-    names = views or []
-    asked = parse_as_of(as_of)
-    looks = sum((plan, rollback, history, list_views, explain is not None))
-    reads_on = refresh or following
-    _check_usage(
-        (looks > 1, "choose one of --plan, --explain, --rollback, --history and --list"),
-        (
-            following and looks > 0,
-            "--follow goes without --plan, --explain, --rollback, --history and --list",
-        ),
-        (
-            reads_on and (source is not None or asked is not None),
-            "--refresh and --follow go without --from and --as-of",
-        ),
-        (
-            explain is not None and (reads_on or source is not None),
-            "--explain reads the log from its start: it goes without --refresh and --from",
-        ),
-        (explain is not None and len(names) != 1, "--explain takes one view"),
-        (bool(names) and all_views, "name views or give --all, not both"),
-        (
-            not (names or all_views or history or list_views),
-            "name a view or give --all (--list shows them)",
-        ),
-    )
-    chosen = names or None
+    asked.check()
+    names = asked.names
     try:
-        if list_views:
-            _list(project, chosen, as_json=as_json)
-        elif history:
-            _history(project, chosen, as_json=as_json)
+        if asked.list_views:
+            _list(asked.project, names or None, as_json=asked.as_json)
+        elif asked.history:
+            _history(asked.project, names or None, as_json=asked.as_json)
         else:
-            settings = RebuildSettings.of(
-                load_project(project, needs=[BROKERS, REGISTRY]),
-                verify=verify,
-                keep=keep,
-                master=master,
-                as_of=asked,
-                source=_source(source, refresh=reads_on, explains=explain is not None),
-                on_bad_record=on_bad_record,
-                together=together,
-            )
+            settings = _settings(asked, given)
             catalog = Catalog.of(settings.project.root)
-            specs, unusable = _declared(catalog, chosen, each=not (following or together))
+            each = not (asked.following or asked.together)
+            specs, unusable = _declared(catalog, names or None, each=each)
             names = [spec.name for spec in specs] + [result.view for result in unusable]
-            if explain is not None:
-                _explain(specs[0], explain, settings, as_json=as_json)
-            elif plan:
-                _plan(specs, settings, unusable, as_json=as_json)
-            elif following:
-                _follow(specs, settings, as_json=as_json, debug=debug)
-            elif rollback:
-                _roll_back(specs, settings, as_json=as_json, debug=debug)
-            else:
-                _rebuild(specs, settings, unusable, as_json=as_json, debug=debug)
+            _run(asked, specs, settings, unusable)
     except ChangelogError as error:
-        if debug or not (as_json and names):
+        if asked.debug or not (asked.as_json and names):
             raise
         say_error(error)
         _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
@@ -239,18 +109,33 @@ def rebuild_view(
         release()
 
 
-def _source(given: str | None, *, refresh: bool, explains: bool) -> Source | None:
-    if refresh:
-        return Source.REFRESH
-    if explains:
-        return Source.START  # it reads the log, which may not give what a checkpoint does
-    return Source(given) if given is not None else None
+def _settings(asked: Asked, given: Given) -> RebuildSettings:
+    return RebuildSettings(
+        project=load_project(asked.project, overrides=given, needs=[BROKERS, REGISTRY]),
+        verify=asked.verify,
+        as_of=asked.moment,
+        source=asked.made_of,
+        together=asked.together,
+    )
 
 
-def _check_usage(*rules: tuple[bool, str]) -> None:
-    for is_broken, what in rules:
-        if is_broken:
-            raise typer.BadParameter(what)
+def _run(
+    asked: Asked,
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
+) -> None:
+    as_json, debug = asked.as_json, asked.debug
+    if asked.explain is not None:
+        _explain(specs[0], asked.explain, settings, as_json=as_json)
+    elif asked.plan:
+        _plan(specs, settings, unusable, as_json=as_json)
+    elif asked.following:
+        _follow(specs, settings, as_json=as_json, debug=debug)
+    elif asked.rollback:
+        _roll_back(specs, settings, as_json=as_json, debug=debug)
+    else:
+        _rebuild(specs, settings, unusable, as_json=as_json, debug=debug)
 
 
 def _declared(
@@ -417,7 +302,7 @@ def _show_plan(
     *,
     as_json: bool,
 ) -> None:
-    history = History(settings.project.warehouse)
+    history = History(settings.warehouse)
     for spec in specs:
         served = served_of(spec, settings.project, None)
         found = plan_view(spec, plan, served, history, analyses.get(spec.name))
@@ -469,8 +354,8 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
 def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
     """Look at the views as a plan does, as far as the log can be asked how its tables are."""
     try:
-        settings = RebuildSettings.of(
-            load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
+        settings = RebuildSettings(
+            project=load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
         )
         found: dict[str, Analysis] = {}
         for group in groups_of(specs, settings):
@@ -484,7 +369,7 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
 def _serving(project: Path) -> dict[str, HistoryRow]:
     """Return the newest published generation of each view, as far as the history can be read."""
     try:
-        rows = History(load_project(project, needs=[]).warehouse).rows()
+        rows = History(warehouse_of(load_project(project, needs=[]))).rows()
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
         return {}
@@ -494,7 +379,7 @@ def _serving(project: Path) -> dict[str, HistoryRow]:
 def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
     if names is not None:
         Catalog.of(project.resolve()).load_all(names)
-    rows = History(load_project(project, needs=[]).warehouse).rows(names)
+    rows = History(warehouse_of(load_project(project, needs=[]))).rows(names)
     newest = last_states(rows)
     if as_json:
         for row in newest.values():

@@ -9,6 +9,9 @@ from enum import Enum
 CONNECT_PORT = 15002
 """Spark's own choice for Spark Connect."""
 
+TASK_MEMORY_MB = 256
+"""What a task holds where nobody says another."""
+
 
 class OnBadRecord(Enum):
     """What follows when a record that decides about a row cannot be read."""
@@ -48,7 +51,7 @@ class ReplaySettings:
     records_per_second: int = 50_000
     start_ms: int = 30_000
     client: Client = Client.LIBRDKAFKA
-    task_memory_mb: int = 256
+    task_memory_mb: int = TASK_MEMORY_MB
     reader_options: Mapping[str, str] = field(default_factory=dict)
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
 

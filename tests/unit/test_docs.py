@@ -13,6 +13,7 @@ import typer
 
 from changelog.capture.frontier.frontier_writer import RENEW_S
 from changelog.contract.rows.types import Kind, column_type
+from changelog.reference import page as settings_page
 from views.verify.sql.functions import page
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +173,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 def test_the_page_of_functions_is_what_the_verifier_goes_by() -> None:
     assert (ROOT / "docs/sql.md").read_text("utf-8") == page(), "write it anew: make pages"
+
+
+def test_the_page_of_settings_is_what_is_declared() -> None:
+    said = (ROOT / "docs/configuration.md").read_text("utf-8")
+    assert said == settings_page(), "write it anew: make pages"
 
 
 def test_readme_tells_which_types_are_text() -> None:

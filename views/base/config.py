@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from changelog.config import Project
+from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.topic import frontier_topic
-from replay.base.config import Client, OnBadRecord, ReplaySettings
+from replay.base.config import OnBadRecord, ReplaySettings
+from replay.base.sections import Logs, Spark, warehouse_of
 from replay.cut.asof import AsOf
 from replay.spark.session import SessionSettings
+from views.base.sections import Rebuild
 
 
 class VerifyMode(Enum):
@@ -35,49 +38,43 @@ class RebuildSettings:
     Attributes:
         project: connections, warehouse, Spark.
         verify: how much is proved.
-        keep: generations that stay for a rollback, the published one counted.
-        master: Spark's master URL.
         as_of: the older state that is wanted, None for the newest.
         source: the log from its start; checkpoints and what came after them; or these and the
             rows that serve. None is the log, and a checkpoint for an older state that the log
             cannot give any more.
-        on_bad_record: what follows when a record that decides about a row cannot be read.
         together: whether all views of a run are published or none; else each for itself.
     """
 
     project: Project = field(repr=False)
-    verify: VerifyMode
-    keep: int
-    master: str
+    verify: VerifyMode = VerifyMode.FULL
     as_of: AsOf | None = None
     source: Source | None = None
-    on_bad_record: OnBadRecord = OnBadRecord.FAIL
     together: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        project: Project,
-        *,
-        verify: VerifyMode = VerifyMode.FULL,
-        keep: int | None = None,
-        master: str | None = None,
-        as_of: AsOf | None = None,
-        source: Source | None = None,
-        on_bad_record: OnBadRecord | None = None,
-        together: bool = False,
-    ) -> RebuildSettings:
-        """Take what the command line gave, else the project's."""
-        return cls(
-            project=project,
-            verify=verify,
-            keep=keep if keep is not None else project.keep,
-            master=master if master is not None else project.spark_master,
-            as_of=as_of,
-            source=source,
-            on_bad_record=on_bad_record or OnBadRecord(project.on_bad_record),
-            together=together,
-        )
+    @property
+    def spark(self) -> Spark:
+        """Return where and how Spark runs."""
+        return self.project.section(Spark)
+
+    @property
+    def rebuild(self) -> Rebuild:
+        """Return what is kept, and how views are rebuilt."""
+        return self.project.section(Rebuild)
+
+    @property
+    def warehouse(self) -> str:
+        """Return the path or URI of the folder of Delta tables."""
+        return warehouse_of(self.project)
+
+    @property
+    def logs(self) -> tuple[DeclaredLog, ...]:
+        """Return the logs of other programs that views may read."""
+        return self.project.section(Logs).declared
+
+    @property
+    def on_bad_record(self) -> OnBadRecord:
+        """Return what follows when a record that decides about a row cannot be read."""
+        return self.rebuild.on_bad_record
 
     @property
     def reads_checkpoints(self) -> bool:
@@ -92,17 +89,17 @@ class RebuildSettings:
     def replay(self) -> ReplaySettings:
         """Return the settings of the replay."""
         return ReplaySettings(
-            client=Client(self.project.spark_client),
-            task_memory_mb=self.project.task_memory_mb,
+            client=self.spark.client,
+            task_memory_mb=self.spark.task_memory_mb,
             on_bad_record=self.on_bad_record,
         )
 
     def session(self) -> SessionSettings:
         """Return the settings of the one Spark session of a run."""
         return SessionSettings(
-            master=self.master,
+            master=self.spark.master,
             app_name="rebuild-view",
-            warehouse=self.project.warehouse,
-            client=Client(self.project.spark_client),
-            extra=self.project.spark_settings,
+            warehouse=self.warehouse,
+            client=self.spark.client,
+            extra=self.spark.settings,
         )

@@ -20,7 +20,7 @@ def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
         ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
     """
     specs = Catalog.of(project.root).load_all()
-    outcome = Rebuild(RebuildSettings.of(project), Stages(console)).run(specs)
+    outcome = Rebuild(RebuildSettings(project=project), Stages(console)).run(specs)
     if outcome.error is not None:
         raise outcome.error
     return [result.to_json() for result in outcome.results]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from changelog.config import Project
+from replay.base.sections import warehouse_of
+from views.base.sections import Sinks
 from views.generations.succession import Held
 from views.project.spec import ViewSpec
 from views.sinks.base import Sink, SinkSettings
@@ -45,8 +47,11 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
     Raises:
         ConfigurationError: there is no such sink, or the project does not say where it is.
     """
+    sinks = project.section(Sinks)
     settings = SinkSettings(
-        warehouse=project.warehouse, search_url=project.search_url, cache_url=project.cache_url
+        warehouse=warehouse_of(project),
+        search_url=sinks.search.url or project.embedded("search"),
+        cache_url=sinks.cache.url or project.embedded("cache"),
     )
     return Served(
         spec.name,

@@ -49,7 +49,7 @@ class Certifier:
         self._settings = settings
         self._frontier = replay.frontier
         self._keys = {table: state.key for table, state in replay.states.items()}
-        self._place = f"{uri_of(settings.project.warehouse)}/{FOLDER}/{run}"
+        self._place = f"{uri_of(settings.warehouse)}/{FOLDER}/{run}"
         self._written: dict[tuple[str, TableName], Address] = {}
         project = settings.project
         self._evidence = Evidence(

@@ -112,7 +112,7 @@ def follow(
             elif outcome is not None:
                 show(outcome)
             failures = failures + 1 if error is not None else 0
-            least = settings.project.follow_seconds
+            least = settings.rebuild.follow_seconds
             if failures:
                 least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
             rest(begun + least, stop)

@@ -15,6 +15,7 @@ from changelog.contract.rows.inheritance import unread
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from replay.base.config import OnBadRecord
+from replay.base.sections import warehouse_of
 from replay.broker.topics import read_frontier
 from replay.cut.cut import Cut, freeze
 from replay.cut.past import find_past
@@ -261,7 +262,7 @@ def _cut(
 
 def store_of(project: Project) -> CheckpointStore:
     """Return the checkpoints of a project's warehouse."""
-    return CheckpointStore(uri_of(project.warehouse))
+    return CheckpointStore(uri_of(warehouse_of(project)))
 
 
 def _stored(
@@ -340,7 +341,7 @@ def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[D
         ViewError: they read captured tables too, which no frontier cuts at the same moment.
     """
     tables = tables_of(specs)
-    logs = tuple(log for log in settings.project.logs if log.table in tables)
+    logs = tuple(log for log in settings.logs if log.table in tables)
     others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
     if logs and others:
         names = ", ".join(short_name(log.table) for log in logs)

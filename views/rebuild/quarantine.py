@@ -37,7 +37,7 @@ def set_apart(
         VerdictError: records vanished under the scan.
         UnavailableLogError: the brokers stopped answering.
     """
-    place = f"{uri_of(settings.project.warehouse)}/{FOLDER}"
+    place = f"{uri_of(settings.warehouse)}/{FOLDER}"
     counts = {}
     for table, state in replay.states.items():
         if state.bad is None:

@@ -80,7 +80,7 @@ class Rebuild:
         self._stages = stages
         self._make_served = make_served
         self._stop = stop
-        self._history = History(settings.project.warehouse)
+        self._history = History(settings.warehouse)
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
         self._set_apart: Mapping[TableName, int] = {}
@@ -150,7 +150,7 @@ class Rebuild:
             registry=project.registry,
             store=store_of(project),
             stage=self._stage,
-            days=project.checkpoint_days,
+            days=self._settings.rebuild.checkpoint_days,
         ).advance(plan.advance)
 
     def _all_prepared(
@@ -255,7 +255,7 @@ class Rebuild:
         frame = frame_of(spark, build.spec, states)
         build.columns = tuple(frame.dtypes)
         build.definition = definition_of(
-            build.spec, frame.dtypes, replay.states, self._settings.project.spark_settings
+            build.spec, frame.dtypes, replay.states, self._settings.spark.settings
         )
         if refresher is None:
             return frame, frame.schema
@@ -290,7 +290,7 @@ class Rebuild:
 
     def _is_marked(self, build: ViewBuild, change: Change) -> bool:
         """Tell whether a view is written as a change of what serves, by deletion vectors."""
-        if not self._settings.project.deletion_vectors:
+        if not self._settings.rebuild.deletion_vectors:
             return False
         sink, *others = build.served.sinks.values()
         if others or not isinstance(sink, ChangeableSink):
@@ -368,7 +368,7 @@ class Rebuild:
         with self._stages.stage("retire", "remove old generations"):
             for build in builds:
                 with _only_warned("removing old generations", of=f'view "{build.spec.name}": '):
-                    keep = self._settings.keep
+                    keep = self._settings.rebuild.keep
                     retire(build.served, self._history, previous=build.previous, keep=keep)
             with _only_warned("putting the history together"):
                 self._history.tidy()

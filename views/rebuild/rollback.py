@@ -33,7 +33,7 @@ def roll_back(
         LockedError: a rebuild of one of them runs.
         NothingToRollBackError: a view has no older generation in all of its sinks.
     """
-    history = History(settings.project.warehouse)
+    history = History(settings.warehouse)
     with locked(settings.project.root, [spec.name for spec in specs]):
         targets, froms = [], []
         for spec in specs:

@@ -13,34 +13,29 @@ from rich.text import Text
 from changelog.config import Project, load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import console, print_json
 from changelog.runtime.options import (
-    BrokerOption,
     JsonOption,
-    PostgresOption,
-    PrefixOption,
     ProjectOption,
-    RegistryOption,
-    SlotOption,
-    line_overrides,
 )
+from changelog.runtime.setting import Given
+from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 from views.verify.compare.report import VerifyReport
 from views.verify.source.source import SourceRequest, verify_source
 
 _WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
 
 
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def verify(
     tables: Annotated[
         list[str] | None,
         typer.Argument(help="Tables, as table or schema.table; all captured ones when left out."),
     ] = None,
     project: ProjectOption = Path(),
-    postgres: PostgresOption = None,
-    broker: BrokerOption = None,
-    schema_registry: RegistryOption = None,
-    slot: SlotOption = None,
-    topic_prefix: PrefixOption = None,
+    *,
+    given: Given,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
     ] = 60.0,
@@ -51,16 +46,7 @@ def verify(
     Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one that was
     named cannot be compared, such as a topic that holds only a part of its table's history.
     """
-    settings = load_project(
-        project,
-        overrides=line_overrides(
-            postgres=postgres,
-            broker=broker,
-            schema_registry=schema_registry,
-            slot=slot,
-            topic_prefix=topic_prefix,
-        ),
-    )
+    settings = load_project(project, overrides=given)
     request = _request(settings, tuple(_table_name(text) for text in tables or ()), timeout)
     reports = verify_source(request, say=lambda text: console.print(text, style="dim"))
     if as_json:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from changelog.capture.rows.rules import catalogue_of
-from changelog.config import CaptureSettings
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
+from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import Connection
 from changelog.source.tables.filter import TableFilter
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from importlib.metadata import version
 
 from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
-from changelog.config import CaptureSettings
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
 from changelog.contract.forms.event import NOWHERE, Origin
 from changelog.contract.log.form import Envelope
 from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
 from changelog.contract.rows.relation import Relation, TableName
+from changelog.sections import CaptureSettings
 from changelog.source.connect.connect import Connection
 from changelog.source.tables.catalogue import Catalogue, Unkeyed
 from changelog.source.tables.filter import ColumnPattern, TablePattern

@@ -525,8 +525,8 @@ def topic_plans(
         settings=capture.topics,
         fix=capture.fix_topics,
         extra={
-            **dict.fromkeys(topics, capture.topic_properties),
-            **{name: {**capture.topic_properties, **FRONTIER_SETTINGS} for name in own},
+            **dict.fromkeys(topics, capture.topic),
+            **{name: {**capture.topic, **FRONTIER_SETTINGS} for name in own},
         },
         unkeyed={names[name] for name, each in relations.items() if not each.key},
     )
@@ -538,7 +538,7 @@ def topic_plans(
         settings=replace(capture.topics, compacted=False),
         fix=capture.fix_topics,
         unkeyed=logs,
-        extra={name: {**capture.topic_properties, **own} for name, own in logs.items()},
+        extra={name: {**capture.topic, **own} for name, own in logs.items()},
     )
 
 

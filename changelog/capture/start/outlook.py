@@ -66,7 +66,7 @@ class SlotStanding:
             tables=environment.topics,
             wish=Wish(
                 skip_snapshot=capture.skip_snapshot,
-                start_lsn=capture.start_lsn,
+                start_lsn=capture.first_lsn,
                 temporary=capture.temporary_slot,
                 wal_end=environment.current_lsn(),
             ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from changelog.config import CaptureSettings
 from changelog.contract.base.errors import (
     ChangelogError,
     EncodeError,
@@ -14,6 +13,7 @@ from changelog.contract.base.errors import (
     SchemaConflictError,
     UncapturableTableError,
 )
+from changelog.sections import CaptureSettings
 
 TABLE_ERRORS = (EncodeError, SchemaConflictError, UncapturableTableError, RecordRefusedError)
 """Errors that are one table's alone: the log of the others stays exact without it."""

@@ -1,7 +1,6 @@
 import pytest
 
 from changelog.capture.state.policy import Reaction, answer, with_way_out
-from changelog.config import CaptureSettings
 from changelog.contract.base.errors import (
     EncodeError,
     KeyConflictError,
@@ -9,6 +8,7 @@ from changelog.contract.base.errors import (
     SchemaConflictError,
     UncapturableTableError,
 )
+from changelog.sections import CaptureSettings
 
 CHANGED = (SchemaConflictError("x"), UncapturableTableError("x"))
 BAD = (EncodeError("x"), RecordRefusedError("x"))

@@ -10,11 +10,11 @@ import pytest
 
 from changelog.capture.rows.rules import CaptureRules
 from changelog.capture.rows.shape import REDACTED, batch_codec, row_codec, whole
-from changelog.config import CaptureSettings
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.codec import RowCodec, SchemaIds
 from changelog.contract.rows.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.rows.types import ColumnType, Kind
+from changelog.sections import CaptureSettings
 from tests.support.batches import known, line_of, lines_encoded
 
 KEY = "a key of the tests, long enough"

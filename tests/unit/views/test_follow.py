@@ -113,13 +113,16 @@ def followed(monkeypatch, tmp_path):
         monkeypatch.setattr(following, "read_frontier", read)
         monkeypatch.setattr(following, "rest", lambda *_: None)
 
-        project = SimpleNamespace(
-            root=tmp_path, kafka=None, slot="s", follow_seconds=0.1, logs=logs
-        )
+        project = SimpleNamespace(root=tmp_path, kafka=None, slot="s")
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
             [SimpleNamespace(name="v", tables=THINGS)],
-            SimpleNamespace(project=project, frontier_topic="f"),
+            SimpleNamespace(
+                project=project,
+                frontier_topic="f",
+                logs=logs,
+                rebuild=SimpleNamespace(follow_seconds=0.1),
+            ),
             stages=lambda: None,
             stop=lambda: not rounds.outcomes,
             show=rounds.shown.append,
@@ -159,9 +162,7 @@ def test_logs_of_other_programs_are_not_followed(followed) -> None:
 
 def test_nor_have_they_an_older_state() -> None:
     declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
-    settings: Any = SimpleNamespace(
-        project=SimpleNamespace(logs=(declared,)), as_of=AsOf("0/1", lsn=Lsn(1))
-    )
+    settings: Any = SimpleNamespace(project=None, logs=(declared,), as_of=AsOf("0/1", lsn=Lsn(1)))
     spec: Any = SimpleNamespace(name="v", tables=THINGS)
     with pytest.raises(ViewError, match="no older state"):
         planned([spec], settings)

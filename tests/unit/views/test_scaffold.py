@@ -7,9 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from changelog.config import _File
+from changelog.config import validated
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.rows.relation import TableName
+from replay.base.sections import Spark
 from views.project.catalog import Catalog
 from views.scaffold.cli import init
 from views.scaffold.write import write_project
@@ -25,7 +26,7 @@ def test_the_project_that_is_written_has_valid_settings_and_views(tmp_path: Path
         ".gitignore",
     }
     settings = tomllib.loads(written[0].read_text(encoding="utf-8"))
-    assert _File.model_validate(settings).capture.tables == ["public.*"]
+    assert validated(settings)["capture"].model_dump()["tables"] == ("public.*",)
     (spec,) = Catalog.of(tmp_path / "new" / "project").load_all()
     assert spec.tables == (TableName("public", "customers"), TableName("public", "orders"))
 
@@ -34,7 +35,9 @@ def test_every_setting_that_is_commented_out_is_a_setting(tmp_path: Path) -> Non
     text = write_project(tmp_path)[0].read_text(encoding="utf-8")
     lines = [line.removeprefix("# ") for line in text.splitlines()]
     settings = "\n".join(line for line in lines if line.startswith(("[", '"')) or " = " in line)
-    assert _File.model_validate(tomllib.loads(settings)).spark.settings
+    spark = validated(tomllib.loads(settings))["spark"]
+    assert isinstance(spark, Spark)
+    assert spark.settings
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

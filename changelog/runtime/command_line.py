@@ -1,0 +1,96 @@
+"""Options of a command, made of the settings that it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from changelog.runtime.setting import Declared, Given, Section, declared
+
+
+class Chosen:
+    """The settings of a section that a command has options for."""
+
+    def __init__(self, section: type[Section], *keys: str) -> None:
+        """Take all that have an option, or those that are named."""
+        self.settings = [
+            each
+            for each in declared(section, section.section)
+            if each.setting.flags and (not keys or each.name.partition(".")[2] in keys)
+        ]
+
+
+def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of settings, in place of its parameter of the type `Given`.
+
+    A parameter whose type is a dataclass is unfolded as well: its fields are options of that
+    command alone.
+    """
+    settings = [each for part in chosen for each in part.settings]
+
+    def wrapped(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own: dict[str, Any] = {
+            name: each.annotation
+            for name, each in signature.parameters.items()
+            if is_dataclass(each.annotation)
+        }
+        parameters: list[inspect.Parameter] = []
+        given_as = ""
+        for name, each in signature.parameters.items():
+            if each.annotation == Given:
+                given_as = name
+                parameters += [_parameter(setting) for setting in settings]
+            elif name in own:
+                parameters += _unfolded(own[name])
+            else:
+                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        def run(**values: Any) -> None:  # noqa: ANN401 - as typer gives them
+            said: dict[str, Any] = {
+                each.name: each.from_option(values.pop(each.name.replace(".", "_")))
+                for each in settings
+            }
+            folded = {
+                name: kind(**{each.name: values.pop(each.name) for each in fields(kind)})
+                for name, kind in own.items()
+            }
+            command(**values, **folded, **{given_as: said})
+
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__module__, run.__qualname__ = command.__module__, command.__qualname__
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return wrapped
+
+
+def _unfolded(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        yield inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+
+
+def _parameter(declared: Declared) -> inspect.Parameter:
+    """Return the option as a parameter that typer reads."""
+    kind = list[str] if declared.shape in {list, dict} else declared.shape
+    least = declared.bounds.get("ge")
+    if declared.setting.seconds:
+        kind, least = float, None if least is None else least / 1000
+    option = typer.Option(*declared.setting.flags, help=declared.setting.help, min=least)
+    return inspect.Parameter(
+        declared.name.replace(".", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )

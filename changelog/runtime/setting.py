@@ -1,0 +1,180 @@
+"""One declaration for each setting: its key, its option, its variable, its default, its help.
+
+A section of `changelog.toml` is a model, and a setting is a field of it that carries a `Setting`:
+
+    partitions: Annotated[int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")]
+
+From that follow the key `capture.partitions`, the variable `CHANGELOG_CAPTURE_PARTITIONS`, the
+option of every command that `takes` the section, and the entry of `docs/configuration.md`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, RootModel, SerializerFunctionWrapHandler
+from pydantic import model_serializer as serializer
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.properties import parse_properties
+
+PREFIX = "CHANGELOG_"
+"""What the variables of settings begin with."""
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting.
+
+    >>> variable_of("capture.slot")
+    'CHANGELOG_CAPTURE_SLOT'
+    """
+    return PREFIX + name.replace(".", "_").upper()
+
+
+Given = Mapping[str, object]
+"""What the command line says, by dotted name; None where it says nothing."""
+
+
+class Setting:
+    """What a field of a section says beside its type, its bounds and its default."""
+
+    def __init__(
+        self,
+        help_text: str,
+        *flags: str,
+        secret: bool = False,
+        seconds: bool = False,
+        also: str = "",
+    ) -> None:
+        """Take the help and the spellings of the option; without one there is no option.
+
+        Args:
+            help_text: one or two sentences; for the command line and the page.
+            flags: as typer takes them, `--ddl/--no-ddl`.
+            secret: its value is never shown, and no default of it either.
+            seconds: the option is in seconds, the key in milliseconds.
+            also: a further variable, which is asked last.
+        """
+        self.help, self.flags, self.secret = help_text, flags, secret
+        self.seconds, self.also = seconds, also
+
+
+class Section(BaseModel):
+    """A section of `changelog.toml`; its class variable `section` is the name there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    section: ClassVar[str] = ""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Leave out what is secret."""
+        secret = _secret(type(self))
+        return (each for each in super().__repr_args__() if each[0] not in secret)
+
+    @serializer(mode="wrap")
+    def _without_secrets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        secret = _secret(type(self))
+        return {name: "***" if name in secret else each for name, each in handler(self).items()}
+
+
+def _secret(model: type[BaseModel]) -> set[str]:
+    found = {each.name: each.setting.secret for each in declared(model, "")}
+    return {name for name, secret in found.items() if secret}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting where it stands.
+
+    Attributes:
+        name: its key with its section, `capture.slot`.
+        setting: what its declaration says.
+        kind: the type of its value.
+        bounds: its bounds, as pydantic has them: `ge`, `gt`.
+        default: its value where nobody says another; None where that is left open.
+        required: it has no default.
+    """
+
+    name: str
+    setting: Setting = field(repr=False)
+    kind: Any
+    bounds: Mapping[str, float]
+    default: Any
+    required: bool
+
+    @property
+    def variable(self) -> str:
+        """Return the name of its environment variable."""
+        return variable_of(self.name)
+
+    @property
+    def shape(self) -> Any:  # noqa: ANN401 - any type
+        """Return the kind of value: `list`, `dict`, or a simple type."""
+        origin = get_origin(self.kind)
+        if origin in {Union, UnionType}:
+            return next(each for each in get_args(self.kind) if each is not type(None))
+        if origin is tuple:
+            return list
+        return str if origin is Literal else origin or self.kind
+
+    def from_variable(self, text: str) -> object:
+        """Return the value that a variable gives; its type is checked with the file's.
+
+        Raises:
+            ConfigurationError: it should be JSON, and is not; the text is not shown.
+        """
+        if self.shape is list:
+            return _split([text])
+        if self.shape is not dict:
+            return text
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ConfigurationError(
+                f"{self.variable} is no JSON object", hint='it looks like {"name": "value"}'
+            )
+        return found
+
+    def from_option(self, given: Any) -> object:  # noqa: ANN401 - as typer gives it
+        """Return the value that the option gives, None where it was not given.
+
+        Raises:
+            ConfigurationError: it should be `name=value`, and is not.
+        """
+        if self.shape is dict:
+            return parse_properties(given, self.setting.flags[0])
+        if self.shape is list:
+            return _split(given) if given else None
+        if self.setting.seconds and given is not None:
+            return round(given * 1000)
+        return None if given is None else given
+
+
+def _split(given: list[str]) -> list[str]:
+    """Take `--tables a,b --tables c` as three patterns."""
+    return [part.strip() for text in given for part in text.split(",")]
+
+
+def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
+    """Return the settings of a section, in their order, with those of its parts."""
+    start = f"{section}." if section else ""
+    for key, each in model.model_fields.items():
+        kind = each.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from declared(kind, start + key)
+            continue
+        (setting,) = (found for found in each.metadata if isinstance(found, Setting))
+        bounds = {
+            name: getattr(bound, name)
+            for bound in each.metadata
+            for name in ("ge", "gt")
+            if hasattr(bound, name)
+        }
+        name = section if issubclass(model, RootModel) else start + key
+        default = None if each.is_required() else each.get_default(call_default_factory=True)
+        yield Declared(name, setting, kind, bounds, default, each.is_required())

@@ -1,0 +1,300 @@
+"""The settings that capture reads, each declared once: servers, and what to capture and how."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.form import Envelope, Form, Output
+from changelog.contract.log.properties import (
+    check_producer_properties,
+    check_topic_properties,
+    largest_record,
+    producer_properties,
+)
+from changelog.contract.log.scope import OPERATIONS
+from changelog.contract.log.topic import (
+    DEFAULT_DELETE_RETENTION_MS,
+    DEFAULT_MIN_COMPACTION_LAG_MS,
+    TopicSettings,
+)
+from changelog.runtime.setting import Section, Setting
+
+MASK_KEY = "CHANGELOG_MASK_KEY"
+"""Environment variable with the key of hashed columns, where the settings have none."""
+
+SLOT = ("slot", "topic_prefix")
+"""What says which log it is, of the settings of capture."""
+
+
+class Postgres(Section):
+    """The source."""
+
+    section: ClassVar[str] = "postgres"
+    dsn: Annotated[
+        str,
+        Setting("The source: a libpq URI or key=value string.", "--postgres", secret=True),
+    ] = ""
+
+
+class Kafka(Section):
+    """The brokers."""
+
+    section: ClassVar[str] = "kafka"
+    brokers: Annotated[str, Setting("Kafka brokers, host:port,….", "--broker")] = ""
+    options: Annotated[
+        dict[str, str], Setting("Settings of all clients, librdkafka's names.", secret=True)
+    ] = Field(default_factory=dict)
+
+
+class Registry(Section):
+    """The schema registry."""
+
+    section: ClassVar[str] = "registry"
+    url: Annotated[str, Setting("URL of the schema registry.", "--schema-registry")] = ""
+    options: Annotated[
+        dict[str, str], Setting("Settings of its client, confluent-kafka's names.", secret=True)
+    ] = Field(default_factory=dict)
+
+
+class CaptureSettings(Section):
+    """What to capture and how."""
+
+    section: ClassVar[str] = "capture"
+    slot: Annotated[str, Setting("Replication slot; also names the publication.", "--slot")] = (
+        "changelog"
+    )
+    topic_prefix: Annotated[
+        str, Setting("Put before each topic, with a dot.", "--topic-prefix")
+    ] = ""
+    tables: Annotated[
+        tuple[str, ...], Setting("Tables to capture: schema.table, * for any text.", "--tables")
+    ] = ("public.*",)
+    exclude: Annotated[
+        tuple[str, ...], Setting("Tables to leave out; same patterns.", "--exclude")
+    ] = ()
+    publication: Annotated[
+        str,
+        Field(validate_default=True),
+        Setting("Publication; named as the slot by default.", "--publication"),
+    ] = ""
+    create_publication: Annotated[
+        bool,
+        Setting(
+            "Make and alter the publication, or only check that it sends what is needed.",
+            "--create-publication/--no-create-publication",
+        ),
+    ] = True
+    partitions: Annotated[
+        int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")
+    ] = 2
+    replication_factor: Annotated[
+        int, Field(ge=-1), Setting("Replicas of a new topic; -1 for the brokers' default.")
+    ] = -1
+    min_compaction_lag_ms: Annotated[
+        int,
+        Field(ge=0),
+        Setting("How long a frontier stays exact: `min.compaction.lag.ms` of the topics."),
+    ] = DEFAULT_MIN_COMPACTION_LAG_MS
+    delete_retention_ms: Annotated[
+        int,
+        Field(ge=0),
+        Setting("How long a tombstone stays: `delete.retention.ms` of the topics."),
+    ] = DEFAULT_DELETE_RETENTION_MS
+    fix_topics: Annotated[
+        bool, Setting("Alter existing topics that have other settings.", "--fix-topics")
+    ] = False
+    topic: Annotated[
+        dict[str, str],
+        Setting("Setting of new topics, prop=value; repeatable.", "-T", "--topic-config"),
+    ] = Field(default_factory=dict)
+    producer: Annotated[
+        dict[str, str],
+        Setting(
+            "Setting of the producers, prop=value; repeatable.",
+            "-C",
+            "--kafka-config",
+            secret=True,
+        ),
+    ] = Field(default_factory=dict, validate_default=True)
+    frontier_interval_ms: Annotated[
+        int,
+        Field(ge=10),
+        Setting("Least time between two frontiers; three times that at most."),
+    ] = 1000
+    status_interval_ms: Annotated[
+        int,
+        Field(ge=100),
+        Setting(
+            "Longest time between two status messages to PostgreSQL; the option is in seconds.",
+            "--status-interval",
+            seconds=True,
+        ),
+    ] = 10_000
+    wait_s: Annotated[
+        float | None,
+        Field(ge=0),
+        Setting(
+            "How long a start waits for servers that do not answer and for a slot that another "
+            "connection reads, in seconds; without it 60, and for the slot wal_sender_timeout + "
+            "10. A capture that has begun waits for as long as it takes.",
+            "--wait",
+        ),
+    ] = None
+    snapshot_workers: Annotated[
+        int, Field(ge=1), Setting("Processes that copy the snapshot.", "--snapshot-workers")
+    ] = 2
+    operations: Annotated[
+        tuple[str, ...],
+        Setting("What to capture: some of insert,update,delete,truncate; all.", "--operations"),
+    ] = OPERATIONS
+    drop_columns: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Columns to leave out: schema.table.column, * wild.", "--columns", "--drop-columns"
+        ),
+    ] = ()
+    mask: Annotated[
+        dict[str, str],
+        Setting(
+            f"schema.table.column=hash (HMAC-SHA-256; key in {MASK_KEY}) or =redact.", "--mask"
+        ),
+    ] = Field(default_factory=dict)
+    mask_key: Annotated[
+        str, Setting("Key of the hashes of `mask`.", secret=True, also=MASK_KEY)
+    ] = ""
+    where: Annotated[
+        dict[str, str],
+        Setting("schema.table=CONDITION: only rows that meet it (PostgreSQL 15+).", "--where"),
+    ] = Field(default_factory=dict)
+    allow_unkeyed: Annotated[
+        bool,
+        Setting(
+            "Tables without a primary key too: topics with cleanup.policy=delete, no rebuilds.",
+            "--allow-unkeyed",
+        ),
+    ] = False
+    messages: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Messages of pg_logical_emit_message to the topic _messages: prefixes, * for any.",
+            "--messages",
+        ),
+    ] = ()
+    ddl: Annotated[
+        bool,
+        Setting(
+            "Schema changes to the topic changelog.ddl, by event triggers (superuser).",
+            "--ddl/--no-ddl",
+        ),
+    ] = False
+    output_format: Annotated[
+        Output, Setting("Keys and values as Avro, or as JSON documents.", "--output-format")
+    ] = Output.AVRO
+    envelope: Annotated[
+        Envelope,
+        Setting(
+            "A value is the row, or the change: nested as Debezium's, or flat (before_id).",
+            "--envelope",
+        ),
+    ] = Envelope.ROW
+    replica_identity: Annotated[
+        Literal["", "full"],
+        Setting(
+            "`full`: give it to the tables that lack it, after asking; old rows come whole then.",
+            "--replica-identity",
+        ),
+    ] = ""
+    exactly_once: Annotated[
+        bool,
+        Setting(
+            "Write in transactions, each with its frontier; others see a change a second later.",
+            "--exactly-once/--at-least-once",
+        ),
+    ] = False
+    on_incompatible: Annotated[
+        Literal["stop", "resnapshot"],
+        Setting(
+            "A table is altered so that its log cannot go on: `stop`, or `resnapshot` it.",
+            "--on-incompatible",
+        ),
+    ] = "stop"
+    on_error: Annotated[
+        Literal["exit", "log"],
+        Setting(
+            "A table cannot be captured: `exit`, or `log` it and go on without it.", "--on-error"
+        ),
+    ] = "exit"
+    skip_snapshot: Annotated[
+        bool,
+        Setting(
+            "Copy no table that the log lacks: topics get changes alone, and no view is rebuilt "
+            "from them. A start without it, or `changelog resnapshot`, copies them.",
+            "--skip-snapshot/--no-skip-snapshot",
+        ),
+    ] = False
+    start_lsn: Annotated[
+        str,
+        Setting(
+            "For a fresh log on a slot that others have made: stream transactions that commit at "
+            "this LSN or later. Mostly with --skip-snapshot; else all tables are copied as well.",
+            "--start-lsn",
+        ),
+    ] = ""
+    temporary_slot: Annotated[
+        bool,
+        Setting(
+            "The slot goes with the connection: each start, also after an outage, is a fresh log.",
+            "--temporary-slot/--permanent-slot",
+        ),
+    ] = False
+
+    @field_validator("publication")
+    @classmethod
+    def _named_as_the_slot(cls, given: str, info: ValidationInfo) -> str:
+        return given or str(info.data.get("slot", ""))
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_properties(cls, given: dict[str, str]) -> dict[str, str]:
+        check_topic_properties(given)
+        largest_record(given)
+        return given
+
+    @field_validator("producer")
+    @classmethod
+    def _producer_properties(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        check_producer_properties(given)
+        return producer_properties(given, largest_record(info.data.get("topic", {})))
+
+    @model_validator(mode="after")
+    def _has_a_start(self) -> Self:
+        if self.start_lsn and self.temporary_slot:
+            raise ConfigurationError(
+                "--start-lsn and --temporary-slot contradict each other",
+                hint="a temporary slot is made at the start, and has no WAL of before",
+            )
+        _ = self.first_lsn  # parsed here, so that the edge says what is wrong with it
+        return self
+
+    @property
+    def first_lsn(self) -> Lsn | None:
+        """Return where the stream of a slot begins that others have made; None for its own."""
+        return Lsn.parse(self.start_lsn) if self.start_lsn else None
+
+    @property
+    def topics(self) -> TopicSettings:
+        """Return the settings that every table's topic must have."""
+        return TopicSettings(
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            delete_retention_ms=self.delete_retention_ms,
+            max_message_bytes=largest_record(self.topic),
+        )
+
+    @property
+    def form(self) -> Form:
+        """Return the form of the records on the tables' topics."""
+        return Form(self.output_format, self.envelope)

@@ -1,0 +1,166 @@
+"""The settings that a replay reads, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+
+from changelog.config import FILE_NAME, Project
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.forms.declared import (
+    PLACEHOLDER,
+    DeclaredLog,
+    Order,
+    Unavailable,
+    ValueShape,
+    declared_columns,
+)
+from changelog.contract.rows.relation import TableName
+from changelog.runtime.setting import Section, Setting
+from replay.base.config import TASK_MEMORY_MB, Client, OnBadRecord
+
+
+class Spark(Section):
+    """Where and how Spark runs."""
+
+    section: ClassVar[str] = "spark"
+    master: Annotated[
+        str,
+        Setting("Spark's master URL, such as local[4] or sc://host:15002.", "--master"),
+    ] = "local[*]"
+    client: Annotated[
+        Client,
+        Setting(
+            "What reads topics in Spark's tasks: `librdkafka`, in Python on the executors too, or "
+            "`java`."
+        ),
+    ] = Client.LIBRDKAFKA
+    task_memory_mb: Annotated[
+        int,
+        Field(ge=1),
+        Setting("What such a task in Python holds before it goes on in a file."),
+    ] = TASK_MEMORY_MB
+    settings: Annotated[
+        dict[str, str], Setting("Further settings of the session, Spark's names.", secret=True)
+    ] = Field(default_factory=dict)
+
+
+class Kept(Section):
+    """What is kept, and where, and what happens to bad records."""
+
+    section: ClassVar[str] = "rebuild"  # which views declare further settings of
+    warehouse: Annotated[
+        str,
+        Setting("Folder of the Delta tables, under the project's unless it is absolute, or a URI."),
+    ] = "warehouse"
+    checkpoint_days: Annotated[
+        int, Field(ge=1), Setting("How long checkpoints stay, one a day; for `--as-of`.")
+    ] = 7
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Setting(
+            "What a record that cannot be read does: fail (the default), or quarantine: its "
+            "row is left out, the record goes to the table _quarantine of the warehouse.",
+            "--on-bad-record",
+        ),
+    ] = OnBadRecord.FAIL
+
+
+class Log(BaseModel):
+    """A topic of another program."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    topic: Annotated[str, Setting("Where its records lie.")]
+    form: Annotated[ValueShape, Setting("What its values tell, and how they are written.")]
+    key: Annotated[list[str], Field(min_length=1), Setting("The columns of its key.")]
+    delete: Annotated[
+        str, Setting("Of flattened rows: the column that marks a deleted one; or none.")
+    ] = ""
+    order: Annotated[
+        Order, Setting("Which of two records is newer: by `offset`, or by `lsn` (Debezium's).")
+    ] = Order.OFFSET
+    columns: Annotated[dict[str, str], Setting("Of JSON forms: the columns and their types.")] = (
+        Field(default_factory=dict)
+    )
+    key_changes: Annotated[bool, Setting("Of cud-json: whether updates change keys.")] = True
+    placeholder: Annotated[
+        str, Setting("What stands for a value that the source did not send.")
+    ] = PLACEHOLDER
+    on_unavailable: Annotated[
+        Unavailable,
+        Setting("What becomes of it where no older record has the value: fail, null or keep."),
+    ] = Unavailable.FAIL
+
+
+class Logs(RootModel[dict[str, Log]]):
+    """Logs of other programs that views may read, by `table` or `schema.table`."""
+
+    model_config = ConfigDict(frozen=True)
+    section: ClassVar[str] = "logs"
+    root: Annotated[
+        dict[str, Log], Setting("Logs of other programs, each by its name: docs/reading.md.")
+    ] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        _ = self.declared
+        return self
+
+    @property
+    def declared(self) -> tuple[DeclaredLog, ...]:
+        """Return the logs as they are read.
+
+        Raises:
+            ConfigurationError: a declaration contradicts itself.
+        """
+        return _declared(self.root)
+
+
+def _declared(logs: Mapping[str, Log]) -> tuple[DeclaredLog, ...]:
+    """Return the declared logs, checked as far as it can be done without a server."""
+    found: list[DeclaredLog] = []
+    for name, log in logs.items():
+        where, parts = f"logs.{name}", name.split(".")
+        columns = declared_columns(log.columns, where)
+        names = [column.column for column in columns]
+        problem = ""
+        if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
+            problem = "its name is not `table` or `schema.table`"
+        elif log.form.is_avro and columns:
+            problem = "`columns` are those that the registry has, for an Avro form"
+        elif not log.form.is_avro and not columns:
+            problem = "a JSON form needs `columns`: documents do not say what they are"
+        elif columns and (missing := [each for each in log.key if each not in names]):
+            problem = f"its key names {', '.join(missing)}, which is none of its columns"
+        elif log.delete and not log.form.is_flat:
+            problem = "`delete` names a marker of flattened rows; an envelope says it by its `op`"
+        elif log.order is Order.LSN and not log.form.value.startswith("debezium"):
+            problem = "`order` can be lsn in Debezium's envelope alone"
+        elif log.topic in [other.topic for other in found]:
+            problem = f'topic "{log.topic}" is declared twice'
+        if problem:
+            raise ConfigurationError(
+                f"{FILE_NAME}: {where}: {problem}", hint="docs/reading.md describes the section"
+            )
+        found.append(
+            DeclaredLog(
+                table=TableName(*parts) if len(parts) > 1 else TableName("public", parts[0]),
+                topic=log.topic,
+                shape=log.form,
+                key=tuple(log.key),
+                delete=log.delete,
+                order=log.order,
+                columns=columns,
+                key_changes=log.key_changes,
+                placeholder=log.placeholder,
+                on_unavailable=log.on_unavailable,
+            )
+        )
+    return tuple(found)
+
+
+def warehouse_of(project: Project) -> str:
+    """Return the path or URI of the folder of Delta tables."""
+    return project.under(project.section(Kept).warehouse)

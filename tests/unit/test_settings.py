@@ -1,0 +1,299 @@
+"""One declaration for each setting: file, variable and option say the same thing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from changelog.cli import app as changelog_app
+from changelog.config import Project, every_section, every_setting, load_project, validated
+from changelog.contract.base.errors import ConfigurationError
+from changelog.reference import page
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.setting import Declared, Given, Section
+from changelog.sections import CaptureSettings, Kafka, Postgres
+from replay.base.sections import Logs, Spark
+from views.base.sections import Rebuild, Sinks
+from views.cli import app as views_app
+
+SETTINGS = list(every_setting())
+WITH_OPTION = [each for each in SETTINGS if each.setting.flags]
+LOG = {"events": {"topic": "t", "form": "flat-avro", "key": ["id"]}}
+TABLES: dict[str, Any] = {"logs": LOG, "capture.mask": {"public.a.b": "hash"}}
+TEXTS = {"capture.start_lsn": "0/16B3748"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for each in SETTINGS:
+        monkeypatch.delenv(each.variable, raising=False)
+    monkeypatch.delenv("CHANGELOG_MASK_KEY", raising=False)
+    return tmp_path
+
+
+def other(each: Declared) -> Any:
+    """Return a value that is not the default."""
+    if get_origin(each.kind) is Literal or issubclass(each.shape, Enum):
+        enum = each.shape is not str
+        choices = [m.value for m in each.shape] if enum else list(get_args(each.kind))
+        default = each.default.value if isinstance(each.default, Enum) else each.default
+        return next(choice for choice in choices if choice != default)
+    if each.shape is dict:
+        return TABLES.get(each.name, {"some.name": "5"})
+    if each.shape is list:
+        return ["insert", "update"]
+    if each.shape is bool:
+        return not each.default
+    if each.shape is str:
+        return TEXTS.get(each.name, "other")
+    return each.shape((each.default or 0) + 1000)
+
+
+def as_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)
+
+
+def words(each: Declared, value: Any) -> list[str]:
+    """Return the words of the command line that give a value."""
+    flag = each.setting.flags[0]
+    if isinstance(value, bool):
+        yes, _, no = flag.partition("/")
+        return [yes if value else no]
+    if isinstance(value, dict):
+        return [word for name, text in value.items() for word in (flag, f"{name}={text}")]
+    return [flag, str(value / 1000) if each.setting.seconds else as_text(value)]
+
+
+def write(folder: Path, each: Declared, value: Any) -> None:
+    *section, key = each.name.split(".")
+    said = json.dumps(value) if not isinstance(value, dict) else inline(value)
+    head = f"[{'.'.join(section)}]\n" if section else ""
+    (folder / "changelog.toml").write_text(f"{head}{key} = {said}\n", encoding="utf-8")
+
+
+def inline(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return f"{{ {', '.join(f'{json.dumps(k)} = {inline(v)}' for k, v in value.items())} }}"
+
+
+def found(project: Project, each: Declared) -> Any:
+    """Return what the project holds of a setting."""
+    whole: dict[str, Any] = {
+        "postgres.dsn": project.postgres,
+        "kafka.brokers": project.kafka.brokers,
+        "kafka.options": project.kafka.options,
+        "registry.url": project.registry.url,
+        "registry.options": project.registry.options,
+    }
+    if each.name in whole:
+        return whole[each.name]
+    section, *keys = each.name.split(".")
+    value: Any = project.capture
+    if section != "capture":
+        value = project.section(every_section()[section])  # type: ignore[type-var]
+    for key in keys or ["root"]:
+        value = getattr(value, key)
+    return value
+
+
+def said_by(section: type[Section], given: list[str]) -> dict[str, object]:
+    """Return what a command that takes the section is told by words."""
+    told: dict[str, object] = {}
+    app = typer.Typer()
+
+    @app.command()
+    @takes(Chosen(section))
+    def command(*, given: Given) -> None:
+        told.update(given)
+
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    return told
+
+
+def load(folder: Path, **overrides: Any) -> Project:
+    return load_project(folder, needs=[], **overrides)
+
+
+@pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
+def test_a_setting_can_be_given_in_each_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, each: Declared
+) -> None:
+    value, default = other(each), found(load(folder), each)
+    write(folder, each, value)
+    by_file = found(load(folder), each)
+    assert by_file != default
+    (folder / "changelog.toml").unlink()
+    if each.setting.flags:
+        section: Any = every_section()[each.name.partition(".")[0]]
+        given = said_by(section, words(each, value))
+        assert found(load(folder, overrides=given), each) == by_file
+    monkeypatch.setenv(each.variable, as_text(value))
+    assert found(load(folder), each) == by_file
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "file", "kept"),
+    [([], "", "", 2), ([], "", "7", 7), ([], "8", "7", 8), (["--keep", "9"], "8", "7", 9)],
+)
+def test_the_option_counts_before_the_variable_before_the_file(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    variable: str,
+    file: str,
+    kept: int,
+) -> None:
+    (folder / "changelog.toml").write_text(f"[rebuild]\nkeep = {file}" if file else "")
+    monkeypatch.setenv("CHANGELOG_REBUILD_KEEP", variable)
+    project = load(folder, overrides=said_by(Rebuild, words))
+    assert project.section(Rebuild).keep == kept
+
+
+def test_entries_of_a_table_are_put_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "changelog.toml").write_text('[capture.producer]\n"a" = "file"\n"b" = "file"\n')
+    monkeypatch.setenv("CHANGELOG_CAPTURE_PRODUCER", '{"b": "variable", "c": "variable"}')
+    given = said_by(CaptureSettings, ["-C", "c=option"])
+    assert load(folder, overrides=given).capture.producer == {
+        "a": "file",
+        "b": "variable",
+        "c": "option",
+    }
+
+
+def test_the_old_variable_of_the_mask_key_is_asked_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHANGELOG_MASK_KEY", "${old}")
+    assert load(folder).capture.mask_key == "${old}"
+    (folder / "changelog.toml").write_text('[capture]\nmask_key = "file"\n')
+    assert load(folder).capture.mask_key == "file"
+    monkeypatch.setenv("CHANGELOG_CAPTURE_MASK_KEY", "new")
+    assert load(folder).capture.mask_key == "new"
+
+
+def test_a_reference_that_a_variable_covers_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "changelog.toml").write_text('[postgres]\ndsn = "${NOT_SET_ANYWHERE}"\n')
+    monkeypatch.setenv("CHANGELOG_POSTGRES_DSN", "password=a${b}")
+    assert load(folder).postgres == "password=a${b}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "says"),
+    [
+        ("CHANGELOG_CAPTURE_PARTITIONS", "0", "CHANGELOG_CAPTURE_PARTITIONS: capture.partitions"),
+        ("CHANGELOG_SPARK_CLIENT", "canary", "CHANGELOG_SPARK_CLIENT: spark.client"),
+        ("CHANGELOG_CAPTURE_PRODUCER", "canary", "CHANGELOG_CAPTURE_PRODUCER is no JSON object"),
+        ("CHANGELOG_CAPTURE_PRODUCER", '["canary"]', "is no JSON object"),
+        ("CHANGELOG_LOGS", '{"a": {"topik": "canary"}}', "logs.a.t"),
+        ("CHANGELOG_CAPTURE_START_LSN", "0-1", "is not an LSN"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named_without_its_value(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        load(folder)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_variable_that_is_nearly_one_is_told_and_a_foreign_one_is_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CHANGELOG_CAPTURE_TABELS", "public.a")
+    monkeypatch.setenv("CHANGELOG_KAFKA_SERVICE_HOST", "10.0.0.1")  # as Kubernetes sets it
+    with caplog.at_level(logging.WARNING):
+        load(folder)
+    assert [record.getMessage() for record in caplog.records] == [
+        "CHANGELOG_CAPTURE_TABELS is no setting: did you mean CHANGELOG_CAPTURE_TABLES?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("[sprak]\nmaster = 'x'", "spark"),
+        ("[spark]\nmastre = 'x'", "spark.master"),
+        ("[sinks.serach]\nurl = 'x'", "sinks.search"),
+        ("[rebuild]\nkep = 1", "rebuild.keep"),
+    ],
+)
+def test_keys_of_later_packages_have_the_nearest_one_told(
+    folder: Path, text: str, meant: str
+) -> None:
+    (folder / "changelog.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match="there is no such setting") as caught:
+        load(folder)
+    assert caught.value.hint == f"did you mean {meant}?"
+
+
+def test_a_log_that_contradicts_itself_is_refused_by_every_command(folder: Path) -> None:
+    log = {**LOG["events"], "columns": {"id": "bigint"}}
+    (folder / "changelog.toml").write_text(f"logs.events = {inline(log)}")
+    with pytest.raises(ConfigurationError, match=r"logs\.events: `columns` are those"):
+        load(folder)
+
+
+def test_no_secret_is_shown_when_settings_are_printed_or_dumped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = [each for each in SETTINGS if each.setting.secret]
+    assert len(secret) >= 8
+    for each in secret:
+        table = each.shape is dict
+        monkeypatch.setenv(each.variable, '{"a": "canary"}' if table else "canary")
+    project = load(folder)
+    sections = [project.capture, project.section(Spark), project.section(Sinks)]
+    sections += [Postgres(dsn="canary"), Kafka(options={"a": "canary"})]
+    assert project.section(Spark).settings == {"a": "canary"}
+    shown = [repr(project), *map(repr, sections), *(each.model_dump_json() for each in sections)]
+    assert not [text for text in shown if "canary" in text]
+
+
+def test_no_help_shows_a_value_of_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in WITH_OPTION:
+        monkeypatch.setenv(each.variable, "canary")
+    for app, line in ((changelog_app, ["capture", "--help"]), (views_app, ["--help"])):
+        done = CliRunner().invoke(app, line)
+        assert done.exit_code == 0
+        assert "canary" not in done.output
+
+
+def test_names_and_flags_are_those_of_one_setting() -> None:
+    names, variables = [e.name for e in SETTINGS], [e.variable for e in SETTINGS]
+    flags = [flag for e in WITH_OPTION for part in e.setting.flags for flag in part.split("/")]
+    for each in (names, variables, flags):
+        assert len(each) == len(set(each))
+    assert len(WITH_OPTION) >= 30
+
+
+def test_the_page_names_every_setting_with_what_gives_it() -> None:
+    text = page()
+    for each in SETTINGS:
+        entry = text.partition(f"**`{each.name}`**")[2].partition("\n- **")[0]
+        assert each.setting.help in entry
+        for given in (*each.setting.flags, each.variable):
+            assert f"`{given}`" in entry, each.name
+
+
+def test_a_section_that_nobody_gave_is_at_its_defaults(folder: Path) -> None:
+    project = load(folder)
+    assert project.later == {}
+    assert project.section(Rebuild) == Rebuild()
+    assert project.section(Logs).declared == ()
+    assert validated({}) == {}

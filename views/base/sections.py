@@ -1,0 +1,50 @@
+"""The settings that views read, each declared once: rebuilds, and where the sinks are."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from changelog.runtime.setting import Section, Setting
+from replay.base.sections import Kept
+
+
+class Rebuild(Kept):
+    """What is kept, and how views are rebuilt."""
+
+    keep: Annotated[
+        int,
+        Field(ge=1),
+        Setting("Generations that stay, the published one counted.", "--keep"),
+    ] = 2
+    follow_seconds: Annotated[
+        float, Field(gt=0), Setting("Least time between two refreshes of `--follow`.")
+    ] = 5
+    deletion_vectors: Annotated[
+        bool,
+        Setting(
+            "A refresh marks rows as gone in the files of a view in Delta, in place of writing "
+            "all anew; its readers must know deletion vectors."
+        ),
+    ] = False
+
+
+class Search(Section):
+    """Where search indexes are served from."""
+
+    url: Annotated[str, Setting("OpenSearch.", secret=True)] = ""
+
+
+class Cache(Section):
+    """Where keys and values are served from."""
+
+    url: Annotated[str, Setting("Redis or Valkey.", secret=True)] = ""
+
+
+class Sinks(Section):
+    """Where views are served from."""
+
+    section: ClassVar[str] = "sinks"
+    search: Search = Search()
+    cache: Cache = Cache()

@@ -1,0 +1,156 @@
+"""What the command line of one run of `rebuild-view` asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from changelog.runtime.options import VersionOption
+from replay.cut.asof import AsOf, parse_as_of
+from views.base.config import Source, VerifyMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked for; each field is an option, beside those of the project's settings."""
+
+    views: Annotated[
+        list[str] | None, typer.Argument(metavar="VIEW…", help="Views of the project.")
+    ] = None
+    version: VersionOption = False
+    all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False
+    project: Annotated[
+        Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
+    ] = Path()
+    verify: Annotated[
+        VerifyMode,
+        typer.Option("--verify", help="How much is proved before it is published."),
+    ] = VerifyMode.FULL
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
+    ] = False
+    as_of: Annotated[
+        str,
+        typer.Option(
+            "--as-of",
+            metavar="LSN|TIME",
+            help="The state at an older frontier, the newest one at or before an LSN or a time "
+            "(ISO 8601, UTC without a zone); refused with the nearest that can be given.",
+        ),
+    ] = "latest"
+    source: Annotated[
+        Literal["start", "checkpoint"] | None,
+        typer.Option(
+            "--from",
+            help="Read the log from its start (the default), or what came after the checkpoints "
+            "of the warehouse, which are made if there are none.",
+        ),
+    ] = None
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh",
+            help="Read what came after what serves, and compute anew only the rows that it "
+            "touches; where that cannot be told, or deletes may have been missed, all of them.",
+        ),
+    ] = False
+    following: Annotated[
+        bool,
+        typer.Option("--follow", help="Refresh again and again until a signal ends it."),
+    ] = False
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Say from which records the row of a key comes, and which those superseded. Of a "
+            "key of several columns give a JSON array.",
+        ),
+    ] = None
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Serve the previous generation again.")
+    ] = False
+    history: Annotated[
+        bool, typer.Option("--history", help="Show what became of each generation.")
+    ] = False
+    list_views: Annotated[bool, typer.Option("--list", help="Show the views of the project.")] = (
+        False
+    )
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Publish all of the views or none. Without it each succeeds or fails by itself.",
+        ),
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per view on standard output.")
+    ] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False
+
+    @property
+    def names(self) -> list[str]:
+        """Return the views that are named."""
+        return self.views or []
+
+    @property
+    def moment(self) -> AsOf | None:
+        """Return the older state that is wanted, None for the newest.
+
+        Raises:
+            ConfigurationError: it is neither an LSN nor a time.
+        """
+        return parse_as_of(self.as_of)
+
+    @property
+    def reads_on(self) -> bool:
+        """Tell whether what serves is refreshed."""
+        return self.refresh or self.following
+
+    @property
+    def made_of(self) -> Source | None:
+        """Return what the rows are made of, None where it is left open."""
+        if self.reads_on:
+            return Source.REFRESH
+        if self.explain is not None:
+            return Source.START  # it reads the log, which may not give what a checkpoint does
+        return Source(self.source) if self.source is not None else None
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            BadParameter: some do not.
+            ConfigurationError: the moment is none.
+        """
+        reads_otherwise = self.source is not None or self.moment is not None
+        looks = (self.plan, self.rollback, self.history, self.list_views, self.explain is not None)
+        explains = self.explain is not None
+        rules = (
+            (sum(looks) > 1, "choose one of --plan, --explain, --rollback, --history and --list"),
+            (
+                self.following and any(looks),
+                "--follow goes without --plan, --explain, --rollback, --history and --list",
+            ),
+            (
+                self.reads_on and reads_otherwise,
+                "--refresh and --follow go without --from and --as-of",
+            ),
+            (
+                explains and (self.reads_on or self.source is not None),
+                "--explain reads the log from its start: it goes without --refresh and --from",
+            ),
+            (explains and len(self.names) != 1, "--explain takes one view"),
+            (bool(self.names) and self.all_views, "name views or give --all, not both"),
+            (
+                not (self.names or self.all_views or self.history or self.list_views),
+                "name a view or give --all (--list shows them)",
+            ),
+        )
+        for is_broken, problem in rules:
+            if is_broken:
+                raise typer.BadParameter(problem)
