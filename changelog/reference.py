@@ -27,7 +27,7 @@ all sections; an unknown key in it is an error, which names the nearest one.
   that name the same entry the command line's counts, then the variable's.
 - Options are those of the commands that read the section: of `changelog capture` and, as far as
   they say which log it is, of its neighbours; of `rebuild-view`. `--help` lists them.
-- What is secret has no option besides those that are shown, and is never printed.
+- A secret is never printed: not in help, errors or dumps.
 
 This page is written by `make pages` from the declarations that the programs go by.
 """

@@ -6,7 +6,7 @@ import json
 import logging
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 import typer
@@ -17,7 +17,7 @@ from changelog.config import Project, every_section, every_setting, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.setting import Declared, Given, Section
+from changelog.runtime.setting import Declared, Given, Section, Setting
 from changelog.sections import CaptureSettings, Kafka, Postgres
 from replay.base.sections import Logs, Spark
 from views.base.sections import Rebuild, Sinks
@@ -261,6 +261,18 @@ def test_no_secret_is_shown_when_settings_are_printed_or_dumped(
     assert project.section(Spark).settings == {"a": "canary"}
     shown = [repr(project), *map(repr, sections), *(each.model_dump_json() for each in sections)]
     assert not [text for text in shown if "canary" in text]
+
+
+def test_a_secret_that_is_not_declared_as_one_is_shown() -> None:
+    class Careless(Section):
+        token: Annotated[str, Setting("A token.")] = ""
+
+    class Careful(Section):
+        token: Annotated[str, Setting("A token.", secret=True)] = ""
+
+    for kind, leaks in ((Careless, True), (Careful, False)):
+        made = kind(token="canary")
+        assert ("canary" in repr(made)) is ("canary" in made.model_dump_json()) is leaks
 
 
 def test_no_help_shows_a_value_of_the_environment(
