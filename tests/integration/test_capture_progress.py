@@ -54,7 +54,7 @@ def test_each_life_writes_a_frontier_although_the_backlog_is_longer_than_a_life(
     transactions(capture, 1, 9_000)
     stood = capture.frontier().lsn
     for _ in range(2):
-        capture.crash("transaction produced:3000")
+        capture.crash("transaction produced:3000", defect="deliver_each")
         assert behind_frontier(capture) > 0
         assert capture.frontier().lsn > stood
         stood = capture.frontier().lsn
@@ -66,7 +66,7 @@ def test_each_life_writes_a_frontier_although_the_backlog_is_longer_than_a_life(
 @pytest.mark.matrix
 def test_twin_a_start_that_holds_no_frontier_writes_some_that_are_not_exact(capture):
     transactions(capture, 1, 9_000)
-    capture.crash("transaction produced:3000")
+    capture.crash("transaction produced:3000", defect="deliver_each")
     capture.finish(defect="forget_to_hold")
     assert inexact(capture)
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from changelog.runtime.failpoints import Failpoint
 from changelog.stack.base.ports import pick
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import pairs
@@ -74,7 +75,7 @@ class Line:
         self.process = psutil.Process(self.capture.running.pid)
 
     def halt_at(self, point):
-        (self.capture.folder / "halt").write_text(point)
+        (self.capture.folder / "halt").write_text(Failpoint(point))
 
     def wait_halted(self, point):
         wait_until(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.write import bulk
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError, Taken
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import ProtocolError
@@ -26,6 +27,7 @@ from changelog.contract.rows.relation import (
     TableName,
 )
 from changelog.native.buffers import Records, Texts
+from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed
 from changelog.source.stream.pgoutput import (
@@ -93,6 +95,7 @@ class Line:
         since: dict[str, Position] | None = None,
         written: dict[str, dict[int, Position]] | None = None,
     ) -> None:
+        self.points: list[Failpoint] = []
         self.log = RecordedLog()
         self.held: list[Lsn] = []
         self.written = 0
@@ -116,7 +119,7 @@ class Line:
             tables=tables,
             producer=cast(LogProducer, self.log),
             epoch=1,
-            failpoint=None,
+            failpoint=self.points.append,
         )
         self._began = Began(Lsn(0), 0, 0)
 
@@ -218,6 +221,21 @@ def test_bulk_writes_the_records_of_single_messages(
     assert some.assembler.open_transaction == each.assembler.open_transaction
     if each.assembler.open_transaction:
         assert some.assembler.sequence == each.assembler.sequence
+
+
+@given(streams(), st.integers(1, 5))
+def test_a_failpoint_behind_each_piece_changes_no_record(payloads: list[bytes], size: int) -> None:
+    whole, pieces = Line(), Line()
+    for line in (whole, pieces):
+        line.take_each([described(oid) for oid in (1, 2, UNWANTED)])
+    whole.take_all(payloads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "PIECE", size)
+        pieces.take_all(payloads)
+    assert pieces.log.records == whole.log.records
+    assert whole.points == [Failpoint.RECORD_PRODUCED] * len(whole.log.records)
+    most = [-(-len(each) // size) for each in pieces.log.records.values()]
+    assert len(pieces.points) == sum(most)
 
 
 @given(streams())

@@ -4,22 +4,23 @@ import re
 import signal
 import time
 
+from changelog.runtime.failpoints import Failpoint
 from tests.soak.child import LOOK_S, Child
 from tests.soak.part import Part
 
 POINTS = (
-    "transaction produced",
-    "record produced",
-    "frontier written",
-    "acknowledged",
-    "slot intended",
-    "slot made",
-    "snapshot taken",
-    "fence taken",
-    "segment written",
-    "chunk copied",
-    "progress written",
-    "table whole",
+    Failpoint.TRANSACTION_PRODUCED,
+    Failpoint.RECORD_PRODUCED,
+    Failpoint.FRONTIER_WRITTEN,
+    Failpoint.ACKNOWLEDGED,
+    Failpoint.SLOT_INTENDED,
+    Failpoint.SLOT_MADE,
+    Failpoint.SNAPSHOT_TAKEN,
+    Failpoint.FENCE_TAKEN,
+    Failpoint.SEGMENT_WRITTEN,
+    Failpoint.CHUNK_COPIED,
+    Failpoint.PROGRESS_WRITTEN,
+    Failpoint.TABLE_WHOLE,
 )
 OFTEN = 4
 """So many of the points are in the stream: they are met in every life."""
@@ -85,7 +86,7 @@ class Captures(Part):
     def _point(self):
         often = self._random.random() < 0.75
         name = self._random.choice(POINTS[:OFTEN] if often else POINTS[OFTEN:])
-        most = {"record produced": 300, "transaction produced": 100}.get(name, 8)
+        most = {Failpoint.RECORD_PRODUCED: 300, Failpoint.TRANSACTION_PRODUCED: 100}.get(name, 8)
         return f"{name}:{self._random.randrange(1, most + 1) if often else 1}"
 
     def _killed(self, life):

@@ -28,12 +28,13 @@ from changelog.capture.start import catalogue_watch as watch
 from changelog.capture.start import decide as start
 from changelog.capture.start import environment, outlook, roster
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.write import fence, messages, writer
+from changelog.capture.write import bulk, fence, messages, writer
 from changelog.config import load_project
 from changelog.contract.base.position import Position
 from changelog.native.buffers import Records
 from changelog.runtime import silence
 from changelog.runtime.edge import set_up_logging, stop_on_signals
+from changelog.runtime.failpoints import Failpoint
 from changelog.sink import resume
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
@@ -413,6 +414,10 @@ def main():
     place, _, statement = arguments.at.partition(":")
     # POINT:TIMES:AFTER:COUNT, killed at POINT once AFTER was seen COUNT times
     point, times, after, count = [*arguments.kill.split(":"), "", "", ""][:4]
+    for name in filter(None, (place, point, after)):
+        Failpoint(name)  # one that is not there would never be met
+    if Failpoint.RECORD_PRODUCED in (point, after):
+        bulk.PIECE = 1  # so that it can be met behind each of them
     seen: Counter[str] = Counter()
     sent: list[str] = []
 

@@ -53,6 +53,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord
 from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_snapshot
@@ -393,7 +394,7 @@ class Backfill:
         """Write down what was decided about a table; from here on a crash does not undo it."""
         self._mute(task)
         self._tell_cutter()
-        self._context.failpoint("table set aside")
+        self._context.failpoint(Failpoint.TABLE_SET_ASIDE)
         self._write_progress()
         self._hide(None)
         self._show()
@@ -531,11 +532,11 @@ class Backfill:
             task.since = Position(self._epoch, self._progress.reached, 0)
             self._mute(task)
         self._writer.settling = frozenset(task.topic for task in unkeyed)
-        self._context.failpoint("snapshot taken")
+        self._context.failpoint(Failpoint.SNAPSHOT_TAKEN)
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
         end = emit_mark(self._environment.connection, OWN_PREFIX, mark)
         self._fence = _Fence(name, mark, end, time.time_ns() // 1000)
-        self._context.failpoint("fence taken")
+        self._context.failpoint(Failpoint.FENCE_TAKEN)
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
         """Return who may have changed the tables before the stream began, unseen by a snapshot."""
@@ -617,7 +618,7 @@ class Backfill:
         )
         finished = self._copy(segment, tasks)
         self._holder.release()
-        self._context.failpoint("segment written")
+        self._context.failpoint(Failpoint.SEGMENT_WRITTEN)
         self._lsn = fence.end
         self._note_ends()
         self._write_progress()
@@ -661,7 +662,7 @@ class Backfill:
             self._context.report.snapshot_copied(job.relation.name, copied.rows, copied.size)
             if self._bar is not None:
                 self._bar.add(copied.rows)
-            self._context.failpoint("chunk copied")
+            self._context.failpoint(Failpoint.CHUNK_COPIED)
 
         whole = workers.copy(
             segment,
@@ -724,7 +725,7 @@ class Backfill:
 
     def _write_progress(self) -> None:
         self._environment.frontiers.write_backfill(self._record())
-        self._context.failpoint("progress written")
+        self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
 
     def _record(self) -> BackfillRecord:
         system = self._environment.system
@@ -751,7 +752,7 @@ class Backfill:
             count = bury(self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us)
             what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
             log.info('table "%s": %d keys of before are dead', name, count, extra=what)
-        self._context.failpoint("table whole")
+        self._context.failpoint(Failpoint.TABLE_WHOLE)
         since = self._writer.since.get(task.topic)
         if since is None or since < task.since:
             self._writer.since[task.topic] = task.since

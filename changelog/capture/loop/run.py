@@ -25,7 +25,7 @@ from changelog.capture.state.patience import (
 )
 from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.state.start_state import Context, no_failpoint
+from changelog.capture.state.start_state import Context
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ChangelogError,
@@ -36,6 +36,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.native.choice import warn_if_slow
+from changelog.runtime.failpoints import Told, untold
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_lsn
 from changelog.source.stream.slot import SlotBusyError
@@ -53,7 +54,7 @@ class CaptureRun:
         report: CaptureReport,
         stop: Callable[[], bool],
         console: Console,
-        failpoint: Callable[[str], None] = no_failpoint,
+        failpoint: Told = untold,
         patience: Patience | None = None,
     ) -> None:
         """Prepare a run.
@@ -63,7 +64,7 @@ class CaptureRun:
             report: counts, filled while it runs.
             stop: asked often; True ends the run cleanly.
             console: where progress bars go.
-            failpoint: told the name of each point at which a crash is tested.
+            failpoint: told of each moment at which a crash is tested.
             patience: with servers that do not answer at the start; None for the settings'.
         """
         self._settings = settings

@@ -38,7 +38,7 @@ from changelog.capture.start.outlook import (
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction
-from changelog.capture.state.start_state import Context, StartState, no_failpoint
+from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.bulk import BulkWriter
 from changelog.capture.write.ddl import DdlWriter
 from changelog.capture.write.messages import MessageLog, MessageWriter
@@ -54,6 +54,7 @@ from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import ddl_topic, messages_topic
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords, last_positions
 from changelog.source.connect.connect import Connection
@@ -151,7 +152,7 @@ class CaptureSession:
             found = refuse_first(environment)
             environment.make()
             beginning = self._begin(environment, found, stack)
-            self._context.failpoint("log read")
+            self._context.failpoint(Failpoint.LOG_READ)
             self._stream(
                 environment,
                 producer,
@@ -347,7 +348,7 @@ class CaptureSession:
         lost = {**noted(found, frontier, going), **lost}
         record = replace(record, tables={**record.tables, **lost})
         environment.frontiers.write_backfill(record)
-        self._context.failpoint("loss noted")
+        self._context.failpoint(Failpoint.LOSS_NOTED)
         return record
 
     def _intent(self, environment: Environment, epoch: int, start: Lsn) -> BackfillRecord:
@@ -373,13 +374,13 @@ class CaptureSession:
         check_slot_unmoved(environment, found)
         environment.publish(None)
         environment.frontiers.write_backfill(self._intent(environment, epoch, Lsn(0)))
-        failpoint("slot intended")
+        failpoint(Failpoint.SLOT_INTENDED)
         if drop:
             check_slot_unmoved(environment, found)  # another may have made a new one meanwhile
             drop_slot(environment.connection, slot)
         temporary = self._capture.temporary_slot
         made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
-        failpoint("slot made")
+        failpoint(Failpoint.SLOT_MADE)
         environment.frontiers.write_backfill(
             self._intent(environment, epoch, made.consistent_point)
         )
@@ -530,7 +531,7 @@ class CaptureSession:
                     tables=environment.tables,
                     producer=producer,
                     epoch=start_state.epoch,
-                    failpoint=None if failpoint is no_failpoint else failpoint,
+                    failpoint=failpoint,
                 ),
                 messages=MessageWriter(
                     messages(topic=messages_topic(self._capture.topic_prefix)),

@@ -1,8 +1,7 @@
 """The stream: payloads in, records and frontiers out, acknowledgement back.
 
 One thread, one order: read, decode, write, and at most once an interval, between two transactions,
-flush, ask for the end offsets, write the frontier, acknowledge. Kill points for tests are named
-by `failpoint`; in use it does nothing.
+flush, ask for the end offsets, write the frontier, acknowledge.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.change import Truncate
 from changelog.contract.rows.relation import TableName
 from changelog.native.buffers import Texts
+from changelog.runtime.failpoints import Failpoint, Told
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX
@@ -64,7 +64,7 @@ class StreamLoop:
         report: CaptureReport,
         interval_s: float,
         nudge: Callable[[], None],
-        failpoint: Callable[[str], None],
+        failpoint: Told,
         backfill: Backfill,
         names: Mapping[int, TableName],
         watch: CatalogueWatch,
@@ -85,7 +85,7 @@ class StreamLoop:
             report: counts.
             interval_s: least time between two frontiers.
             nudge: makes the server write a message into its WAL.
-            failpoint: told the name of each point at which a crash is tested.
+            failpoint: told of each moment at which a crash is tested.
             backfill: copies tables between segments of the stream.
             names: the captured tables by object id.
             watch: looks for changes of tables that the stream does not tell.
@@ -183,7 +183,7 @@ class StreamLoop:
         self._report.bytes.update(taken.sizes)
         self._report.transactions += taken.commits
         for _ in range(taken.commits):
-            self._failpoint("transaction produced")
+            self._failpoint(Failpoint.TRANSACTION_PRODUCED)
         return True
 
     def _take(self, event: Event) -> None:
@@ -206,7 +206,7 @@ class StreamLoop:
                 self._report.records += written
                 self._report.rows[what] += written > 0
                 self._report.bytes[what] += self._producer.bytes - size
-                self._failpoint("record produced")
+                self._failpoint(Failpoint.RECORD_PRODUCED)
             case Began():
                 self._began = event
                 self._progress.began()
@@ -214,7 +214,7 @@ class StreamLoop:
             case Committed(end_lsn=end_lsn):
                 self._progress.committed(end_lsn)
                 self._report.transactions += 1
-                self._failpoint("transaction produced")
+                self._failpoint(Failpoint.TRANSACTION_PRODUCED)
                 self._advance(idle=False)
             case Emitted():
                 self._emitted(event)
@@ -229,7 +229,7 @@ class StreamLoop:
             written = self._messages.write(message, self._began)
         self._report.messages += written
         if written:
-            self._failpoint("message produced")
+            self._failpoint(Failpoint.MESSAGE_PRODUCED)
         if not message.transactional:
             # It stands in the WAL by itself: all that commits before it was sent before it.
             self._progress.idle_until(message.lsn)
@@ -259,13 +259,13 @@ class StreamLoop:
             is None
         ):
             return
-        self._failpoint("frontier written")
+        self._failpoint(Failpoint.FRONTIER_WRITTEN)
         self._progress.frontier_written(lsn)
         self._stream.acknowledge(self._progress.settle())
         self._backfill.frontier_written()
         self._roster.frontier_written()
         self._report.frontier_written(lsn, self._began.ts_us)
-        self._failpoint("acknowledged")
+        self._failpoint(Failpoint.ACKNOWLEDGED)
 
     def _nudge_when_silent(self, *, heard: bool) -> None:
         now = time.monotonic()

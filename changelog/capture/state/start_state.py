@@ -12,6 +12,7 @@ from changelog.capture.state.report import CaptureReport
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier, Growth
+from changelog.runtime.failpoints import Told
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,10 +89,6 @@ class StartState:
         )
 
 
-def no_failpoint(_point: str) -> None:
-    """Stand in for a crash point outside of tests."""
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """What an attempt needs besides its servers.
@@ -100,10 +97,10 @@ class Context:
         report: counts.
         console: where the progress bar goes.
         stop: asked between chunks.
-        failpoint: told the name of each point at which a crash is tested.
+        failpoint: told of each moment at which a crash is tested.
     """
 
     report: CaptureReport
     console: Console
     stop: Callable[[], bool]
-    failpoint: Callable[[str], None]
+    failpoint: Told

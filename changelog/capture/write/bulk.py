@@ -9,7 +9,7 @@ and left out. Where more is out of the ordinary, the caller goes row by row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from changelog.capture.rows.tables import CapturedTables
@@ -22,6 +22,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import Relation
 from changelog.native.buffers import Record, Records, Texts
 from changelog.native.runs import RelationSpan, Row, Run, Transaction
+from changelog.runtime.failpoints import Failpoint, Told, untold
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import SEQUENCE_STEP, Assembler
 from changelog.source.stream.pgoutput import (
@@ -31,6 +32,9 @@ from changelog.source.stream.pgoutput import (
     UpdateMessage,
     decode,
 )
+
+PIECE = 4096
+"""Records that the producer gets at once: between two pieces capture may be ended."""
 
 _OPS = {op.value: op for op in Op}
 _OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
@@ -86,7 +90,7 @@ class BulkWriter:
         tables: CapturedTables,
         producer: LogProducer,
         epoch: int,
-        failpoint: Callable[[str], None] | None,
+        failpoint: Told = untold,
     ) -> None:
         """Join the parts.
 
@@ -96,7 +100,7 @@ class BulkWriter:
             tables: topics and codecs.
             producer: takes the records.
             epoch: of every position.
-            failpoint: told of each record in tests, else None.
+            failpoint: told of each piece that the producer has taken.
         """
         self._assembler = assembler
         self._writer = writer
@@ -159,13 +163,10 @@ class BulkWriter:
         )
 
     def _write(self, found: _Found) -> None:
-        failpoint, producer = self._failpoint, self._producer
-        if failpoint is None:
-            producer.produce_records(found.topic, self._records, found.first, found.end)
-            return
-        for place in range(found.first, found.end):
-            producer.produce_records(found.topic, self._records, place, place + 1)
-            failpoint("record produced")
+        for first in range(found.first, found.end, PIECE):
+            end = min(first + PIECE, found.end)
+            self._producer.produce_records(found.topic, self._records, first, end)
+            self._failpoint(Failpoint.RECORD_PRODUCED)
 
     def _encoded(
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
