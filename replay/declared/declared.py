@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -151,7 +151,6 @@ def open_declared(
     cut: Cut,
     logs: Sequence[DeclaredLog],
     *,
-    settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
 ) -> Replay:
     """Open the states of declared logs at a cut; reads no record yet but of key changes.
@@ -162,7 +161,6 @@ def open_declared(
         LogError: the registry has no schemas of a topic.
         UnavailableLogError: the registry does not answer.
     """
-    cut = cut if settings is None else replace(cut, settings=settings)
     cut.verdict.require()
     reader = JavaSource(spark, kafka, cut.settings.reader_options)
     found: dict[TableName, TableFacts] = {}

@@ -8,6 +8,7 @@ the schema id. Documents bear no id: of their versions the newest alone counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.forms.event_record import event_row_schema, read_value_schema
 from changelog.contract.log.form import PLAIN, Form, Output
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
@@ -77,6 +79,32 @@ class TopicSchemas:
     def logged(self, schema_id: int) -> LoggedSchema:
         """Read one version: the columns of the row that a value has or tells of."""
         return read_value_schema(self.writers[schema_id])
+
+
+def schemas_of(
+    registry: RegistryConnection,
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    topics: Mapping[TableName, str],
+) -> dict[TableName, TopicSchemas]:
+    """Return the schemas of some tables' topics, as they are now.
+
+    Args:
+        registry: has those of Avro records.
+        kafka: has those of documents.
+        frontier: says of which form the records are.
+        topics: of each table.
+
+    Raises:
+        SchemaConflictError: a topic's key has several schemas.
+        LogError: a schema is not there, or has columns that Spark cannot tell apart.
+        UnavailableLogError: the registry or the brokers do not answer.
+    """
+    with closing(SchemaReader(registry, kafka)) as reader:
+        return {
+            table: reader.of_table(topic, table, frontier.scope_of(topic).form)
+            for table, topic in topics.items()
+        }
 
 
 class SchemaReader:

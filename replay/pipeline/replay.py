@@ -1,6 +1,6 @@
-"""The pipeline: freeze -> verdict -> read -> fold -> decode -> state, and the check afterwards.
+"""The pipeline: cut -> read -> fold -> decode -> state, and the check afterwards.
 
-Nothing is read until an action runs on a state's frame. The verdict before it says whether the
+Nothing is read until an action runs on a state's frame. The verdict of the cut says whether the
 read can be exact; `Replay.recheck` after it says whether it was: nothing that the exactness rests
 on has moved, and the deadline has not passed. `Replay.watched` asks the same while a read goes on
 and ends one that cannot be exact any more.
@@ -8,24 +8,22 @@ and ends one that cannot be exact any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from replay.base.clock import Clock, clock_ms
-from replay.base.config import OnBadRecord, ReplaySettings
+from replay.base.config import OnBadRecord
 from replay.base.record_place import TopicRange
-from replay.cut.cut import Cut, freeze, recheck
+from replay.cut.cut import Cut, recheck
 from replay.decode.decode import Decoded, decoded
-from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
 from replay.result.state import ReplayedState, StateRows, States, TableMetrics
 from replay.scan.fold import cut_of, survivors
@@ -52,6 +50,11 @@ class Replay(States):
     def verdict(self) -> Verdict:
         """Return the verdict before the read."""
         return self.cut.verdict
+
+    @property
+    def reads_log(self) -> bool:
+        """Return True: nothing was read before the first action."""
+        return True
 
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Return what the first action on each state saw; None for one that no action has read."""
@@ -111,35 +114,35 @@ def watching(
 def open_replay(
     spark: SparkSession,
     kafka: KafkaConnection,
-    registry: RegistryConnection,
-    record: FrontierRecord,
-    tables: Sequence[TableName],
+    cut: Cut,
+    schemas: Mapping[TableName, TopicSchemas],
     *,
-    settings: ReplaySettings | None = None,
     clock: Clock = clock_ms,
 ) -> Replay:
-    """Open the states of `tables` at a frontier; reads no record yet.
+    """Open the states of a cut; reads no record yet.
+
+    Args:
+        spark: runs the jobs of the read.
+        kafka: the brokers.
+        cut: what is read, and how.
+        schemas: of the cut's tables that are wanted, read when its frontier was there: see
+            `schemas_of`.
+        clock: ours.
 
     Raises:
-        ConfigurationError: a table is not part of the frontier.
         VerdictError: the log cannot give the exact state any more.
-        SchemaConflictError: a topic's key has several schemas.
-        UnavailableLogError: the brokers or the registry do not answer.
     """
-    cut = freeze(kafka, record, tables, settings=settings, clock=clock)
     cut.verdict.require()
     scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
     found: dict[TableName, TableFacts] = {}
-    with closing(SchemaReader(registry, kafka)) as schemas:
-        for table, topic in cut.topics.items():
-            of_topic = schemas.of_table(topic, table, record.frontier.scope_of(topic).form)
-            seen = StateObservations(Observation(), Observation())
-            found[table] = TableFacts(
-                key=of_topic.logged(of_topic.reader_id).key,
-                pin=of_topic.pin,
-                survivors=_decoded(cut, scan, of_topic, seen),
-                observations=seen,
-            )
+    for table, of_topic in schemas.items():
+        seen = StateObservations(Observation(), Observation())
+        found[table] = TableFacts(
+            key=of_topic.logged(of_topic.reader_id).key,
+            pin=of_topic.pin,
+            survivors=_decoded(cut, scan, of_topic, seen),
+            observations=seen,
+        )
     return opened(spark, cut, found, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,8 +67,23 @@ class ReplayedState:
         return self.rows.frame
 
 
+@dataclass(frozen=True, slots=True)
+class TableMetrics:
+    """What the first action on a state saw.
+
+    Attributes:
+        records_read: records between the log start and the frontier's ends.
+        tombstones: those of them without a value.
+        rows: rows of the state.
+    """
+
+    records_read: int
+    tombstones: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class States:
+class States(ABC):
     """The states of some tables at one frontier, wherever they come from.
 
     Attributes:
@@ -76,6 +93,28 @@ class States:
 
     cut: Cut
     states: Mapping[TableName, ReplayedState]
+
+    @property
+    @abstractmethod
+    def reads_log(self) -> bool:
+        """Tell whether actions on the states read the log; they read what is stored otherwise."""
+
+    @abstractmethod
+    def metrics(self) -> Mapping[TableName, TableMetrics | None]:
+        """Return what was read of the log for each table; None where nothing was read yet."""
+
+    @abstractmethod
+    def watched(self) -> AbstractContextManager[object]:
+        """Return what ends the actions of a block on these states once they are not exact."""
+
+    @abstractmethod
+    def recheck(self) -> None:
+        """Check that what was read of the log is exact, and what a verifier reads of it now.
+
+        Raises:
+            VerdictError: a topic or its settings changed, a leader moved, or a deadline passed.
+            UnavailableLogError: the brokers do not answer.
+        """
 
     @property
     def frontier(self) -> Frontier:
@@ -93,18 +132,3 @@ def pins_of(
 ) -> dict[str, SchemaPin]:
     """Return by topic the versions of the schemas that states are read by, where they are known."""
     return {topics[table]: state.pin for table, state in states.items() if state.pin is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class TableMetrics:
-    """What the first action on a state saw.
-
-    Attributes:
-        records_read: records between the log start and the frontier's ends.
-        tombstones: those of them without a value.
-        rows: rows of the state.
-    """
-
-    records_read: int
-    tombstones: int
-    rows: int

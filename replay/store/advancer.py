@@ -13,21 +13,22 @@ folded into one; when they hold more than a quarter of the base, base and layers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.failures import translated
 from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange
 from replay.broker.probe import past_ends
 from replay.cut.cut import BrokerFacts, judged_again
-from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.decode.schemas import TopicSchemas
 from replay.pipeline.replay import watching
 from replay.result.metrics import counted
 from replay.result.state import ReplayedState, TableMetrics
@@ -54,27 +55,24 @@ class Advancer:
 
     spark: SparkSession
     kafka: KafkaConnection
-    registry: RegistryConnection
     store: CheckpointStore
     stage: Stage
     days: int = 7
     clock: Clock = clock_ms
 
-    def advance(self, plan: Advance) -> Stored:
+    def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
         """Read what is missing, seal it, and give the states.
+
+        Args:
+            plan: what is missing.
+            tables: the schemas of the plan's tables, read when its frontier was there.
 
         Raises:
             VerdictError: the log cannot give it, or moved while it was read.
             CheckpointConflictError: another run advanced one of the topics.
-            SchemaConflictError: a topic's key has several schemas.
         """
         plan.verdict.require()
-        frontier = plan.record.frontier
-        with closing(SchemaReader(self.registry, self.kafka)) as reader:
-            schemas = {
-                topic: reader.of_table(topic, table, frontier.scope_of(topic).form)
-                for table, topic in plan.topics.items()
-            }
+        schemas = {topic: tables[table] for table, topic in plan.topics.items()}
         plan = self._pinned(plan, schemas)
         made: dict[str, Checkpoint] = {}
         metrics: dict[str, TableMetrics] = {}

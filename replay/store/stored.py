@@ -50,6 +50,11 @@ class Stored(States):
     _kafka: KafkaConnection = field(repr=False)
     _clock: Clock = field(repr=False)
 
+    @property
+    def reads_log(self) -> bool:
+        """Return False: the log was read when the checkpoints were brought to the frontier."""
+        return False
+
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
         """Return what was read of the log for each table."""
         return self._metrics

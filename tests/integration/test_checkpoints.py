@@ -18,7 +18,7 @@ from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.cut.asof import parse_as_of
 from replay.cut.past import find_past
-from replay.pipeline.replay import open_replay
+from replay.decode.schemas import schemas_of
 from replay.store import advancer
 from replay.store import plan as advance
 from replay.store.advancer import Advancer
@@ -29,6 +29,7 @@ from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.cleaning import wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
+from tests.support.replays import replay_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,16 +65,19 @@ class Bench:
         return Advancer(
             spark=self.spark,
             kafka=self.kafka,
-            registry=self.registry,
             store=self.store,
             stage=unseen,
         )
 
     def advance(self, record: FrontierRecord, settings: ReplaySettings | None = None) -> Stored:
-        return self.advancer().advance(self.plan(record, settings))
+        plan = self.plan(record, settings)
+        return self.advancer().advance(plan, self.schemas(plan))
+
+    def schemas(self, plan):
+        return schemas_of(self.registry, self.kafka, plan.record.frontier, plan.topics)
 
     def from_start(self, record: FrontierRecord) -> dict:
-        replay = open_replay(self.spark, self.kafka, self.registry, record, [THINGS])
+        replay = replay_of(self.spark, self.kafka, self.registry, record, [THINGS])
         return rows(replay)
 
 
@@ -208,7 +212,7 @@ def test_two_runs_that_advance_one_topic_do_not_both_count(bench) -> None:
     slow = bench.plan(record)
     bench.advance(record)
     with pytest.raises(CheckpointConflictError):
-        advancer.advance(slow)
+        advancer.advance(slow, bench.schemas(slow))
     assert rows(bench.advance(record)) == {1: "x", 2: "y"}
 
 

@@ -10,11 +10,11 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from replay.base.config import Client, ReplaySettings
 from replay.broker import topics as offsets
-from replay.pipeline.replay import open_replay
 from replay.scan.java_source import JavaSource
 from tests.support.capture_command import CrashingCapture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.log_readers import by_model
+from tests.support.replays import replay_of
 from tests.support.switched_log import ATLEAST, ONCE, SwitchedLog
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
@@ -54,7 +54,7 @@ def test_spark_reads_each_frontier_and_each_can_be_rebuilt(
     for record in records:
         rows, count = by_model(capture, record.frontier, log.topic)
         for client in Client:
-            replay = open_replay(
+            replay = replay_of(
                 spark,
                 capture.kafka,
                 registry,
@@ -92,7 +92,7 @@ def test_twin_spark_that_reads_what_is_not_committed_counts_more(
     )
     record = offsets.read_frontier(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
     settings = replace(ReplaySettings(), client=Client.JAVA)
-    replay = open_replay(spark, capture.kafka, registry, record, [NOTES], settings=settings)
+    replay = replay_of(spark, capture.kafka, registry, record, [NOTES], settings=settings)
     replay.states[NOTES].frame.count()
     count = by_model(capture, record.frontier, log.topic)[1]
     assert records_of(replay) > count

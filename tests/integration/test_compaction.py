@@ -31,11 +31,12 @@ from replay.base.failures import translated
 from replay.broker.probe import past_ends, sample_density
 from replay.broker.topics import inspect
 from replay.cut.cut import freeze
-from replay.pipeline.replay import Replay, open_replay
+from replay.pipeline.replay import Replay
 from replay.verdict.verdict import VerdictKind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
+from tests.support.replays import replay_of
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Line:
 
     def open(self, record: FrontierRecord, settings: ReplaySettings = SHARP) -> Replay:
         tables = [THINGS]
-        return open_replay(self.spark, self.kafka, self.registry, record, tables, settings=settings)
+        return replay_of(self.spark, self.kafka, self.registry, record, tables, settings=settings)
 
 
 def rows(replay: Replay) -> dict[int, str]:

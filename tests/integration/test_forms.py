@@ -12,10 +12,11 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import Kind
 from replay.broker.topics import read_frontier
 from replay.decode import documents
-from replay.pipeline.replay import Replay, open_replay
+from replay.pipeline.replay import Replay
 from tests.integration.test_every_type import EVERYTHING, ROWS
 from tests.support.capture_command import CaptureCommand
 from tests.support.matrix import first
+from tests.support.replays import replay_of
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
@@ -60,7 +61,7 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 
 def replayed(capture, spark, registry, tables=TABLES) -> Replay:
     record = read_frontier(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
-    return open_replay(spark, capture.kafka, registry, record, tables)
+    return replay_of(spark, capture.kafka, registry, record, tables)
 
 
 def certified(capture, registry, replay: Replay) -> VerifyReport:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections import Counter
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ from pyspark.sql.functions import col, when
 from changelog.contract.base.headers import decode_headers
 from changelog.runtime.tls_trust import authorities
 from replay.base.clock import clock_ms
+from replay.cut import cut
+from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
@@ -552,6 +555,27 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
     assert "cleanup.policy" in ran.results[0]["error"]
     assert not (project.warehouse / view).exists()
     assert run(view, "--verify", "none").code == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--refresh",)])
+def test_a_rebuild_freezes_once_and_looks_each_schema_up_once(view, run, monkeypatch, more) -> None:
+    asked: Counter[str] = Counter()
+
+    def counted(owner, name, what):
+        original = getattr(owner, name)
+
+        def counting(*arguments, **named):
+            asked[what(arguments)] += 1
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    counted(cut, "ask", lambda _: "the brokers")
+    counted(SchemaReader, "_versions", lambda arguments: arguments[1])
+    assert run(view, "--verify", "none", *more).code == 0
+    subjects = {name for name in asked if name.endswith(("-key", "-value"))}
+    assert len(subjects) == 4
+    assert asked == Counter([*subjects, "the brokers"])
 
 
 def late_after(monkeypatch, owner, step):

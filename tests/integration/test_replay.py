@@ -38,13 +38,14 @@ from replay.base.failures import translated
 from replay.base.record_place import TopicRange
 from replay.broker.topics import inspect, read_frontier
 from replay.cut.cut import freeze
-from replay.pipeline.replay import Replay, open_replay
+from replay.pipeline.replay import Replay
 from replay.result.state import TableMetrics
 from replay.scan.java_source import JavaSource, positioned
 from replay.verdict.verdict import VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
+from tests.support.replays import replay_of
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Bench:
         )
 
     def open(self, record: FrontierRecord, **more) -> Replay:
-        return open_replay(self.spark, self.kafka, self.registry, record, [THINGS], **more)
+        return replay_of(self.spark, self.kafka, self.registry, record, [THINGS], **more)
 
     def rows(self, record: FrontierRecord) -> dict[int, str]:
         frame = self.open(record).states[THINGS].frame
@@ -607,7 +608,7 @@ def test_no_plan_shows_a_secret_and_none_asks_for_the_latest(bench, capsys):
             "sasl.password": "canary",
         },
     )
-    replay = open_replay(bench.spark, secret, bench.registry, record, [THINGS])
+    replay = replay_of(bench.spark, secret, bench.registry, record, [THINGS])
     frame = replay.states[THINGS].frame
     assert frame.count() == 1
     frame.explain(mode="extended")

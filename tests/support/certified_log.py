@@ -7,8 +7,8 @@ import uuid
 from changelog.contract.rows.codec import FRAME_BYTES
 from replay.base.config import ReplaySettings
 from replay.base.failures import translated
-from replay.pipeline.replay import open_replay
 from tests.support.log_writer import LogWriter
+from tests.support.replays import replay_of
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
 from views.verify.view import VerifyRequest, verify_view
@@ -35,7 +35,7 @@ class CertifiedLog:
         record = record or self.log.freeze()
         kafka = self.log.kafka
         chosen = settings or self.settings
-        return open_replay(self.spark, kafka, self.registry, record, [self.table], settings=chosen)
+        return replay_of(self.spark, kafka, self.registry, record, [self.table], settings=chosen)
 
     def outcome(self, replay, *, pins=True):
         """Return the ids of the rows, what was set apart by its place, and the verification."""

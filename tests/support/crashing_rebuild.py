@@ -66,12 +66,12 @@ def seal_before_the_scan():
     """Let a checkpoint count at the new frontier before what lies between is read."""
     sound = Advancer.advance
 
-    def early(self, plan):
+    def early(self, plan, schemas):
         for step in plan.steps.values():
             if step.checkpoint is not None:
                 base = replace(step.checkpoint.base, record=plan.record)
                 self.store.seal(replace(step.checkpoint, base=base), step.manifest, [])
-        return sound(self, plan)
+        return sound(self, plan, schemas)
 
     Advancer.advance = early
 

@@ -15,10 +15,9 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from replay.base.failures import translated
-from replay.pipeline.replay import Replay
+from replay.result.state import States
 from replay.spark.files import Files, uri_of
 from replay.store.committed import write
-from replay.store.stored import Stored
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
 from views.project.spec import ViewSpec
@@ -40,7 +39,7 @@ class Certifier:
         self,
         spark: SparkSession,
         settings: RebuildSettings,
-        replay: Replay | Stored,
+        replay: States,
         run: str,
         *,
         declared: Sequence[DeclaredLog] = (),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from changelog.config import Project
@@ -20,7 +19,7 @@ from replay.broker.topics import read_frontier
 from replay.cut.cut import Cut, freeze
 from replay.cut.past import find_past
 from replay.declared.declared import NO_FRONTIER, freeze_declared, open_declared
-from replay.decode.schemas import SchemaReader, TopicSchemas
+from replay.decode.schemas import TopicSchemas, schemas_of
 from replay.pipeline.replay import Replay, open_replay
 from replay.spark.files import uri_of
 from replay.store.checkpoint import CheckpointStore
@@ -46,40 +45,26 @@ class Plan:
         cut: what is read.
         logs: the declared logs that are read; none where tables are captured.
         advance: how checkpoints are brought there; None when the log is read from its start.
+    schemas: of the captured tables, as they were looked up for this plan.
     """
 
     record: FrontierRecord
     cut: Cut
     logs: tuple[DeclaredLog, ...] = ()
     advance: Advance | None = None
+    schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
 
-    def open(
-        self, spark: SparkSession, specs: Sequence[ViewSpec], settings: RebuildSettings
-    ) -> Replay:
+    def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
 
         Raises:
             VerdictError: the log can no longer give them.
-            LogError: a schema is not there, or not of the form that it should be.
+            LogError: a schema of a declared log is not there, or not of the form that it should be.
         """
-        project = settings.project
         if self.logs:
-            return open_declared(
-                spark,
-                project.kafka,
-                project.registry,
-                self.cut,
-                self.logs,
-                settings=settings.replay(),
-            )
-        return open_replay(
-            spark,
-            project.kafka,
-            project.registry,
-            self.record,
-            tables_of(specs),
-            settings=settings.replay(),
-        )
+            return open_declared(spark, project.kafka, project.registry, self.cut, self.logs)
+        schemas = {table: self.schemas[table] for table in tables_of(specs)}
+        return open_replay(spark, project.kafka, self.cut, schemas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +170,7 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     if logs := declared_of(specs, settings):
         if settings.as_of is not None:
             raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
-        cut = freeze_declared(project.kafka, logs, sample=sample)
+        cut = freeze_declared(project.kafka, logs, settings=settings.replay(), sample=sample)
         return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
@@ -201,7 +186,9 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
         return Plan(cut.record, cut)
-    advance = plan_advance(project.kafka, store_of(project), cut.record, tables)
+    advance = plan_advance(
+        project.kafka, store_of(project), cut.record, tables, settings=settings.replay()
+    )
     if settings.verify is not VerifyMode.NONE:
         advance = replace(advance, proof=cut)
         if advance.verdict.allows_read:
@@ -218,12 +205,8 @@ def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicS
     """
     if plan.logs:
         return {}
-    frontier, project = plan.record.frontier, settings.project
-    with closing(SchemaReader(project.registry, project.kafka)) as schemas:
-        return {
-            table: schemas.of_table(topic, table, frontier.scope_of(topic).form)
-            for table, topic in plan.cut.topics.items()
-        }
+    project = settings.project
+    return schemas_of(project.registry, project.kafka, plan.record.frontier, plan.cut.topics)
 
 
 def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
@@ -246,7 +229,7 @@ def _cut(
     project = settings.project
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
-        return freeze(project.kafka, newest, tables, sample=sample)
+        return freeze(project.kafka, newest, tables, settings=settings.replay(), sample=sample)
     may_be_stored = (
         settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
     )
@@ -257,6 +240,7 @@ def _cut(
         settings.as_of,
         tables,
         stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
+        settings=settings.replay(),
     ).cut
 
 

@@ -60,9 +60,10 @@ def plannable(
         plan = planned(some, settings, sample=sample)
         if required:
             plan.cut.verdict.require()
-        schemas = schemas_now(plan, settings)  # what Spark cannot read is said before it starts
+        # What Spark cannot read is said before it starts.
+        plan = replace(plan, schemas=schemas_now(plan, settings))
         is_looked_at = not required or settings.verify is not VerifyMode.NONE
-        found = analyses(some, schemas, settings) if is_looked_at and not plan.logs else {}
+        found = analyses(some, plan.schemas, settings) if is_looked_at and not plan.logs else {}
         return Plannable(plan, some, analyses=found)
 
     try:

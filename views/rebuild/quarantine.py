@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
-from replay.pipeline.replay import Replay
+from replay.result.state import States
 from replay.spark.files import uri_of
 from views.base.config import RebuildSettings
 
@@ -29,7 +29,7 @@ SCHEMA = (
 
 
 def set_apart(
-    spark: SparkSession, settings: RebuildSettings, replay: Replay, run: str
+    spark: SparkSession, settings: RebuildSettings, replay: States, run: str
 ) -> dict[TableName, int]:
     """Write the records that a replay set apart; returns how many of each table.
 

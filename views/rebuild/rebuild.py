@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from changelog.contract.base.errors import ChangelogError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
-from replay.pipeline.replay import Replay
+from replay.result.state import States
 from replay.spark.files import Files
 from replay.spark.session import session
 from replay.store.advancer import Advancer
@@ -113,7 +113,7 @@ class Rebuild:
             spark = session(self._settings.session())
         with self._stages.stage("settle", "what serves now"):
             builds, unsettled = self._all_prepared(spark, specs)
-        replay: Replay | Stored | None = None
+        replay: States | None = None
         try:
             replay = self._opened(spark, plan, [build.spec for build in builds])
             with Certifier(
@@ -121,7 +121,7 @@ class Rebuild:
             ) as certifier:
                 with replay.watched():
                     self._build(spark, certifier, replay, builds)
-                if isinstance(replay, Replay):  # checkpoints are sealed after theirs
+                if replay.reads_log:  # checkpoints are sealed after theirs
                     with self._stage("recheck", "topics unchanged during the scan"):
                         replay.recheck()
                 self._verify(certifier, replay, _pending(builds))
@@ -134,24 +134,21 @@ class Rebuild:
             self._retire(replay, [build for build in builds if build.published])
         return [*(self._result(build, plan, replay) for build in builds), *unsettled]
 
-    def _opened(
-        self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]
-    ) -> Replay | Stored:
+    def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
         """Open the states of the tables, from the log or from checkpoints brought up to date."""
         project = self._settings.project
         if plan.advance is None:
             with self._stage("replay", "schemas and explicit offsets"):
-                return plan.open(spark, specs, self._settings)
+                return plan.open(spark, specs, project)
         for topic, why in plan.advance.from_start().items():
             log.warning('topic "%s" is read from its start: %s', topic, why)
         return Advancer(
             spark=spark,
             kafka=project.kafka,
-            registry=project.registry,
             store=store_of(project),
             stage=self._stage,
             days=self._settings.rebuild.checkpoint_days,
-        ).advance(plan.advance)
+        ).advance(plan.advance, plan.schemas)
 
     def _all_prepared(
         self, spark: SparkSession, specs: Sequence[ViewSpec]
@@ -219,7 +216,7 @@ class Rebuild:
         self,
         spark: SparkSession,
         certifier: Certifier,
-        replay: Replay | Stored,
+        replay: States,
         builds: Sequence[ViewBuild],
     ) -> None:
         with ExitStack() as held:
@@ -239,14 +236,14 @@ class Rebuild:
                     build.generation = build.generation.seal()
                     certifier.keep_inputs(build.spec, states)
             sets_apart = self._settings.on_bad_record is OnBadRecord.QUARANTINE
-            if sets_apart and isinstance(replay, Replay):
+            if sets_apart and replay.reads_log:
                 with self._stage("quarantine", "records that cannot be read, set apart"):
                     self._set_apart = set_apart(spark, self._settings, replay, self._run)
 
     def _rows(
         self,
         spark: SparkSession,
-        replay: Replay | Stored,
+        replay: States,
         refresher: Refresher | None,
         build: ViewBuild,
         states: Mapping[TableName, DataFrame],
@@ -301,9 +298,7 @@ class Rebuild:
             log.info('view "%s" is written whole: %s', build.spec.name, why)
         return why is None
 
-    def _verify(
-        self, certifier: Certifier, replay: Replay | Stored, builds: Sequence[ViewBuild]
-    ) -> None:
+    def _verify(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
         if self._settings.verify is VerifyMode.NONE:
             return
         for build in builds:
@@ -324,7 +319,7 @@ class Rebuild:
                 reports[name] = certifier.report(build.spec, build.columns, address)
         return reports
 
-    def _publish(self, replay: Replay | Stored, builds: Sequence[ViewBuild]) -> None:
+    def _publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, builds, plan, replay)
         with self._stage("publish", "publish every sink at once"):
@@ -358,13 +353,13 @@ class Rebuild:
         state: str,
         builds: Sequence[ViewBuild],
         plan: Plan,
-        replay: Replay | Stored | None,
+        replay: States | None,
     ) -> None:
         self._history.append(
             self._result(build, plan, replay).to_history(state, self._run) for build in builds
         )
 
-    def _retire(self, replay: Replay | Stored, builds: Sequence[ViewBuild]) -> None:
+    def _retire(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         with self._stages.stage("retire", "remove old generations"):
             for build in builds:
                 with _only_warned("removing old generations", of=f'view "{build.spec.name}": '):
@@ -391,9 +386,7 @@ class Rebuild:
             if not build.published:
                 build.error = reason if blamed is None else _because(blamed, build)
 
-    def _remove(
-        self, plan: Plan, replay: Replay | Stored | None, builds: Sequence[ViewBuild]
-    ) -> None:
+    def _remove(self, plan: Plan, replay: States | None, builds: Sequence[ViewBuild]) -> None:
         """Put failures on record and remove what was built; what stays, the next run removes."""
         gone = [
             build
@@ -410,7 +403,7 @@ class Rebuild:
                     log.debug("discarding generation %d in %s", build.generation.number, name)
                     sink.discard(build.generation.number)
 
-    def _result(self, build: ViewBuild, plan: Plan, replay: Replay | Stored | None) -> ViewResult:
+    def _result(self, build: ViewBuild, plan: Plan, replay: States | None) -> ViewResult:
         metrics = replay.metrics() if replay is not None else {}
         own = [metrics.get(table) for table in build.spec.tables]
         known = [found for found in own if found is not None]
@@ -462,7 +455,7 @@ def _place(build: ViewBuild) -> str | None:
 
 
 def _shared_states(
-    replay: Replay | Stored, builds: Sequence[ViewBuild], held: ExitStack
+    replay: States, builds: Sequence[ViewBuild], held: ExitStack
 ) -> dict[TableName, DataFrame]:
     """Return each table's state, kept where it is read more than once."""
     uses: Counter[TableName] = Counter()
@@ -480,7 +473,7 @@ def _shared_states(
     }
 
 
-def _require_exact(replay: Replay | Stored, build: ViewBuild) -> None:
+def _require_exact(replay: States, build: ViewBuild) -> None:
     """Check that a difference is one: the verifier reads the log too, and it reads it later.
 
     Raises:

@@ -35,24 +35,25 @@ def roll_back(
     """
     history = History(settings.warehouse)
     with locked(settings.project.root, [spec.name for spec in specs]):
-        targets, froms = [], []
+        targets, befores = [], []
         for spec in specs:
             served = make_served(spec, settings.project, None)
             settle(served, history)
             held = list(served.held().values())
-            target = rollback_target(held, history.states(spec.name))
+            known = history.rows([spec.name])
+            target = rollback_target(held, {row.generation: row.state for row in known})
             if target is None:
                 raise NothingToRollBackError(
                     f'view "{spec.name}" has no older generation to go back to',
                     hint="`rebuild-view --history` shows what there was; --keep says how many stay",
                 )
             targets.append((served, target))
-            froms.append(max(one.published or 0 for one in held))
+            befores.append((known, max(one.published or 0 for one in held)))
         with stages.stage("publish", "publish the previous generations"):
             swap(targets)
         history.append(
-            _row(history, spec, target, before)
-            for spec, (_, target), before in zip(specs, targets, froms, strict=True)
+            _row(known, spec, target, before)
+            for spec, (_, target), (known, before) in zip(specs, targets, befores, strict=True)
         )
     return [
         ViewResult(view=spec.name, generation=target, published=True, sinks=spec.sinks, mode="none")
@@ -60,14 +61,14 @@ def roll_back(
     ]
 
 
-def _row(history: History, spec: ViewSpec, generation: int, before: int) -> HistoryRow:
+def _row(known: Sequence[HistoryRow], spec: ViewSpec, generation: int, before: int) -> HistoryRow:
     """Return what is recorded: the generation as it was first published, and the move."""
     note = f"rolled back from generation {before}"
     first = next(
         (
             row
-            for row in history.rows([spec.name], generation=generation)
-            if row.state == PUBLISHED and row.lsn is not None
+            for row in known
+            if (row.generation, row.state) == (generation, PUBLISHED) and row.lsn is not None
         ),
         None,
     )
