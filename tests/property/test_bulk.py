@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.state.ledger import Ledger
+from changelog.capture.state.start_state import StartState
 from changelog.capture.write import bulk
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError, Taken
 from changelog.capture.write.writer import RecordWriter
@@ -106,7 +108,7 @@ class Line:
             log=cast(Any, self.log),
             tables=tables,
             epoch=1,
-            since=since or {},
+            ledger=Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {})),
             partitions=PARTITIONS,
             written=written or {},
             fetch=lambda _relation, _key, _names, xid: (FETCHED, Lsn(xid)),

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -36,6 +37,7 @@ from changelog.runtime import silence
 from changelog.runtime.edge import set_up_logging, stop_on_signals
 from changelog.runtime.failpoints import Failpoint
 from changelog.sink import resume
+from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.stream import stream
@@ -58,12 +60,8 @@ def unstable_places():
 
 def forget_since():
     """After a snapshot that was cut off, keep what it left behind alive."""
-    original = cut.FrontierWriter.write
-
-    def without_since(self, lsn, *, since, ts_us):
-        return original(self, lsn, since={}, ts_us=ts_us)
-
-    cut.FrontierWriter.write = without_since
+    original = FrontierLog.write
+    FrontierLog.write = lambda self, frontier: original(self, replace(frontier, since={}))
     backfill.bury = lambda *_, **__: 0
 
 

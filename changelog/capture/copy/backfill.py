@@ -26,7 +26,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -36,16 +36,16 @@ from changelog.capture.copy.progress_bar import RowBar
 from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.workers import CopyWorkers
-from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.roster import why_gone
+from changelog.capture.state.ledger import NEVER, Ledger
 from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_way_out
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
-from changelog.capture.write.fence import XidSnapshot
-from changelog.capture.write.writer import RecordWriter, bury
+from changelog.capture.write.fence import Recent, XidSnapshot
+from changelog.capture.write.writer import bury
 from changelog.contract.base.errors import ChangelogError, LookAgainError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
@@ -85,8 +85,6 @@ MOST_TABLES = 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _SAY_AFTER_S = 10.0
 
-NEVER = Lsn((1 << 64) - 1)
-
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
@@ -99,7 +97,7 @@ class _Fence:
 
 
 class Backfill:
-    """The backfills of one attempt; a context manager."""
+    """The backfills of one attempt; a context manager, entered when the stream has begun."""
 
     def __init__(
         self,
@@ -109,16 +107,16 @@ class Backfill:
         tasks: Sequence[TableTask],
         start_lsn: Lsn,
         producer: LogProducer,
-        writer: RecordWriter,
+        recent: Recent,
         progress: Progress,
-        frontier_writer: FrontierWriter,
+        ledger: Ledger,
+        lose_count: Callable[[Iterable[str]], None],
         context: Context,
         keep_alive: Callable[[], None],
-        deaf_until: dict[int, Lsn],
         watch: CatalogueWatch,
         stopping: Mapping[TableName, ChangelogError] | None = None,
     ) -> None:
-        """Go on with what is to be done; call when the stream has begun.
+        """Know what is to be done.
 
         Args:
             environment: servers and tables.
@@ -126,13 +124,13 @@ class Backfill:
             tasks: the tables to be copied.
             start_lsn: where the slot began; only told to other lives.
             producer: writes the stream's records.
-            writer: knows `since` of each topic and notes keys.
+            recent: notes keys that the stream touches.
             progress: how far the stream is.
-            frontier_writer: is told what is whole.
+            ledger: is told what is muted, gone, absent and whole.
+            lose_count: told of topics whose copied records nobody has counted.
             context: report, bar, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
             watch: is told which tables begin to be copied.
-            deaf_until: tells the stream which tables it need not look at, see `Assembler`.
             stopping: tables that are set aside and stop capture, unless the WAL of before this
                 attempt asks for a copy of them; each with the error.
         """
@@ -141,13 +139,12 @@ class Backfill:
         self._start_lsn = start_lsn
         self._tasks = {task.topic: task for task in tasks}
         self._producer = producer
-        self._writer = writer
-        self._recent = writer.recent
+        self._recent = recent
         self._progress = progress
-        self._frontier_writer = frontier_writer
+        self._ledger = ledger
+        self._lose_count = lose_count
         self._context = context
         self._keep_alive = keep_alive
-        self._deaf_until = deaf_until
         self._watch = watch
         self._stopping = dict(stopping or {})
         self._is_first = not start_state.has_frontier
@@ -156,12 +153,17 @@ class Backfill:
         self._holder: SnapshotHolder | None = None
         self._bar: RowBar | None = None
         self._fence: _Fence | None = None
-        self._dropped: set[str] = set()
         self._numbers = itertools.count(1)
         self._next_try = 0.0
         self._wait_s = _FIRST_WAIT_S
         self._waiting_since: float | None = None
         self._marks = secrets.token_hex(8)
+        self._before: frozenset[int] = frozenset()
+        self._not_before = Lsn(0)
+
+    def __enter__(self) -> Self:
+        """Go on with what is to be done; leaving lets go of workers, snapshot and bar."""
+        environment, tasks = self._environment, self._tasks.values()
         # Who ran when this attempt began may have committed before: the stream will not tell.
         before = current_snapshot(environment.connection)
         self._before = XidSnapshot.parse(before).xip
@@ -169,8 +171,7 @@ class Backfill:
         self._not_before = environment.current_lsn()
         for task in tasks:
             self._mute(task)
-        frontier_writer.on_foreign = self._interrupted
-        self._tell_cutter()
+        self._tell_ledger()
         self._show()
         if environment.refused or any(task.fault for task in tasks):
             self._write_progress()
@@ -178,9 +179,6 @@ class Backfill:
             self._hire()
         if self.pending:
             emit(environment.connection, OWN_PREFIX, b"", transactional=True)
-
-    def __enter__(self) -> Self:
-        """Return itself; leaving lets go of workers, snapshot and bar."""
         return self
 
     def __exit__(
@@ -200,9 +198,7 @@ class Backfill:
     def _mute(self, task: TableTask) -> None:
         """Write no change of a table that no frontier speaks of before its first fence."""
         if task.is_new:
-            floor = task.since or Position(self._epoch, NEVER, 0)
-            self._writer.since[task.topic] = floor
-            self._deaf_until[task.relation.oid] = floor.commit_lsn
+            self._ledger.mute(task.topic, task.relation.oid, task.since)
 
     @property
     def pending(self) -> bool:
@@ -282,7 +278,7 @@ class Backfill:
             return
         place = Position(self._epoch, lsn, 0)
         task = self._tasks.get(topic)
-        begun = task.since if task is not None else self._writer.since.get(topic)
+        begun = task.since if task is not None else self._ledger.since.get(topic)
         if task is not None and task.fault:
             known = lsn <= task.high  # asked for before the fault, and it comes once more
         elif task is not None and task.since is None:
@@ -306,7 +302,7 @@ class Backfill:
             lsn: of the commit that showed it.
         """
         topic = self._environment.topics[table]
-        if topic in self._dropped or self._is_gone(table):
+        if self._ledger.is_gone(topic) or self._is_gone(table):
             return
         task = self._tasks.get(topic)
         copying = task is not None and task.since is None
@@ -339,29 +335,25 @@ class Backfill:
         The catalogue is ahead of the stream: of what is still to come of it nothing is written.
         """
         topic = self._environment.topics[table]
-        if topic in self._dropped:
+        if self._ledger.is_gone(topic):
             return
         log.warning(
             'table "%s" %s: frontiers leave it out', table, why, extra={"table": str(table)}
         )
         self._tasks.pop(topic, None)
         self._watch.forget(table)
-        self._dropped.add(topic)
-        self._writer.since[topic] = Position(self._epoch, NEVER, 0)
-        self._deaf_until[self._environment.relations[table].oid] = NEVER
-        self._frontier_writer.renew()
-        self._tell_cutter()
+        self._ledger.leave(topic, self._environment.relations[table].oid)
+        self._tell_ledger()
 
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
         """Let frontiers say which tables others inherit from."""
-        self._frontier_writer.children = children
-        self._frontier_writer.renew()
+        self._ledger.inherit(children)
 
     def refuse(self, refused: dict[TableName, str]) -> None:
         """Say which tables are wanted and cannot be captured, and why."""
         self._environment.refused = refused
-        self._frontier_writer.renew()
-        self._tell_cutter()
+        self._ledger.renew()
+        self._tell_ledger()
         self._write_progress()
 
     def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
@@ -373,8 +365,7 @@ class Backfill:
                 topic=topic,
                 reason=reason,
                 scope=self._environment.scopes.get(table, WHOLE),
-                is_new=topic in self._frontier_writer.absent
-                or not self._environment.relations[table].key,
+                is_new=topic in self._ledger.absent or not self._environment.relations[table].key,
                 stale=True,
                 topic_id=self._environment.topic_ids[topic],
             )
@@ -388,12 +379,12 @@ class Backfill:
         # registered only once a frontier says that the table is not there.
         task.is_spoken_of |= not task.is_new
         task.is_new = task.set_aside = True
-        self._frontier_writer.renew()
+        self._ledger.renew()
 
     def _note(self, task: TableTask) -> None:
         """Write down what was decided about a table; from here on a crash does not undo it."""
         self._mute(task)
-        self._tell_cutter()
+        self._tell_ledger()
         self._context.failpoint(Failpoint.TABLE_SET_ASIDE)
         self._write_progress()
         self._hide(None)
@@ -414,7 +405,7 @@ class Backfill:
         if topic in self._environment.topics.values() and topic not in self._environment.unkeyed:
             self.request(self._environment.table_of(topic), "others have written to its topic", lsn)
 
-    def _interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
+    def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
         """Take records of others that came while we write.
 
         An earlier attempt of ours may have sent them: it was further in the stream than we are, at
@@ -531,7 +522,7 @@ class Backfill:
             # Up to here nothing was written; from here on, what this snapshot does not see.
             task.since = Position(self._epoch, self._progress.reached, 0)
             self._mute(task)
-        self._writer.settling = frozenset(task.topic for task in unkeyed)
+        self._ledger.settle(task.topic for task in unkeyed)
         self._context.failpoint(Failpoint.SNAPSHOT_TAKEN)
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
         end = emit_mark(self._environment.connection, OWN_PREFIX, mark)
@@ -577,7 +568,7 @@ class Backfill:
 
     def _restart_unkeyed(self) -> None:
         """Begin anew with tables without a key that were not copied at once."""
-        self._writer.settling = frozenset()
+        self._ledger.settle(())
         for task in self._tasks.values():
             if not task.is_keyed and not task.is_whole:
                 task.restart()
@@ -653,7 +644,7 @@ class Backfill:
 
         def note(job: CopyJob, copied: Copied) -> None:
             task = self._tasks[job.topic]
-            self._frontier_writer.copied[job.topic] += copied.records
+            self._ledger.count_copied(job.topic, copied.records)
             if task.plan is None:
                 return  # another of its chunks has failed
             task.done.add(job.number)
@@ -677,11 +668,11 @@ class Backfill:
             workers.rest()
         else:
             # Chunks are still under way.
-            self._frontier_writer.lose_count(task.topic for task in tasks)
+            self._lose_count(task.topic for task in tasks)
         return whole
 
     def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
-        self._frontier_writer.lose_count([job.topic])  # some of its records may stand
+        self._lose_count([job.topic])  # some of its records may stand
         # And nobody tells any more whether an earlier attempt's do.
         self._progress.hold_until(self._environment.current_lsn())
         task = self._tasks[job.topic]
@@ -753,27 +744,22 @@ class Backfill:
             what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
             log.info('table "%s": %d keys of before are dead', name, count, extra=what)
         self._context.failpoint(Failpoint.TABLE_WHOLE)
-        since = self._writer.since.get(task.topic)
-        if since is None or since < task.since:
-            self._writer.since[task.topic] = task.since
         task.is_whole = True
-        self._frontier_writer.whole[task.topic] = task.high
-        self._frontier_writer.alive_from[task.topic] = task.alive_from
-        self._frontier_writer.uncopied.discard(task.topic)
-        self._frontier_writer.renew()
-        self._tell_cutter()
+        self._ledger.finish(
+            task.topic, since=task.since, high=task.high, alive_from=task.alive_from
+        )
+        self._tell_ledger()
 
-    def _tell_cutter(self) -> None:
+    def _tell_ledger(self) -> None:
         absent = {t.topic: t for t in self._tasks.values() if t.is_new and not t.is_whole}
-        self._frontier_writer.absent = {*absent, *self._dropped}
-        self._frontier_writer.aside = {
+        aside = {
             task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
             for task in absent.values()
             if task.set_aside
         } | self._environment.refused
-        self._context.report.aside = dict(self._frontier_writer.aside)
         first = self._is_first and any(not task.fault for task in absent.values())
-        self._frontier_writer.waiting = first or bool(self._stopping)
+        self._ledger.speak(absent=absent, aside=aside, waiting=first or bool(self._stopping))
+        self._context.report.aside = dict(aside)
 
     # --- the bar --------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from changelog.capture.start.outlook import (
     uncarried,
 )
 from changelog.capture.start.roster import Roster
+from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction
 from changelog.capture.state.start_state import Context, StartState
@@ -391,6 +392,7 @@ class CaptureSession:
         environment: Environment,
         producer: LogProducer,
         start_state: StartState,
+        ledger: Ledger,
         check: Callable[[], None],
     ) -> FrontierWriter:
         base = Frontier(
@@ -406,8 +408,6 @@ class CaptureSession:
             scopes={
                 environment.topics[table]: scope for table, scope in environment.scopes.items()
             },
-            alive_from=start_state.alive_from,
-            whole=start_state.whole,
             grown=start_state.grown,
         )
         # Where records stand by transactions, no other capture can write any.
@@ -415,7 +415,7 @@ class CaptureSession:
         return FrontierWriter(
             alone=alone,
             base=base,
-            uncopied=start_state.uncopied,
+            ledger=ledger,
             log=environment.frontiers,
             producer=producer,
             check=check,
@@ -475,22 +475,30 @@ class CaptureSession:
             waiting = _Waiting(stream.send_status, self._context.stop)
             producer.on_wait = environment.frontiers.on_wait = waiting
             environment.frontiers.connect()
+            ledger = Ledger(start_state)
             writer = RecordWriter(
                 log=producer,
                 tables=environment.tables,
                 epoch=start_state.epoch,
-                since=start_state.since,
+                ledger=ledger,
                 partitions=environment.partitions,
                 written=start_state.written,
                 fetch=partial(fetch_columns, environment.connection),
                 dead_keys=partial(environment.dead_keys, producer, on_wait=waiting),
                 hold_until=progress.hold_until,
             )
-            assembler = Assembler(environment.catalogue.resolver(environment.relations.values()))
+            resolver = environment.catalogue.resolver(environment.relations.values())
+            assembler = Assembler(resolver, ledger.deaf_until)
             check = self._check_of(environment)
-            frontier_writer = self._frontier_writer(environment, producer, start_state, check)
+            frontier_writer = self._frontier_writer(
+                environment, producer, start_state, ledger, check
+            )
             watch = CatalogueWatch(
-                environment, start_state.epoch, progress, new=start_state.skipped
+                environment,
+                start_state.epoch,
+                progress,
+                found=environment.frontiers.standings(self._capture.slot),
+                new=start_state.skipped,
             )
             backfill = stack.enter_context(
                 Backfill(
@@ -499,12 +507,12 @@ class CaptureSession:
                     tasks=beginning.tasks,
                     start_lsn=beginning.start_lsn,
                     producer=producer,
-                    writer=writer,
+                    recent=writer.recent,
                     progress=progress,
-                    frontier_writer=frontier_writer,
+                    ledger=ledger,
+                    lose_count=frontier_writer.lose_count,
                     context=self._context,
                     keep_alive=waiting,
-                    deaf_until=assembler.deaf_until,
                     watch=watch,
                     stopping=beginning.stopping,
                 )
@@ -543,6 +551,7 @@ class CaptureSession:
                 producer=producer,
                 progress=progress,
                 frontier_writer=frontier_writer,
+                ledger=ledger,
                 report=self._context.report,
                 interval_s=self._capture.frontier_interval_ms / 1000,
                 nudge=lambda: _nudge(environment.connection),

@@ -14,6 +14,7 @@ from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
+from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.capture.state.report import CaptureReport, op_of
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError
@@ -61,6 +62,7 @@ class StreamLoop:
         producer: LogProducer,
         progress: Progress,
         frontier_writer: FrontierWriter,
+        ledger: Ledger,
         report: CaptureReport,
         interval_s: float,
         nudge: Callable[[], None],
@@ -82,6 +84,7 @@ class StreamLoop:
             producer: where the records go.
             progress: decides about frontiers and acknowledgement.
             frontier_writer: writes a frontier.
+            ledger: what is known of each topic.
             report: counts.
             interval_s: least time between two frontiers.
             nudge: makes the server write a message into its WAL.
@@ -104,6 +107,7 @@ class StreamLoop:
         self._producer = producer
         self._progress = progress
         self._frontier_writer = frontier_writer
+        self._ledger = ledger
         self._report = report
         self._interval_s = interval_s
         self._nudge = nudge
@@ -252,12 +256,12 @@ class StreamLoop:
         if lsn is None or not self._frontier_writer.worthwhile(self._progress):
             return
         self._roster.look()
-        if not self._watch.look(self._frontier_writer.absent, self._backfill.failed):
+        if not self._watch.look(self._ledger.absent, self._backfill.failed):
             return
-        if (
-            self._frontier_writer.write(lsn, since=self._writer.since, ts_us=self._began.ts_us)
-            is None
-        ):
+        written = self._frontier_writer.write(
+            lsn, ts_us=self._began.ts_us, on_foreign=self._backfill.interrupted
+        )
+        if written is None:
             return
         self._failpoint(Failpoint.FRONTIER_WRITTEN)
         self._progress.frontier_written(lsn)

@@ -45,13 +45,26 @@ class CatalogueWatch:
     """Looks at the tables of one attempt."""
 
     def __init__(
-        self, environment: Environment, epoch: int, progress: Progress, *, new: Collection[str]
+        self,
+        environment: Environment,
+        epoch: int,
+        progress: Progress,
+        *,
+        found: Standings | None,
+        new: Collection[str],
     ) -> None:
-        """Go on with what an earlier attempt has seen, but for topics that are new."""
+        """Go on with what an earlier attempt has seen.
+
+        Args:
+            environment: the captured tables.
+            epoch: of this attempt.
+            progress: how far the stream is.
+            found: what an earlier attempt has written down.
+            new: topics of which that says nothing.
+        """
         self._environment = environment
         self._epoch = epoch
         self._progress = progress
-        found = environment.frontiers.standings(environment.settings.slot)
         if found is None or found.epoch != epoch:
             found = Standings(epoch, {})
         topics = {*environment.topics.values()} - {*new}
@@ -82,7 +95,7 @@ class CatalogueWatch:
         """Note that the stream has brought a TRUNCATE."""
         self._truncated.setdefault(self._environment.topics[table], set()).add(xid)
 
-    def look(self, absent: set[str], failed: Failed) -> bool:
+    def look(self, absent: Collection[str], failed: Failed) -> bool:
         """Look at the tables; False when no frontier may be written yet.
 
         Args:
@@ -148,7 +161,7 @@ class CatalogueWatch:
                 ", ".join(sorted(tables)),
             )
 
-    def _judge(self, topic: str, reached: Lsn, absent: set[str], failed: Failed) -> bool:
+    def _judge(self, topic: str, reached: Lsn, absent: Collection[str], failed: Failed) -> bool:
         """Take in what was sighted of a table; False when no frontier may be written yet."""
         sighted = self._sighted.get(topic)
         if not sighted:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from changelog.capture.rows.shape import RowEncoder
 from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.state.ledger import Ledger
 from changelog.capture.write.fence import Recent
 from changelog.contract.base.headers import Headers, Op, encode_headers
 from changelog.contract.base.lsn import Lsn
@@ -71,10 +72,7 @@ class RecordWriter:
     """Writes the records of one epoch.
 
     Attributes:
-        since: per topic the first position that is alive; no record before it is written.
         recent: is told of the keys that are touched, as long as it wants to know.
-        settling: topics without keys that are about to be copied in a snapshot which has been
-            taken: what it sees is not written, since the copy brings it.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class RecordWriter:
         log: RecordSink,
         tables: CapturedTables,
         epoch: int,
-        since: Mapping[str, Position],
+        ledger: Ledger,
         partitions: Mapping[str, int],
         written: Mapping[str, Mapping[int, Position]],
         fetch: FetchRow,
@@ -96,7 +94,7 @@ class RecordWriter:
             log: takes the records.
             tables: topics and codecs.
             epoch: of every position written.
-            since: per topic the first position that is alive; kept up to date here.
+            ledger: says what is alive; is told of what is truncated.
             partitions: of each topic.
             written: per topic and partition the last position behind the last frontier.
             fetch: reads values that the stream left out.
@@ -106,7 +104,7 @@ class RecordWriter:
         self._log = log
         self._tables = tables
         self._epoch = epoch
-        self.since = dict(since)
+        self._ledger = ledger
         self._partitions = partitions
         self._written = {topic: dict(places) for topic, places in written.items() if places}
         places = [p for by_partition in self._written.values() for p in by_partition.values()]
@@ -116,7 +114,6 @@ class RecordWriter:
         self._dead_keys = dead_keys
         self._hold_until = hold_until
         self.recent = Recent()
-        self.settling: frozenset[str] = frozenset()
 
     def write(
         self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int, xid: int = 0
@@ -129,10 +126,10 @@ class RecordWriter:
         """
         topic = self._tables.topics[change.relation.name]
         position = Position(self._epoch, commit_lsn, sequence)
-        floor = self.since.get(topic)
+        floor = self._ledger.since.get(topic)
         if floor is not None and position < floor:
             return 0
-        if topic in self.settling and self.recent.sees_current:
+        if topic in self._ledger.settling and self.recent.sees_current:
             return 0
         codec = self._tables.codec(change.relation, position)
         events = self._tables.events(change.relation, position)
@@ -161,7 +158,7 @@ class RecordWriter:
 
     def all_alive(self, topic: str, first: Position) -> bool:
         """Tell whether every record of a topic from a position on is alive."""
-        floor = self.since.get(topic)
+        floor = self._ledger.since.get(topic)
         return floor is None or first >= floor
 
     def written(self, topic: str, first: Position) -> WrittenPlaces | None:
@@ -278,7 +275,7 @@ class RecordWriter:
         Run again after a crash it finds only the keys that still lack their tombstone. Of a table
         without a key, one record without a row says it to all.
         """
-        self.since[topic] = position
+        self._ledger.truncated(topic, position)
         if not relation.key:
             if self._on_log(topic, None, position):
                 return 0

@@ -9,7 +9,7 @@ transaction alone and come out the same when PostgreSQL sends it again. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
@@ -103,14 +103,17 @@ class Assembler:
     """Turns one connection's messages into events; make a new one for each connection.
 
     A relation is resolved when the first of its rows that is wanted comes.
-
-    Attributes:
-        deaf_until: relations whose changes are not wanted up to a commit LSN, by oid; they are
-            not resolved before.
     """
 
-    def __init__(self, resolve: Resolve) -> None:
-        self.deaf_until: dict[int, Lsn] = {}
+    def __init__(self, resolve: Resolve, deaf_until: Mapping[int, Lsn] | None = None) -> None:
+        """Know no relation yet.
+
+        Args:
+            resolve: looks a relation up.
+            deaf_until: relations whose changes are not wanted up to a commit LSN, by oid; they are
+                not resolved before. Read whenever a change comes.
+        """
+        self._deaf_until: Mapping[int, Lsn] = {} if deaf_until is None else deaf_until
         self._resolve = resolve
         self._described_as: dict[int, RelationMessage] = {}
         self._known: dict[int, _Known | None] = {}
@@ -147,7 +150,7 @@ class Assembler:
 
     def is_deaf(self, oid: int, commit_lsn: Lsn) -> bool:
         """Tell whether changes of a relation in a transaction are not wanted."""
-        return bool(self.deaf_until) and commit_lsn < self.deaf_until.get(oid, 0)
+        return bool(self._deaf_until) and commit_lsn < self._deaf_until.get(oid, 0)
 
     def continue_at(self, transaction: Begin | None, sequence: int) -> None:
         """Go on behind messages that were taken in another way."""

@@ -7,6 +7,8 @@ from itertools import chain
 import pytest
 
 from changelog.capture.rows.tables import CapturedTables
+from changelog.capture.state.ledger import Ledger
+from changelog.capture.state.start_state import StartState
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import EncodeError
 from changelog.contract.base.headers import Op, decode_headers
@@ -60,12 +62,13 @@ class Bench:
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
         self.held: list[Lsn] = []
+        self.ledger = Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {}))
         self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"}, lambda *_: {})
         self.writer = RecordWriter(
             log=self.log,
             tables=self.tables,
             epoch=1,
-            since=since or {},
+            ledger=self.ledger,
             partitions={"notes": 4},
             written=written or {},
             fetch=lambda *_: fetched or (None, Lsn(0)),
@@ -158,7 +161,7 @@ def test_truncate_moves_since_and_buries_what_lives_before_it():
     bench = Bench(dead=[(3, b"k1"), (0, b"k2")])
     assert bench.write(Truncate(RELATION), lsn=200, sequence=4) == 2
     here = Position(1, Lsn(200), 4)
-    assert bench.writer.since == {"notes": here}
+    assert bench.ledger.since == {"notes": here}
     assert [(r[1], r[2], r[3].op, r[3].position, r[4]) for r in bench.log.records] == [
         (b"k1", None, Op.TRUNCATE, here, 3),
         (b"k2", None, Op.TRUNCATE, here, 0),
@@ -185,14 +188,14 @@ def test_without_a_key_a_transaction_lies_in_one_partition_and_is_skipped_up_to_
         (None, Op.TRUNCATE, 6, here),
     ]
     assert bench.log.records[-1][2] is None
-    assert bench.writer.since == {"notes": Position(1, Lsn(100), 6)}
+    assert bench.ledger.since == {"notes": Position(1, Lsn(100), 6)}
 
 
 def test_a_truncate_of_a_table_without_a_key_is_said_once():
     here = partition_without_key(Position(1, Lsn(100), 6), 4)
     bench = Bench(written={"notes": {here: Position(1, Lsn(100), 6)}})
     assert bench.write(Truncate(UNKEYED), sequence=6) == 0
-    assert bench.writer.since == {"notes": Position(1, Lsn(100), 6)}
+    assert bench.ledger.since == {"notes": Position(1, Lsn(100), 6)}
 
 
 def test_without_a_key_chunks_and_transactions_are_spread_over_the_partitions():

@@ -1,0 +1,117 @@
+"""What is known of each topic in one attempt: from where it is alive, who may speak of it.
+
+The stream asks what it need not write, frontiers ask what they may say; both only read. What
+happens to a table is noted here by whoever learns of it, in one call for each kind of event.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from changelog.capture.state.start_state import StartState
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import TableName
+
+NEVER = Lsn((1 << 64) - 1)
+
+
+class Ledger:
+    """What is known of the topics of one attempt.
+
+    Attributes:
+        since: per topic the first position that is alive; no record before it is written.
+        deaf_until: tables whose changes are not wanted up to a commit LSN, by object id.
+        settling: topics without keys that are about to be copied in a snapshot which has been
+            taken: what it sees is not written, since the copy brings it.
+        absent: topics that are not whole yet, or whose table is gone; no frontier speaks of them.
+        aside: tables of which no frontier speaks although older ones do, with the reason.
+        waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
+        whole: per topic the LSN of the last rows that were copied to it.
+        alive_from: per topic where its records may be alive, see `Frontier`.
+        uncopied: topics that hold only what has changed since they began.
+        children: tables that others inherit from, as `Frontier` has them.
+        copied: how many records the copying of tables has written, by topic.
+        revision: grows with what the next frontier has to say, though its LSN may not have moved.
+    """
+
+    def __init__(self, start_state: StartState) -> None:
+        """Begin with what the last frontier says."""
+        self._epoch = start_state.epoch
+        self._gone: set[str] = set()
+        self.since = dict(start_state.since)
+        self.deaf_until: dict[int, Lsn] = {}
+        self.settling: frozenset[str] = frozenset()
+        self.absent: frozenset[str] = frozenset()
+        self.aside: Mapping[TableName, str] = {}
+        self.waiting = False
+        self.whole = dict(start_state.whole)
+        self.alive_from = dict(start_state.alive_from)
+        self.uncopied = {*start_state.uncopied}
+        self.children: Mapping[TableName, tuple[TableName, ...]] = {}
+        self.copied: Counter[str] = Counter()
+        self.revision = 0
+
+    def is_gone(self, topic: str) -> bool:
+        """Tell whether a topic's table is no longer there, or not under its name."""
+        return topic in self._gone
+
+    def mute(self, topic: str, oid: int, until: Position | None) -> None:
+        """Note that no change of a table is wanted before a position; None for not at all yet."""
+        floor = until or Position(self._epoch, NEVER, 0)
+        self.since[topic] = floor
+        self.deaf_until[oid] = floor.commit_lsn
+
+    def leave(self, topic: str, oid: int) -> None:
+        """Note that a topic's table is gone: nothing more of it is written, or said."""
+        self._gone.add(topic)
+        self.mute(topic, oid, None)
+        self.renew()
+
+    def truncated(self, topic: str, at: Position) -> None:
+        """Note that no row of before a position is alive."""
+        self.since[topic] = at
+
+    def settle(self, topics: Iterable[str]) -> None:
+        """Note which topics without keys are about to be copied."""
+        self.settling = frozenset(topics)
+
+    def count_copied(self, topic: str, records: int) -> None:
+        """Note that records were copied to a topic."""
+        self.copied[topic] += records
+
+    def finish(
+        self, topic: str, *, since: Position, high: Lsn, alive_from: tuple[int, ...]
+    ) -> None:
+        """Note that a topic is whole.
+
+        Args:
+            topic: which one.
+            since: what is alive, but for what was truncated since.
+            high: position of the last copied rows.
+            alive_from: where the topic ended when `since` was taken.
+        """
+        known = self.since.get(topic)
+        self.since[topic] = since if known is None else max(known, since)
+        self.whole[topic] = high
+        self.alive_from[topic] = alive_from
+        self.uncopied.discard(topic)
+        self.renew()
+
+    def speak(
+        self, *, absent: Iterable[str], aside: Mapping[TableName, str], waiting: bool
+    ) -> None:
+        """Note what frontiers say from now on; see the attributes."""
+        self.absent = frozenset(absent) | self._gone
+        self.aside = aside
+        self.waiting = waiting
+
+    def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+        """Note which tables others inherit from."""
+        self.children = children
+        self.renew()
+
+    def renew(self) -> None:
+        """Let the next frontier be worth writing, though its LSN has not moved."""
+        self.revision += 1
