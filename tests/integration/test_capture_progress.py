@@ -4,11 +4,10 @@ import time
 
 import pytest
 
-from changelog.stack.base.ports import pick
-from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CrashingCapture
 from tests.support.frontiers import behind_frontier, frontiers_of, inexact
 from tests.support.matrix import first
+from tests.support.own_server import server_of
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -144,13 +143,7 @@ def test_twin_a_life_that_forgets_what_was_seen_waits_as_the_one_before(capture)
 # --- values that the stream leaves out -------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=first(0, [15, 18]))
-def server(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"pg{request.param}")
-    with PostgresServer(
-        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
-    ) as made:
-        yield made
+server = server_of(first(0, [15, 18]))
 
 
 @pytest.fixture

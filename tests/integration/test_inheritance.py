@@ -5,11 +5,10 @@ import json
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from changelog.stack.base.ports import pick
-from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.matrix import first
+from tests.support.own_server import capture_of, server_of
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
@@ -25,28 +24,8 @@ FAMILY = (
 SAID = "public.parent has only its own rows, without those of public.child, which inherit from it"
 
 
-@pytest.fixture(scope="module", params=first(1, [18, 15]))
-def server(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"pg{request.param}")
-    with PostgresServer(
-        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
-    ) as made:
-        yield made
-
-
-@pytest.fixture
-def capture(server, kafka, registry, prefix, tmp_path):
-    server.create_database(prefix)
-    made = Capture(
-        dsn=server.database_dsn(prefix),
-        kafka=kafka,
-        registry=registry,
-        prefix=prefix,
-        folder=tmp_path,
-    )
-    made.sql(*FAMILY)
-    yield made
-    made.kill()
+server = server_of(first(1, [18, 15]))
+capture = capture_of(Capture, *FAMILY)
 
 
 def children(capture):

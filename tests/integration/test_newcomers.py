@@ -3,10 +3,9 @@
 import pytest
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.base.ports import pick
-from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_incompatible import Capture
 from tests.support.matrix import first
+from tests.support.own_server import capture_of, server_of
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
@@ -15,28 +14,8 @@ DEADLINE_S = 60.0
 COLUMNS = "(id integer PRIMARY KEY, text text)"
 
 
-@pytest.fixture(scope="module", params=first(1, [18, 15]))
-def server(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"pg{request.param}")
-    with PostgresServer(
-        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
-    ) as made:
-        yield made
-
-
-@pytest.fixture
-def capture(server, kafka, registry, prefix, tmp_path):
-    server.create_database(prefix)
-    made = Capture(
-        dsn=server.database_dsn(prefix),
-        kafka=kafka,
-        registry=registry,
-        prefix=prefix,
-        folder=tmp_path,
-    )
-    made.sql(f"CREATE TABLE kept {COLUMNS}", "INSERT INTO kept VALUES (1, 'x')")
-    yield made
-    made.kill()
+server = server_of(first(1, [18, 15]))
+capture = capture_of(Capture, f"CREATE TABLE kept {COLUMNS}", "INSERT INTO kept VALUES (1, 'x')")
 
 
 def spoken(capture):

@@ -15,11 +15,10 @@ from changelog.source.tables.publication import (
     make_publication,
     published_tables,
 )
-from changelog.stack.base.ports import pick
-from changelog.stack.servers.postgres import PostgresServer
 from tests.support.capture_command import CrashingCapture
 from tests.support.churn import MOVED, Churn
 from tests.support.matrix import first
+from tests.support.own_server import capture_of, server_of
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
@@ -28,29 +27,8 @@ DEADLINE_S = 60.0
 KEPT = TableName("public", "kept")
 
 
-@pytest.fixture(scope="module", params=first(1, [18, 15]))
-def server(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"pg{request.param}")
-    with PostgresServer(
-        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
-    ) as made:
-        yield made
-
-
-@pytest.fixture
-def database(server, prefix):
-    server.create_database(prefix)
-    return server.database_dsn(prefix)
-
-
-@pytest.fixture
-def capture(database, kafka, registry, prefix, tmp_path):
-    made = CrashingCapture(
-        dsn=database, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path
-    )
-    made.sql("CREATE TABLE kept (id integer PRIMARY KEY, text text)")
-    yield made
-    made.kill()
+server = server_of(first(1, [18, 15]))
+capture = capture_of(CrashingCapture, "CREATE TABLE kept (id integer PRIMARY KEY, text text)")
 
 
 def publish_beside(dsn, enough):

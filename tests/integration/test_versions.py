@@ -6,37 +6,17 @@ filters, a crash: what depends on the server's version. Everything else is teste
 
 import pytest
 
-from changelog.stack.base.ports import pick
-from changelog.stack.servers.postgres import PostgresServer
 from tests.integration.test_capture_crashes import CHANGES
 from tests.integration.test_every_type import EVERYTHING, ROWS
 from tests.support.capture_command import CrashingCapture
 from tests.support.matrix import first
+from tests.support.own_server import capture_of, server_of
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
 
-@pytest.fixture(scope="module", params=first(1, [15, 18]))
-def server(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"pg{request.param}")
-    with PostgresServer(
-        directory, pick(), version=request.param, settings={"fsync": "off"}, password="pw"
-    ) as made:
-        yield made
-
-
-@pytest.fixture
-def capture(server, kafka, registry, prefix, tmp_path):
-    server.create_database(prefix)
-    made = CrashingCapture(
-        dsn=server.database_dsn(prefix),
-        kafka=kafka,
-        registry=registry,
-        prefix=prefix,
-        folder=tmp_path,
-    )
-    yield made
-    made.kill()
+server = server_of(first(1, [15, 18]))
+capture = capture_of(CrashingCapture)
 
 
 def verified(capture):
