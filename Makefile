@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel help clean
+.PHONY: bench-capture bench-refresh bench-replay demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -71,6 +71,12 @@ check: lint type imports docs ## Every check that runs no code of ours against s
 
 lock: $(READY) ## Write the lock files anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
+
+sanitize: $(READY) ## Tests of the native part on a library with sanitizers (ARGS='-x -k fold')
+	@$(BIN)/python -m tests.sanitized $(ARGS)
+
+fuzz: $(READY) ## Hostile bytes for C, beside Python (ARGS='--seed 7 --seconds 600 stream'); exit 2: no sanitizers
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 wheel: $(READY) ## Build a wheel in dist/; its name says which machines can open its library
 	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,0 +1,236 @@
+"""What is done with an input: by C and by Python, which have to come to the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from changelog.contract.rows.codec import SchemaIds, key_of
+from changelog.contract.rows.relation import Relation
+from changelog.contract.rows.types import array_type
+from changelog.native.base.declarations import ffi
+from changelog.native.base.folded import FoldRecord, StrangePlaceError
+from changelog.native.base.runs import Transaction
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.stream.pgoutput import (
+    DeleteMessage,
+    InsertMessage,
+    OldTuple,
+    UpdateMessage,
+    decode,
+)
+from tests.fuzz.inputs import Input
+from tests.support.builders import (
+    INTEGER,
+    KEY_SCHEMA_ID,
+    TEXT,
+    VALUE_SCHEMA_ID,
+    make_codec,
+    make_relation,
+)
+from tests.support.native_ways import on
+from tests.support.source_texts import CASES
+
+WAYS = ("compiled", "plain")
+IDS = SchemaIds(KEY_SCHEMA_ID, VALUE_SCHEMA_ID)
+KINDS = [kind for kind, _ in CASES] + [array_type(kind, "x[]") for kind, _ in CASES]
+_OPEN = Transaction(commit_lsn=500, ts_us=600, xid=7)
+_STEP = 4
+_FEW = make_relation({"id": INTEGER, "a": TEXT, "b": TEXT}, key=("id",))
+
+
+def _relation_of(kind: int) -> Relation:
+    """Return a table with a column of some kind."""
+    return make_relation({"id": INTEGER, "x": KINDS[kind % len(KINDS)]}, key=("id",))
+
+
+class Connection:
+    """What libpq gives, one text after the other."""
+
+    def __init__(self, texts: Input) -> None:
+        self._left = [ffi.new("char[]", text) for text in texts]
+        self._sizes = [len(text) for text in texts]
+        self._given = 0
+        self._kept = (
+            ffi.callback("int(void *, char **, int)", self._get),
+            ffi.callback("int(void *)", lambda _: 1),
+            ffi.callback("void(void *)", lambda _: None),
+        )
+        self.libpq = ffi.new("libpq *", self._kept)
+
+    def _get(self, _connection: Any, buffer: Any, _async: int) -> int:
+        while self._given < len(self._left):
+            place = self._given
+            self._given += 1
+            if self._sizes[place]:  # libpq gives no message without bytes
+                buffer[0] = self._left[place]
+                return self._sizes[place]
+        return -1
+
+
+def frames(some: Input) -> None:
+    """Read messages of a replication connection."""
+    found = []
+    for way in WAYS:
+        texts, told = on(way, "buffers", "Texts")(), ffi.new("keepalives *")
+        done = on(way, "copydata", "read_stream")(
+            Connection(some).libpq, ffi.NULL, limit=20, most=1000, into=texts, told=told
+        )
+        said = (told.wal_end, told.reply, told.heard)
+        runs = [texts.alike(place) for place in range(len(texts))]
+        found.append((done, list(texts), said, runs, texts.behind_commit()))
+    assert found[0] == found[1]
+
+
+def copy_lines(some: Input) -> None:
+    """Read lines of a COPY."""
+    found = []
+    for way in WAYS:
+        texts = on(way, "buffers", "Texts")()
+        done = on(way, "copydata", "read_copy")(
+            Connection(some).libpq, ffi.NULL, limit=20, most=1000, into=texts
+        )
+        found.append((done, list(texts)))
+    assert found[0] == found[1]
+
+
+def stream(some: Input) -> None:
+    """Scan messages of pgoutput, and encode their rows."""
+    found, runs = [], {}
+    for way in WAYS:
+        texts, run = on(way, "buffers", "Texts")(some), on(way, "runs", "Run")()
+        is_run = run.scan(texts, 0, len(texts), before=_OPEN, sequence=0, step=_STEP)
+        spans = list(run.relations())
+        rows = [run.row(number) for number in range(max((s.last for s in spans), default=-1) + 1)]
+        told = (run.last, run.is_open, run.next_sequence, run.commits, run.end_lsn, run.xids)
+        found.append((is_run, (spans, rows, told) if is_run else None))
+        runs[way] = texts, run
+    assert found[0] == found[1]
+    if not found[0][0]:
+        return
+    texts, run = runs["compiled"]
+    for kind in (None, sum(map(len, some))):
+        relation = _FEW if kind is None else _relation_of(kind)
+        for span in run.relations():
+            _encode(relation, texts, run, span.first)
+
+
+def _encode(relation: Relation, texts: Any, run: Any, place: int) -> None:
+    batch = on("compiled", "rows", "BatchCodec")(relation, IDS)
+    records = on("compiled", "buffers", "Records")(1)
+    while place >= 0:
+        start = len(records)
+        odd = batch.add_rows(texts, run, place, records)
+        for record in records[start:]:
+            _compare(relation, record, _row_of(texts[run.row(place).message]))
+            place = run.row(place).next
+        if odd is None:
+            return
+        assert odd == place
+        place = run.row(odd).next
+
+
+def _row_of(payload: bytes) -> tuple[Any, bool]:
+    match decode(payload):
+        case InsertMessage(new=new) | UpdateMessage(new=new):
+            return new, True
+        case DeleteMessage(old=OldTuple(values=old)):
+            return old, False
+        case other:
+            raise AssertionError(other)
+
+
+def _compare(relation: Relation, record: Any, row: tuple[Any, bool]) -> None:
+    """See that a record that C has encoded is that of the law."""
+    law, (values, has_value) = make_codec(relation), row
+    assert record.key == law.encode_key(key_of(relation.key_indexes, values))
+    assert record.value == (law.encode_value(values) if has_value else None)
+
+
+def lines(some: Input) -> None:
+    """Encode lines of a snapshot: the first text is the key's, the second says which kind."""
+    number = some[0] if some else b"1"
+    kind = some[1][0] if len(some) > 1 and some[1] else 0
+    relation = _relation_of(kind)
+    batch = on("compiled", "rows", "BatchCodec")(relation, IDS)
+    for text in some[2:]:
+        line = (number + b"\t" + text).replace(b"\n", b"")
+        texts, records = (
+            on("compiled", "buffers", "Texts")([line]),
+            on("compiled", "buffers", "Records")(1),
+        )
+        odd = batch.add_lines(texts, 0, lsn=1, sequence=2, ts_us=3, to=records)
+        if odd is None:
+            (record,) = records
+            _compare(relation, record, (parse_row(line), True))
+        else:
+            assert (odd, len(records)) == (0, 0)
+
+
+def fold(some: Input) -> None:
+    """Fold records whose keys, values and position headers are the texts, three by three."""
+    texts = [None if text == b"-" else text for text in some]
+    records = [
+        FoldRecord(texts[place], texts[place + 1], texts[place + 2], place)
+        for place in range(0, len(texts) - 2, 3)
+    ]
+    for keeps_faults in (True, False):
+        for most_bytes in (0, 1 << 20):
+            found = [_folded(way, records, keeps_faults, most_bytes) for way in WAYS]
+            assert found[0] == found[1]
+
+
+def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes: int) -> Any:
+    made = on(way, "fold", "Fold")(
+        prefix=b"\0\0\0\0\7",
+        since=b"\0" * 19 + b"\1",
+        before=b"\xf0" * 20,
+        keeps_faults=keeps_faults,
+        most_bytes=most_bytes,
+        partition=0,
+        homes=1,
+    )
+    with closing(made) as last, tempfile.TemporaryFile() as file:
+        try:
+            for record in records:
+                last.add([record])
+                if last.is_full:
+                    last.spill(file.fileno())
+            if not most_bytes:
+                last.spill(file.fileno())
+        except StrangePlaceError as error:
+            return error.offset, error.what
+        rows: list[tuple[Any, ...]] = []
+        for part in last.drain(2, 100):
+            faults = part.faults or [None] * len(part.keys)
+            columns = [each.to_pylist() for each in part[:4]]
+            rows += zip(*columns, map(str, faults), strict=True)
+        return sorted(rows, key=lambda row: row[2]), last.records, last.tombstones
+
+
+def keys(some: Input) -> None:
+    """Leave out by the partitions of keys."""
+    found = []
+    for way in WAYS:
+        records = on(way, "buffers", "Records")(1)
+        record = on(way, "buffers", "Record")
+        for number, text in enumerate(some):
+            value = None if number % 3 == 0 else text
+            records.add(record(text, value, 5, number, 6, b"cudr"[number % 4 :][:1]))
+        written = on(way, "buffers", "WrittenPlaces")([(5, 3), (0, 0), (5, 9)])
+        left = records.leave_out_written(len(some) // 3, written)
+        places = [records.is_left_out(place) for place in range(len(records))]
+        found.append((left, places, list(records), records.take_counts()))
+    assert found[0] == found[1]
+
+
+TARGETS: dict[str, Callable[[Input], None]] = {
+    "copy_lines": copy_lines,
+    "fold": fold,
+    "frames": frames,
+    "keys": keys,
+    "lines": lines,
+    "stream": stream,
+}

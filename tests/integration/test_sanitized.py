@@ -1,0 +1,68 @@
+"""A short run of `make sanitize` and `make fuzz`, where a compiler has what they need."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.inputs import CORPUS, changed, corpus, line_of, parsed
+from tests.sanitized import PLUGIN, ROOT, NoSanitizersError, compiled
+
+FEW = "compiled and not as_the_model_does"
+TARGETS = sorted(path.stem for path in CORPUS.glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    try:
+        return compiled(tmp_path_factory.mktemp("sanitized"))
+    except NoSanitizersError as error:
+        pytest.skip(f"no sanitizers: {error}")
+
+
+def test_memory_is_used_within_its_bounds(environment):
+    tests = ["tests/unit/test_buffers.py", "tests/property/test_last.py"]
+    words = ["-q", "-x", "-p", PLUGIN, "-n", "0", "-k", FEW, *tests]
+    # Each process of xdist tells its own what it is.
+    inside = {name: text for name, text in environment.items() if "XDIST" not in name}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        env=inside,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "passed" in ran.stdout
+
+
+def test_hostile_bytes_reach_nothing_and_both_ways_say_the_same(environment):
+    assert fuzz(environment, seed=1, seconds=0.5, targets=TARGETS) == ""
+
+
+def test_twin_a_size_that_nobody_checks_is_found(environment, tmp_path):
+    native = tmp_path / "changelog" / "native"
+    shutil.copytree(ROOT / "changelog" / "native" / "src", native / "src")
+    rows = native / "src" / "rows.c"
+    assert rows.read_text().count("if (end - at < 4)") == 1
+    rows.write_text(rows.read_text().replace("if (end - at < 4)", "if (end < at)"))
+    defective = compiled(tmp_path / "built", source=tmp_path)
+    found = fuzz(defective, seed=1, seconds=20, targets=["stream"])
+    assert "AddressSanitizer: heap-buffer-overflow" in found
+    assert "read_tuple" in found
+    assert "the input: stream: " in found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_inputs_are_written_and_changed_as_they_are_read(target):
+    from random import Random
+
+    some = corpus(target)
+    assert some
+    assert [parsed(line_of(each)) for each in some] == some
+    first = [changed(each, some, Random(n)) for n, each in enumerate(some)]  # noqa: S311
+    again = [changed(each, some, Random(n)) for n, each in enumerate(some)]  # noqa: S311
+    assert first == again != some

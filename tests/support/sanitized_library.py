@@ -1,0 +1,8 @@
+"""Lets another library be opened than that of the package: `-p` of pytest, or an import."""
+
+import os
+from pathlib import Path
+
+from changelog.native.base import declarations
+
+declarations.FOLDER = Path(os.environ["CHANGELOG_TESTS_LIBRARY"])
