@@ -47,6 +47,7 @@ SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
 _OURS: Mapping[str, type[BaseModel]] = {
     each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings)
 }
+_HINT = "`changelog init` writes a file with every one"
 _REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
 
 
@@ -207,22 +208,20 @@ def _explained(
     """Return the first thing that is wrong with a section, in the user's words."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     name = ".".join([section, *(str(part) for part in first["loc"])])
+    given = [each for each in from_variables if f"{name}.".startswith(f"{each}.")]
+    where = variable_of(given[0]) if given else FILE_NAME
     if first["type"] == "extra_forbidden":
-        return _unknown(name)
+        return _unknown(name, where)
     said = first["msg"].lower().replace("valid tuple", "valid list")
-    where = next((variable_of(each) for each in from_variables if name.startswith(each)), FILE_NAME)
     return ConfigurationError(f"{where}: {name}: {said}", hint=_HINT)
 
 
-_HINT = "`changelog init` writes a file with every one"
-
-
-def _unknown(name: str) -> ConfigurationError:
+def _unknown(name: str, where: str = FILE_NAME) -> ConfigurationError:
     names = [*every_section(), *(each.name for each in every_setting())]
     parts = {each.rpartition(".")[0] for each in names if each.count(".") > 1}
     meant = closest(name, [*names, *parts])
     return ConfigurationError(
-        f"{FILE_NAME}: {name}: there is no such setting",
+        f"{where}: {name}: there is no such setting",
         hint=f"did you mean {meant}?" if meant else _HINT,
     )
 

@@ -198,6 +198,11 @@ def test_a_reference_that_a_variable_covers_is_not_followed(
         ("CHANGELOG_CAPTURE_PRODUCER", "canary", "CHANGELOG_CAPTURE_PRODUCER is no JSON object"),
         ("CHANGELOG_CAPTURE_PRODUCER", '["canary"]', "is no JSON object"),
         ("CHANGELOG_LOGS", '{"a": {"topik": "canary"}}', "logs.a.t"),
+        (
+            "CHANGELOG_LOGS",
+            json.dumps({"a": {**LOG["events"], "delet": "canary"}}),
+            r"CHANGELOG_LOGS: logs\.a\.delet: there is no such setting",
+        ),
         ("CHANGELOG_CAPTURE_START_LSN", "0-1", "is not an LSN"),
     ],
 )
@@ -220,6 +225,15 @@ def test_a_variable_that_is_nearly_one_is_told_and_a_foreign_one_is_not(
     assert [record.getMessage() for record in caplog.records] == [
         "CHANGELOG_CAPTURE_TABELS is no setting: did you mean CHANGELOG_CAPTURE_TABLES?"
     ]
+
+
+def test_of_two_names_that_begin_alike_the_right_variable_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "changelog.toml").write_text("[capture]\nmask_key = 5\n")
+    monkeypatch.setenv("CHANGELOG_CAPTURE_MASK", '{"a.b.c": "hash"}')
+    with pytest.raises(ConfigurationError, match=r"^changelog\.toml: capture\.mask_key"):
+        load(folder)
 
 
 @pytest.mark.parametrize(
