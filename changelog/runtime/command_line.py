@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -34,32 +34,11 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
 
     def wrapped(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
-        own: dict[str, Any] = {
-            name: each.annotation
-            for name, each in signature.parameters.items()
-            if is_dataclass(each.annotation)
-        }
-        parameters: list[inspect.Parameter] = []
-        given_as = ""
-        for name, each in signature.parameters.items():
-            if each.annotation == Given:
-                given_as = name
-                parameters += [_parameter(setting) for setting in settings]
-            elif name in own:
-                parameters += _unfolded(own[name])
-            else:
-                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        taken = signature.parameters.values()
+        parameters = [made for each in taken for made in _options(each, settings)]
 
         def run(**values: Any) -> None:  # noqa: ANN401 - as typer gives them
-            said: dict[str, Any] = {
-                each.name: each.from_option(values.pop(each.name.replace(".", "_")))
-                for each in settings
-            }
-            folded = {
-                name: kind(**{each.name: values.pop(each.name) for each in fields(kind)})
-                for name, kind in own.items()
-            }
-            command(**values, **folded, **{given_as: said})
+            command(**{each.name: _value(each, settings, values) for each in taken})
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__module__, run.__qualname__ = command.__module__, command.__qualname__
@@ -68,6 +47,31 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
         return run
 
     return wrapped
+
+
+def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[inspect.Parameter]:
+    """Return what typer reads in place of a parameter of the command."""
+    if taken.annotation == Given:
+        return [_parameter(each) for each in settings]
+    if is_dataclass(taken.annotation):
+        return list(_unfolded(taken.annotation))
+    return [taken.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+
+def _value(
+    taken: inspect.Parameter, settings: Sequence[Declared], values: Mapping[str, Any]
+) -> Any:  # noqa: ANN401 - of any type
+    """Return what the command gets for a parameter, of what typer found."""
+    kind: Any = taken.annotation
+    if kind == Given:
+        return {each.name: each.from_option(values[_name(each)]) for each in settings}
+    if is_dataclass(kind):
+        return kind(**{each.name: values[each.name] for each in fields(kind)})  # type: ignore[operator]
+    return values[taken.name]
+
+
+def _name(declared: Declared) -> str:
+    return declared.name.replace(".", "_")
 
 
 def _unfolded(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
@@ -89,7 +93,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
         kind, least = float, None if least is None else least / 1000
     option = typer.Option(*declared.setting.flags, help=declared.setting.help, min=least)
     return inspect.Parameter(
-        declared.name.replace(".", "_"),
+        _name(declared),
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, option],

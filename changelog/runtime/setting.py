@@ -16,8 +16,13 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, RootModel, SerializerFunctionWrapHandler
-from pydantic import model_serializer as serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    RootModel,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
@@ -74,7 +79,7 @@ class Section(BaseModel):
         secret = _secret(type(self))
         return (each for each in super().__repr_args__() if each[0] not in secret)
 
-    @serializer(mode="wrap")
+    @model_serializer(mode="wrap")
     def _without_secrets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         secret = _secret(type(self))
         return {name: "***" if name in secret else each for name, each in handler(self).items()}
@@ -152,7 +157,7 @@ class Declared:
             return _split(given) if given else None
         if self.setting.seconds and given is not None:
             return round(given * 1000)
-        return None if given is None else given
+        return given
 
 
 def _split(given: list[str]) -> list[str]:
