@@ -216,3 +216,34 @@ def test_twin_setuptools_alone_takes_what_python_was_built_with(machine):
     code, said = machine.build(own=False)
     assert code == 1
     assert "no-such-gcc" in said
+
+
+STUB = """#!/bin/sh
+echo "{name} $*" >> {log}
+case " $* " in {fails}) exit 1;; esac
+exit 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("python_fails", "uv_fails", "slow"),
+    [
+        ("none", "none", 0),
+        ("*build.py*", "none", 1),  # the wheel's compiler does not work either
+        ("*build.py*", "*requirements-compiler.lock*", 1),  # or cannot be had
+    ],
+)
+def test_set_up_goes_on_without_a_compiler(tmp_path, python_fails, uv_fails, slow):
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts" / "setup")
+    commands = tmp_path / ".venv" / "bin"
+    commands.mkdir(parents=True)
+    log = tmp_path / "log"
+    for name, fails in (("python", python_fails), ("uv", uv_fails)):
+        program(commands / name, STUB.format(name=name, log=log, fails=fails))
+    done = subprocess.run(
+        ["sh", str(tmp_path / "scripts" / "setup")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("several times slower") == slow
+    assert "--editable ." in log.read_text().splitlines()[-1], "the package itself is installed"
