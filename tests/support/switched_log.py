@@ -1,8 +1,11 @@
 """A log whose capture is killed, and switched between transactions and none."""
 
+import pytest
+
 from tests.support.capture_command import CrashingCapture
 from tests.support.frontiers import frontiers_of, inexact
 from tests.support.log_readers import by_model, by_tasks, by_verifier
+from tests.support.native_ways import take
 
 ONCE, ATLEAST = "exactly_once = true\n", "exactly_once = false\n"
 
@@ -39,7 +42,7 @@ class SwitchedLog:
         return next(int.from_bytes(message.key()[1:5], "big") for message in found)
 
     def check(self):
-        """Each frontier is exact, and each reader gives its rows."""
+        """Each frontier is exact, and each reader gives its rows; of the last, Python's too."""
         self.capture.check()
         assert inexact(self.capture) == []
         key_id = self.key_id
@@ -47,3 +50,8 @@ class SwitchedLog:
             expected = by_model(self.capture, frontier, self.topic)
             assert by_tasks(self.capture, frontier, self.topic, key_id) == expected
             assert by_verifier(self.capture, frontier, self.topic, key_id) == expected
+        with pytest.MonkeyPatch.context() as patch:
+            take("plain", patch)
+            for frontier in frontiers_of(self.capture)[-2:]:
+                expected = by_model(self.capture, frontier, self.topic)
+                assert by_tasks(self.capture, frontier, self.topic, key_id) == expected
