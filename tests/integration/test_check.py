@@ -281,7 +281,7 @@ def test_topics_that_would_be_altered_are_named_and_left(capture):
 def test_what_became_of_a_log_is_told_before_it_is_gone_on_with(capture):
     capture.catch_up()
     settings, frontier = capture.settings(), capture.frontier()
-    with ReplicationStream(
+    with ReplicationStream.open(
         settings.postgres,
         slot=settings.slot,
         publication=settings.capture.publication,

@@ -137,7 +137,7 @@ class Capture:
 
     def __post_init__(self) -> None:
         catalogue = Catalogue(self.connection)
-        self.stream = ReplicationStream(
+        self.stream = ReplicationStream.open(
             self.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=self.start, status_interval=0.2
         )
         self.assembler = Assembler(catalogue.resolver(self.wanted))
@@ -567,7 +567,7 @@ def test_a_slot_shows_its_state(server, pg, capture):
     with pytest.raises(SlotBusyError, match=rf"process {required(pg).active_pid}"):
         check_slot(required(pg))
     with pytest.raises(SlotBusyError, match="active"):
-        ReplicationStream(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=made.start)
+        ReplicationStream.open(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=made.start)
     with pytest.raises(SlotBusyError):
         drop_slot(pg, SLOT)
     made.stream.close()
@@ -581,7 +581,7 @@ def test_slots_that_cannot_be_used_are_named(server, pg):
     with pytest.raises(SlotError, match="does not exist"):
         drop_slot(pg, SLOT)
     with pytest.raises(SlotError, match="does not exist"):
-        ReplicationStream(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=Lsn(0))
+        ReplicationStream.open(server.dsn, slot=SLOT, publication=PUBLICATION, start_lsn=Lsn(0))
     run(pg, f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
     with pytest.raises(LookAgainError, match="already exists"):
         create_slot(server.dsn, SLOT)

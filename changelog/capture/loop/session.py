@@ -462,7 +462,7 @@ class CaptureSession:
         settings, failpoint = self._settings, self._context.failpoint
         with ExitStack() as stack:
             stream = stack.enter_context(
-                ReplicationStream(
+                ReplicationStream.open(
                     settings.postgres,
                     slot=self._capture.slot,
                     publication=self._capture.publication,

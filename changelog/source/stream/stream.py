@@ -77,6 +77,24 @@ class ReplicationStream:
 
     def __init__(
         self,
+        connection: LogicalReplicationConnection,
+        start_lsn: Lsn,
+        status_interval: float = 5.0,
+    ) -> None:
+        """Read a connection on which the stream was started at `start_lsn`: see `open`."""
+        self.server_wal_end = Lsn(0)
+        self.acknowledged = start_lsn
+        self._status_interval = status_interval
+        self._connection = connection
+        self._copy = CopyBoth(connection)
+        self._payloads = Texts()
+        self._last_status = 0.0
+        self._paced_until = 0.0
+        self._silence = Silence(time.monotonic())
+
+    @classmethod
+    def open(
+        cls,
         dsn: str,
         *,
         slot: str,
@@ -85,7 +103,7 @@ class ReplicationStream:
         status_interval: float = 5.0,
         application_name: str = "changelog",
         connection: LogicalReplicationConnection | None = None,
-    ) -> None:
+    ) -> Self:
         """Connect, or take the connection that made a temporary slot, and start the slot's stream.
 
         PostgreSQL silently starts at the slot's own position when that is later than
@@ -96,37 +114,15 @@ class ReplicationStream:
             SlotBusyError: another process reads the slot.
             SlotError: the slot does not exist, or is lost.
         """
-        self.server_wal_end = Lsn(0)
-        self.acknowledged = start_lsn
-        self._status_interval = status_interval
-        self._connection = connection or connect_replication(dsn, application_name=application_name)
+        connection = connection or connect_replication(dsn, application_name=application_name)
         try:
-            self._start(slot, publication, start_lsn)
+            _start(connection, slot, publication, start_lsn)
         except psycopg2.Error as error:
-            self._connection.close()
+            connection.close()
             raise slot_error(error, f'cannot read the slot "{slot}"') from error
-        self._copy = CopyBoth(self._connection)
-        self._payloads = Texts()
-        self._last_status = 0.0
-        self._paced_until = 0.0
-        self._silence = Silence(time.monotonic())
-        self.send_status(force=True)
-
-    def _start(self, slot: str, publication: str, start_lsn: Lsn) -> None:
-        cursor = self._connection.cursor()
-        # The server splits this list at commas, and takes double quotes for odd names.
-        names = quote_ident(publication, self._connection)
-        options = {**PLUGIN_OPTIONS, "publication_names": names}
-        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
-            sql.Identifier(slot),
-            sql.SQL(str(start_lsn)),
-            sql.SQL(", ").join(
-                sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value))
-                for name, value in options.items()
-            ),
-        )
-        text = command.as_string(self._connection)
-        cursor.start_replication_expert(text)  # type: ignore[no-untyped-call]
+        made = cls(connection, start_lsn, status_interval)
+        made.send_status(force=True)
+        return made
 
     def poll(self, timeout_s: float, limit: int = 4000) -> Texts:
         """Return what has arrived, in order, for `pgoutput.decode`; at most `limit` payloads.
@@ -224,3 +220,22 @@ class ReplicationStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _start(
+    connection: LogicalReplicationConnection, slot: str, publication: str, start_lsn: Lsn
+) -> None:
+    cursor = connection.cursor()
+    # The server splits this list at commas, and takes double quotes for odd names.
+    names = quote_ident(publication, connection)
+    options = {**PLUGIN_OPTIONS, "publication_names": names}
+    command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
+        sql.Identifier(slot),
+        sql.SQL(str(start_lsn)),
+        sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value))
+            for name, value in options.items()
+        ),
+    )
+    text = command.as_string(connection)
+    cursor.start_replication_expert(text)  # type: ignore[no-untyped-call]
