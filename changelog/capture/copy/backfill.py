@@ -172,13 +172,14 @@ class Backfill:
         for task in tasks:
             self._mute(task)
         self._tell_ledger()
-        self._show()
         if environment.refused or any(task.fault for task in tasks):
             self._write_progress()
-        if self._active:
-            self._hire()
         if self.pending:
             emit(environment.connection, OWN_PREFIX, b"", transactional=True)
+        # Last, since nobody leaves what could not be entered.
+        self._show()
+        if self._active:
+            self._hire()
         return self
 
     def __exit__(
