@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 CONNECT_PORT = 15002
@@ -43,7 +42,6 @@ class ReplaySettings:
         client: what reads topics.
         task_memory_mb: what a task holds of the keys it has read, and of their last records,
             before it goes on in a file.
-        reader_options: further settings of Spark's Kafka source by its own names.
         on_bad_record: what follows when a record cannot be read.
     """
 
@@ -52,7 +50,6 @@ class ReplaySettings:
     start_ms: int = 30_000
     client: Client = Client.LIBRDKAFKA
     task_memory_mb: int = TASK_MEMORY_MB
-    reader_options: Mapping[str, str] = field(default_factory=dict)
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
 
     def estimate_ms(self, records_at_most: int) -> int:

@@ -162,7 +162,7 @@ def open_declared(
         UnavailableLogError: the registry does not answer.
     """
     cut.verdict.require()
-    reader = JavaSource(spark, kafka, cut.settings.reader_options)
+    reader = JavaSource(spark, kafka)
     found: dict[TableName, TableFacts] = {}
     with closing(SchemaReader(registry, kafka)) as schemas:
         for log in logs:

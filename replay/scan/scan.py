@@ -74,7 +74,7 @@ class Scan:
         """
         parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
         if self.settings.client is Client.JAVA:
-            reader = JavaSource(self.spark, self.kafka, self.settings.reader_options)
+            reader = JavaSource(self.spark, self.kafka)
             records = counted(reader.read(wanted, parts), seen)
             kept = fold.alive(records, since=since, before=before)
             return fold.last_of_each_key(kept, RECORD[1:])
