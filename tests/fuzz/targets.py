@@ -75,8 +75,9 @@ def frames(some: Input) -> None:
     found = []
     for way in WAYS:
         texts, told = on(way, "buffers", "Texts")(), ffi.new("keepalives *")
+        source = Connection(some)  # its functions live as long as it does
         done = on(way, "copydata", "read_stream")(
-            Connection(some).libpq, ffi.NULL, limit=20, most=1000, into=texts, told=told
+            source.libpq, ffi.NULL, limit=20, most=1000, into=texts, told=told
         )
         said = (told.wal_end, told.reply, told.heard)
         runs = [texts.alike(place) for place in range(len(texts))]
@@ -89,8 +90,9 @@ def copy_lines(some: Input) -> None:
     found = []
     for way in WAYS:
         texts = on(way, "buffers", "Texts")()
+        source = Connection(some)  # its functions live as long as it does
         done = on(way, "copydata", "read_copy")(
-            Connection(some).libpq, ffi.NULL, limit=20, most=1000, into=texts
+            source.libpq, ffi.NULL, limit=20, most=1000, into=texts
         )
         found.append((done, list(texts)))
     assert found[0] == found[1]
