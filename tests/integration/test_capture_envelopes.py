@@ -165,7 +165,7 @@ def test_an_event_says_where_it_comes_from(capture):
 @pytest.mark.matrix
 def test_masked_and_dropped_columns_are_so_on_both_sides(capture):
     capture.set_form("json", "nested")
-    options = ("--mask", "*.text=redact", "--columns", "in_full.n")
+    options = ("--mask", "public.*.text=redact", "--columns", "in_full.n")
     capture.catch_up(*options)
     capture.sql("UPDATE in_full SET text = 'secret' WHERE id = 1", "DELETE FROM in_full")
     capture.catch_up(*options)
