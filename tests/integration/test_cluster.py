@@ -142,7 +142,8 @@ class Rebuilding:
         def begun():
             assert self._process.poll() is None, self.said()
             newest = max((self._folder.warehouse / VIEW / "_generations").iterdir())
-            return len([*newest.glob("part-*.parquet")]) >= tasks
+            # A task writes below `_temporary`, and its file is moved when the task is done.
+            return len([*newest.rglob("part-*.parquet")]) >= tasks
 
         before = {*(self._folder.warehouse / VIEW / "_generations").iterdir()}
         wait_until(
