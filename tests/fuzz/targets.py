@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hmac
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
+from confluent_kafka import Message, Producer
+
+from changelog.contract.log.partition import partition_of
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.types import array_type
 from changelog.native.base.declarations import ffi
 from changelog.native.base.folded import FoldRecord, StrangePlaceError
+from changelog.native.base.news import News
 from changelog.native.base.runs import Transaction
+from changelog.native.base.selection import Mask, Selection
+from changelog.native.compiled.library import lib
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,
@@ -39,6 +48,12 @@ KINDS = [kind for kind, _ in CASES] + [array_type(kind, "x[]") for kind, _ in CA
 _OPEN = Transaction(commit_lsn=500, ts_us=600, xid=7)
 _STEP = 4
 _FEW = make_relation({"id": INTEGER, "a": TEXT, "b": TEXT}, key=("id",))
+_TEXTS = make_relation({"id": TEXT, "a": TEXT, "b": TEXT}, key=("id",))
+_MASKS = Selection(
+    width=3, places=(0, 1, 2), masks=(Mask.HASH, Mask.NONE, Mask.CONSTANT), constant=b"***"
+)
+_PREFIX = b"\0\0\0\0\7"
+_WAIT_S = 10
 
 
 def _relation_of(kind: int) -> Relation:
@@ -113,20 +128,25 @@ def stream(some: Input) -> None:
     if not found[0][0]:
         return
     texts, run = runs["compiled"]
-    for kind in (None, sum(map(len, some))):
-        relation = _FEW if kind is None else _relation_of(kind)
+    masked = replace(_MASKS, hash_key=some[0] or b"-")
+    for relation, chosen in (
+        (_FEW, None),
+        (_relation_of(sum(map(len, some))), None),
+        (_TEXTS, masked),
+    ):
         for span in run.relations():
-            _encode(relation, texts, run, span.first)
+            _encode(relation, chosen, texts, run, span.first)
 
 
-def _encode(relation: Relation, texts: Any, run: Any, place: int) -> None:
-    batch = on("compiled", "rows", "BatchCodec")(relation, IDS)
+def _encode(relation: Relation, chosen: Selection | None, texts: Any, run: Any, place: int) -> None:
+    batch = on("compiled", "rows", "BatchCodec")(relation, IDS, chosen)
     records = on("compiled", "buffers", "Records")(1)
     while place >= 0:
         start = len(records)
         odd = batch.add_rows(texts, run, place, records)
         for record in records[start:]:
-            _compare(relation, record, _row_of(texts[run.row(place).message]))
+            values, has_value = _row_of(texts[run.row(place).message])
+            _compare(relation, record, (_masked(values, chosen), has_value))
             place = run.row(place).next
         if odd is None:
             return
@@ -142,6 +162,19 @@ def _row_of(payload: bytes) -> tuple[Any, bool]:
             return old, False
         case other:
             raise AssertionError(other)
+
+
+def _masked(values: Any, chosen: Selection | None) -> Any:
+    """Return a row as it is written."""
+    if chosen is None:
+        return values
+    hidden = {
+        Mask.NONE: lambda value: value,
+        Mask.CONSTANT: lambda _: chosen.constant,
+        Mask.HASH: lambda value: hmac.digest(chosen.hash_key, value, "sha256").hex().encode(),
+    }
+    pairs = zip(values, chosen.masks, strict=True)
+    return tuple(None if value is None else hidden[mask](value) for value, mask in pairs)
 
 
 def _compare(relation: Relation, record: Any, row: tuple[Any, bool]) -> None:
@@ -184,9 +217,9 @@ def fold(some: Input) -> None:
             assert found[0] == found[1]
 
 
-def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes: int) -> Any:
-    made = on(way, "fold", "Fold")(
-        prefix=b"\0\0\0\0\7",
+def _fold(way: str, *, keeps_faults: bool, most_bytes: int) -> Any:
+    return on(way, "fold", "Fold")(
+        prefix=_PREFIX,
         since=b"\0" * 19 + b"\1",
         before=b"\xf0" * 20,
         keeps_faults=keeps_faults,
@@ -194,6 +227,10 @@ def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes:
         partition=0,
         homes=1,
     )
+
+
+def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes: int) -> Any:
+    made = _fold(way, keeps_faults=keeps_faults, most_bytes=most_bytes)
     with closing(made) as last, tempfile.TemporaryFile() as file:
         try:
             for record in records:
@@ -204,16 +241,77 @@ def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes:
                 last.spill(file.fileno())
         except StrangePlaceError as error:
             return error.offset, error.what
-        rows: list[tuple[Any, ...]] = []
-        for part in last.drain(2, 100):
-            faults = part.faults or [None] * len(part.keys)
-            columns = [each.to_pylist() for each in part[:4]]
-            rows += zip(*columns, map(str, faults), strict=True)
-        return sorted(rows, key=lambda row: row[2]), last.records, last.tombstones
+        return last.keys_held, _rows(last), last.records, last.tombstones
+
+
+def _rows(last: Any) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for part in last.drain(2, 100):
+        faults = part.faults or [None] * len(part.keys)
+        columns = [each.to_pylist() for each in part[:4]]
+        rows += zip(*columns, map(str, faults), strict=True)
+    return sorted(rows, key=lambda row: row[2])
+
+
+class Broker:
+    """A broker in this process, which librdkafka has for tests, with a reader of each way."""
+
+    def __init__(self) -> None:
+        quiet: dict[str, Any] = {"log_level": 0}
+        self._producer = Producer({**quiet, "test.mock.num.brokers": 1, "linger.ms": 0})
+        (found,) = self._producer.list_topics(timeout=_WAIT_S).brokers.values()
+        config = {
+            **quiet,
+            "bootstrap.servers": f"{found.host}:{found.port}",
+            "group.id": "fuzz",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 5,
+            "fetch.error.backoff.ms": 5,
+        }
+        self.readers = {way: on(way, "reader", "RangeReader")(config) for way in WAYS}
+
+    def send(self, key: bytes | None, value: bytes | None, headers: list[Any]) -> int:
+        """Write a record; return its offset."""
+        sent: list[Message] = []
+        self._producer.produce(
+            TOPIC, value, key, 0, headers=headers, on_delivery=lambda _, told: sent.append(told)
+        )
+        self._producer.flush(_WAIT_S)
+        offset = sent[0].offset()
+        assert offset is not None
+        return offset
+
+    def close(self) -> None:
+        """Leave."""
+        for reader in self.readers.values():
+            reader.close()
+
+
+TOPIC = "records"
+broker = cache(Broker)
+
+
+def headers(some: Input) -> None:
+    """Read records: the first texts are key and value, then names and contents of headers."""
+    key, value, *texts = [None if text == b"-" else text for text in (*some, b"", b"")]
+    names = [(text or b"").decode("utf-8", "replace").replace("\0", "") for text in texts[::2]]
+    pairs = list(zip(names, texts[1::2], strict=False))
+    start = broker().send(key, value, pairs)
+    end = broker().send(key, value, pairs[::-1]) + 1
+    found = []
+    for way, reader in broker().readers.items():
+        reader.assign(TOPIC, 0, start, timeout_s=_WAIT_S)
+        with closing(_fold(way, keeps_faults=True, most_bytes=1 << 20)) as last:
+            news = reader.poll(last, end, timeout_ms=_WAIT_S * 1000)
+            found.append((news, last.keys_held, _rows(last), last.records))
+    assert found[0] == found[1]
+    assert found[0][0] == News(2, is_over=True)
 
 
 def keys(some: Input) -> None:
-    """Leave out by the partitions of keys."""
+    """Find the partitions of keys, and leave out by them."""
+    for text in some:
+        assert lib.partition_of(text, len(text), 3) == partition_of(text, 3)
     found = []
     for way in WAYS:
         records = on(way, "buffers", "Records")(1)
@@ -232,6 +330,7 @@ TARGETS: dict[str, Callable[[Input], None]] = {
     "copy_lines": copy_lines,
     "fold": fold,
     "frames": frames,
+    "headers": headers,
     "keys": keys,
     "lines": lines,
     "stream": stream,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,8 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.partition import partition_of
-from changelog.native import choice
-from changelog.native.base.declarations import FOLDER, HEADER
+from changelog.native import build, choice
+from changelog.native.base.declarations import FOLDER, HEADER, ffi
 from changelog.native.base.reading import Read
 from changelog.native.base.records import ROW_OPS, Record
 from changelog.native.base.selection import Mask
@@ -155,6 +158,51 @@ def test_the_functions_of_the_client_are_found_or_named(tmp_path):
     assert ffi.string(said).startswith(b"rd_kafka_")
 
 
+STRUCT = re.compile(r"typedef struct (\w+) \{\n((?:    .*;\n)+)\}")
+NAMES = {
+    "rd_kafka_message": "rd_kafka_message_t",
+    "rd_kafka_topic_partition": "rd_kafka_topic_partition_list_t",
+    "rd_kafka_partition_list": "rd_kafka_topic_partition_list_t",
+}
+FIELDS = [
+    (struct, field)
+    for struct, body in STRUCT.findall((FOLDER / "src" / "kafka.h").read_text("ascii"))
+    for field in re.findall(r"(\w+);", body)
+]
+
+
+def test_the_structs_are_read():
+    assert {struct for struct, _ in FIELDS} == set(NAMES)
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    try:
+        return build.find()
+    except build.NoCompilerError as error:
+        pytest.skip(str(error))
+
+
+def is_alike(compiler, folder, struct, field):
+    """Compile what looks at structs, with eight bytes more before a field; return what it says."""
+    shutil.copytree(FOLDER / "src", folder / "src")
+    header = folder / "src" / "kafka.h"
+    before, begin, behind = header.read_text("ascii").partition(f"typedef struct {struct} {{")
+    moved, count = re.subn(rf"\n(.*\b{field};)", r"\n    int64_t more;\n\1", behind, count=1)
+    assert count == 1
+    header.write_text(before + begin + moved, "ascii")
+    build.compile_library(compiler, [str(folder / "src" / "kafka.c")], folder / "k.so", ["dl"])
+    return looked_at(ffi.dlopen(str(folder / "k.so")))
+
+
+def looked_at(library):
+    from confluent_kafka import cimpl
+
+    said = ffi.new("char[]", 100)
+    assert library.kafka_load(cimpl.__file__.encode()) == ffi.NULL
+    return library.kafka_is_alike(said, 100), ffi.string(said).decode()
+
+
 @needs_c
 def test_the_structs_of_the_client_are_those_that_c_was_compiled_with():
     from confluent_kafka import libversion
@@ -164,19 +212,40 @@ def test_the_structs_of_the_client_are_those_that_c_was_compiled_with():
 
     client.load()
     assert lib.kafka_version() == libversion()[1]
-    assert lib.kafka_is_alike() == 1
+    assert looked_at(lib) == (1, "")
+
+
+@pytest.mark.parametrize(("struct", "field"), FIELDS)
+def test_twin_a_struct_with_a_field_elsewhere_is_named(compiler, tmp_path, struct, field):
+    alike, said = is_alike(compiler, tmp_path, struct, field)
+    assert (alike, said) == (0, NAMES[struct])
 
 
 @needs_c
-@pytest.mark.parametrize(
-    ("version", "is_alike"), [(0x030000FF, True), (0x010900FF, True), (0x020B00FF, False)]
-)
-def test_a_client_of_other_structs_is_refused_before_it_is_called(version, is_alike):
+def test_a_client_of_other_structs_is_refused_before_it_is_used(monkeypatch):
+    from changelog.native.compiled import client
+
+    def differs(said, size):
+        ffi.memmove(said, b"rd_kafka_message_t", 18)
+        return 0
+
+    library = SimpleNamespace(
+        kafka_load=lambda _: ffi.NULL, kafka_version=lambda: 0x020B00FF, kafka_is_alike=differs
+    )
+    monkeypatch.setattr(client, "lib", library)
+    with pytest.raises(ConfigurationError, match=r"2\.11\.0, .*: rd_kafka_message_t") as refused:
+        client.load.__wrapped__()
+    assert "CHANGELOG_NATIVE=python" in refused.value.hint
+
+
+@needs_c
+@pytest.mark.parametrize("version", [0x030000FF, 0x010900FF])
+def test_a_client_of_another_major_version_is_refused_before_its_structs_are_made(version):
     from changelog.native.compiled.client import check_version
 
-    check_version(0x021001FF, is_alike=True)
-    with pytest.raises(ConfigurationError, match="whose structs may be other") as refused:
-        check_version(version, is_alike=is_alike)
+    check_version(0x021001FF)
+    with pytest.raises(ConfigurationError, match="those of version 2") as refused:
+        check_version(version)
     assert "CHANGELOG_NATIVE=python" in refused.value.hint
 
 

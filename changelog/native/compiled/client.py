@@ -30,22 +30,29 @@ def load() -> None:
             f"confluent-kafka has no {ffi.string(missing).decode()}",
             hint=_HINT,
         )
-    check_version(lib.kafka_version(), is_alike=bool(lib.kafka_is_alike()))
+    check_version(lib.kafka_version())
+    said = ffi.new("char[]", SAID_BYTES)
+    if not lib.kafka_is_alike(said, SAID_BYTES):
+        raise _refusal(lib.kafka_version(), ffi.string(said).decode("utf-8", "replace"))
 
 
-def check_version(version: int, *, is_alike: bool) -> None:
-    """See that structs are those which the library was compiled with.
+def check_version(version: int) -> None:
+    """See that a version of librdkafka is one whose structs are known, before any is made.
 
     Raises:
-        ConfigurationError: they may be others; calls would crash.
+        ConfigurationError: it is not.
     """
+    if version >> 24 != _MAJOR:
+        raise _refusal(version, f"it knows those of version {_MAJOR}")
+
+
+def _refusal(version: int, why: str) -> ConfigurationError:
     major, minor, revision = version >> 24, version >> 16 & 0xFF, version >> 8 & 0xFF
-    if major != _MAJOR or not is_alike:
-        raise ConfigurationError(
-            f"confluent-kafka brings librdkafka {major}.{minor}.{revision}, "
-            "whose structs may be other ones than the compiled part knows",
-            hint=_HINT,
-        )
+    return ConfigurationError(
+        f"confluent-kafka brings librdkafka {major}.{minor}.{revision}, whose structs may be "
+        f"other ones than the compiled part knows: {why}",
+        hint=_HINT,
+    )
 
 
 class Settings:

@@ -12,8 +12,9 @@ const char *kafka_load(const char *path);
 const char *kafka_error_text(int error);
 /* Its version: major, minor, revision and state of release, a byte each. */
 uint32_t kafka_version(void);
-/* Whether its structs are laid out as kafka.h says, as far as it makes some by itself. */
-int kafka_is_alike(void);
+/* Whether its structs are laid out as kafka.h says; if not, `said` names the one that is not,
+ * or says why it was not to be seen. Needs no broker. */
+int kafka_is_alike(char *said, size_t said_size);
 
 int32_t partition_of(const uint8_t *key, size_t size, int32_t partitions);
 

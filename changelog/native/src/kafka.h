@@ -1,8 +1,9 @@
 /* librdkafka, found at run time in the copy that confluent_kafka brings.
  *
  * Only its public interface (rdkafka.h), so that no header and no second copy of it is needed. The
- * layout of its structs and the numbers below are part of that interface, as of version 2; both are
- * compared with the copy that was found before anything else is called (compiled/client.py).
+ * layout of its structs and the numbers below are part of that interface, as of version 2; each field
+ * is compared with what the copy that was found writes there, before anything else is called
+ * (compiled/client.py).
  */
 #ifndef CHANGELOG_KAFKA_H
 #define CHANGELOG_KAFKA_H
@@ -50,6 +51,7 @@ enum { OFFSET_INVALID = -1001 };
 enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1, RD_KAFKA_CONF_OK = 0 };
 enum {
     RD_KAFKA_FATAL = -150,
+    RD_KAFKA_PURGE_QUEUE = -152,
     RD_KAFKA_NO_MEMORY = -179,
     RD_KAFKA_TIMED_OUT = -185,
     RD_KAFKA_INVALID_ARG = -186
@@ -63,6 +65,7 @@ enum {
     VALUE_PARTITION = 3,
     VALUE_VALUE = 4,
     VALUE_KEY = 5,
+    VALUE_OPAQUE = 6,
     VALUE_FLAGS = 7,
     VALUE_HEADERS = 10,
 };
