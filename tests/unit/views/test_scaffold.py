@@ -1,15 +1,19 @@
 """`changelog init`: a project that loads, and nothing overwritten."""
 
+import json
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from changelog.config import validated
+from changelog.config import every_setting, validated
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.rows.relation import TableName
+from changelog.reference import shown
 from replay.base.sections import Spark
 from views.project.catalog import Catalog
 from views.scaffold.cli import init
@@ -38,6 +42,40 @@ def test_every_setting_that_is_commented_out_is_a_setting(tmp_path: Path) -> Non
     spark = validated(tomllib.loads(settings))["spark"]
     assert isinstance(spark, Spark)
     assert spark.settings
+
+
+def written_settings(folder: Path) -> dict[str, Any]:
+    """Return what the file says of each setting, commented out or not, by its whole name."""
+    text = write_project(folder)[0].read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    section = ""
+    for line in text.splitlines():
+        bare = line.removeprefix("# ")
+        if header := re.match(r"\[(.+?)\]", bare):
+            section = header[1]
+        elif re.match(r'[\w."]+ = ', bare):
+            found |= named(tomllib.loads(f"[{section}]\n{bare}"))
+    return found
+
+
+def named(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return settings and the tables around them by their whole names."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found[above + name] = value
+        if isinstance(value, dict):
+            found |= named(value, f"{above}{name}.")
+    return found
+
+
+def test_every_setting_is_written_with_its_default(tmp_path: Path) -> None:
+    written = written_settings(tmp_path)
+    assert [each.name for each in every_setting() if each.name not in written] == []
+    for each in every_setting():
+        # What has no default is shown by an example.
+        if each.default not in ("", None, {}):
+            said = json.loads(shown(each.default))
+            assert (each.name, written[each.name]) == (each.name, said)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
