@@ -7,7 +7,8 @@ text, the batch encoder of capture makes the records. The same size gives the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import duckdb
@@ -17,16 +18,17 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import TopicSettings, frontier_topic, topic_name
-from changelog.contract.rows.codec import SchemaIds
+from changelog.contract.rows.codec import RowCodec, SchemaIds, key_of
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.contract.rows.types import column_type
-from changelog.native.buffers import Records, Texts
+from changelog.native.buffers import Record, Records, Texts
 from changelog.native.rows import BatchCodec
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
 from changelog.sink.topics import make_topics, plan_topics
+from changelog.source.snapshot.copytext import parse_row
 
 PARTITIONS = 2
 """What capture gives a new topic."""
@@ -120,7 +122,7 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
         settings = TopicSettings(min_compaction_lag_ms=_FOR_EVER_MS)
         wanted = {size.topic: PARTITIONS, frontier_topic(size.prefix): 1}
         topics = make_topics(kafka, plan_topics(kafka, wanted, replication=1, settings=settings))
-        lsn = _write_records(kafka, _codec(registry, size.topic), size)
+        lsn = _write_records(kafka, Encoder(_schema_ids(registry, size.topic)), size)
         frontier = Frontier(
             slot=size.prefix,
             epoch=1,
@@ -135,12 +137,10 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
     return frontier
 
 
-def _codec(registry: RegistryConnection, topic: str) -> BatchCodec:
-    schemas = Registry(registry)
-    key = schemas.register_key(topic, key_schema(ORDERS))
-    value = schemas.register_value(topic, value_schema(ORDERS))
-    schemas.close()
-    return BatchCodec(ORDERS, SchemaIds(key=key, value=value))
+def _schema_ids(registry: RegistryConnection, topic: str) -> SchemaIds:
+    with closing(Registry(registry)) as schemas:
+        key = schemas.register_key(topic, key_schema(ORDERS))
+        return SchemaIds(key=key, value=schemas.register_value(topic, value_schema(ORDERS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +175,45 @@ def lines_of(part: Part) -> Iterator[list[bytes]]:
             yield [line for (line,) in connection.sql(text).fetchall()]
 
 
-def _write_records(kafka: KafkaConnection, codec: BatchCodec, size: Size) -> Lsn:
+class Encoder:
+    """Makes records of lines; without C, line by line."""
+
+    def __init__(self, ids: SchemaIds) -> None:
+        """Take the ids of both schemas."""
+        self._batch = BatchCodec(ORDERS, ids)
+        self._law = RowCodec(ORDERS, key_schema_id=ids.key, value_schema_id=ids.value)
+        self._read = Records(epoch=1)
+
+    def add(self, op: Op, lines: Sequence[bytes], lsn: int, to: Records) -> None:
+        """Add a record of each line, in transactions of a hundred whose LSNs grow."""
+        texts, place = Texts(lines), 0
+        self._read.clear()
+        while (odd := self._add(texts, place)) is not None:
+            values = parse_row(lines[odd])
+            key = self._law.encode_key(key_of(ORDERS.key_indexes, values))
+            value = self._law.encode_value(values)
+            self._read.add(Record(key, value, 0, 0, _TS_US, Op.READ.value))
+            place = odd + 1
+        for number, record in enumerate(self._read):
+            sequence = number % _IN_A_TRANSACTION
+            kept = None if op is Op.DELETE else record.value
+            at = lsn + number - sequence
+            to.add(Record(record.key, kept, at, sequence, _TS_US, op.value))
+
+    def _add(self, lines: Texts, first: int) -> int | None:
+        return self._batch.add_lines(lines, first, lsn=0, sequence=0, ts_us=_TS_US, to=self._read)
+
+
+def _write_records(kafka: KafkaConnection, encoder: Encoder, size: Size) -> Lsn:
     """Write all records; returns an LSN behind the last."""
-    producer = LogProducer(kafka)
     lsn = _FIRST_LSN
     records = Records(epoch=1)
-    for part in parts_of(size):
-        for lines in lines_of(part):
-            records.clear()
-            odd = codec.add_lines(Texts(lines), 0, lsn=lsn, sequence=0, ts_us=_TS_US, to=records)
-            if odd is not None:
-                raise SystemExit(f"a line has a form of its own: {lines[odd]!r}")
-            _place(records, part.op, lsn)
-            producer.produce_records(size.topic, records, 0, len(records))
-            lsn += len(lines)
-    producer.flush()
-    producer.close()
+    with closing(LogProducer.open(kafka)) as producer:
+        for part in parts_of(size):
+            for lines in lines_of(part):
+                records.clear()
+                encoder.add(part.op, lines, lsn, records)
+                producer.produce_records(size.topic, records, 0, len(records))
+                lsn += len(lines)
+        producer.flush()
     return Lsn(lsn)
-
-
-def _place(records: Records, op: Op, lsn: int) -> None:
-    """Put records into transactions of a hundred, whose LSNs grow."""
-    for number in range(len(records)):
-        record = records.raw.list[number]
-        record.sequence = number % _IN_A_TRANSACTION
-        record.lsn = lsn + number - record.sequence
-        record.op = op.value[0]
-        record.has_value = op is not Op.DELETE

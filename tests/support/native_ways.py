@@ -23,7 +23,7 @@ CLASSES = {
 """What there is on each way, by its module."""
 
 WAYS = ["compiled", "plain"] if IS_COMPILED else ["plain"]
-_WHERE = ("changelog.", "replay.", "tests.")
+_WHERE = ("benchmarks.", "changelog.", "replay.", "tests.")
 _NOT_WHERE = ("changelog.native.compiled", "changelog.native.plain")
 
 needs_c = pytest.mark.skipif(not IS_COMPILED, reason="about the compiled way")

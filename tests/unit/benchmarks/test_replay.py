@@ -6,17 +6,14 @@ import json
 
 import pytest
 
+from benchmarks import order_log
 from benchmarks.chart import kept
 from benchmarks.order_log import ORDERS, Size, lines_of, parts_of
 from changelog.contract.base.headers import Op
 from changelog.contract.rows.codec import SchemaIds
 from changelog.contract.rows.schema import value_schema
-from changelog.native.rows import BatchCodec
-from tests.support.batches import known, lines_encoded
+from changelog.native.buffers import Records
 from tests.support.builders import read_avro
-from tests.support.native_ways import needs_c
-
-pytestmark = needs_c
 
 
 @pytest.mark.parametrize(("records", "live"), [(5_000, 1_000), (200, 10), (10_000, 9_000)])
@@ -36,14 +33,29 @@ def test_a_log_has_the_records_and_live_keys_that_were_asked_for(records, live):
     assert len(seen - deleted) == live
 
 
-def test_a_row_of_the_log_is_a_row_of_orders():
-    first = next(lines_of(parts_of(Size(5_000, 1_000))[0]))
-    rows = list(known(lines_encoded(BatchCodec(ORDERS, SchemaIds(1, 2)), first)))
+def encoded(part, lines):
+    records = Records(epoch=1)
+    order_log.Encoder(SchemaIds(1, 2)).add(part.op, lines, 1000, records)
+    return list(records)
 
-    row = read_avro(value_schema(ORDERS), rows[20].value or b"")
-    assert row["id"] == 21
-    assert json.loads(row["attrs"])["sku"] == "SKU-000651"
+
+@pytest.mark.usefixtures("native_way")
+def test_a_row_of_the_log_is_a_row_of_orders():
+    part = parts_of(Size(5_000, 1_000))[0]
+    records = encoded(part, next(lines_of(part)))
+
+    row = read_avro(value_schema(ORDERS), records[120].value)
+    assert row["id"] == 121
+    assert json.loads(row["attrs"])["sku"] == "SKU-003751"
     assert row["note"] is None
+    assert (records[120].lsn, records[120].sequence, records[120].op) == (1100, 20, b"r")
+
+
+@pytest.mark.usefixtures("native_way")
+def test_a_deleted_row_is_a_tombstone():
+    part = parts_of(Size(5_000, 1_000))[2]
+    records = encoded(part, next(lines_of(part)))
+    assert {(record.op, record.value) for record in records} == {(b"d", None)}
 
 
 def test_sizes_measured_before_stay_in_the_file(tmp_path):
