@@ -99,7 +99,7 @@ def kafka(line: Line, *, rate: int, warm_s: int, seconds: int) -> Latency:
     """Measure from the producer of capture to a consumer, without a source."""
     admin = AdminClient({"bootstrap.servers": line.brokers})
     admin.create_topics([NewTopic(_TOPIC, 1, 1)])[_TOPIC].result()
-    producer = LogProducer(KafkaConnection(brokers=line.brokers))
+    producer = LogProducer.open(KafkaConnection(brokers=line.brokers))
     done = threading.Event()
 
     def produce() -> None:

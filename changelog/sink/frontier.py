@@ -229,7 +229,7 @@ class FrontierLog:
             self._connected()
 
     def _connected(self) -> LogProducer:
-        self._producer = self._producer or LogProducer(self._kafka, {"linger.ms": 0})
+        self._producer = self._producer or LogProducer.open(self._kafka, {"linger.ms": 0})
         return self._producer
 
     def ends(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:

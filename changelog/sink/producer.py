@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
@@ -61,13 +61,32 @@ class LogProducer:
 
     def __init__(
         self,
+        handle: ProducerHandle,
+        *,
+        on_wait: Callable[[], None] = nothing,
+        is_transactional: bool = False,
+    ) -> None:
+        """Write through a client that was made with the settings of `open`."""
+        self.on_wait = on_wait
+        self.records = 0
+        self.bytes = 0
+        self.sent: Counter[str] = Counter()
+        self._failure: LogError | None = None
+        self._said_at = 0.0
+        self.is_transactional = is_transactional
+        self._opened_at: float | None = None
+        self._producer = handle
+
+    @classmethod
+    def open(
+        cls,
         kafka: KafkaConnection,
         options: Mapping[str, Any] | None = None,
         *,
         on_wait: Callable[[], None] = nothing,
         transactional_id: str = "",
-    ) -> None:
-        """Connect in the background.
+    ) -> Self:
+        """Begin to connect, in the background.
 
         Args:
             kafka: the brokers.
@@ -78,21 +97,13 @@ class LogProducer:
         Raises:
             ConfigurationError: librdkafka does not know a setting.
         """
-        self.on_wait = on_wait
-        self.records = 0
-        self.bytes = 0
-        self.sent: Counter[str] = Counter()
-        self._failure: LogError | None = None
-        self._said_at = 0.0
-        self.is_transactional = bool(transactional_id)
-        self._opened_at: float | None = None
         own = {}
         if transactional_id:
             own = {
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_S * 1000,
             }
-        self._producer = make_client(
+        handle = make_client(
             ProducerHandle,
             {
                 "compression.type": "lz4",
@@ -113,6 +124,7 @@ class LogProducer:
                 "delivery.report.only.error": True,
             },
         )
+        return cls(handle, on_wait=on_wait, is_transactional=bool(transactional_id))
 
     def _notice(self) -> None:
         """Take what was reported by the calls before."""

@@ -113,7 +113,7 @@ class SchemaTopic:
         versions, subject = self._versions(topic, what), f"{topic}-{what}"
         raw = schema.encode("utf-8")
         key = f"{subject}#{hashlib.sha256(raw).hexdigest()[:16]}".encode()
-        producer = LogProducer(self._kafka, {"linger.ms": 0}, on_wait=self._frontiers.on_wait)
+        producer = LogProducer.open(self._kafka, {"linger.ms": 0}, on_wait=self._frontiers.on_wait)
         try:
             producer.produce(self._topic, key, raw, [])
             producer.flush(WRITE_S)

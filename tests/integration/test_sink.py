@@ -73,7 +73,7 @@ def make_topic(kafka, prefix):
 
 @pytest.fixture
 def producer(kafka):
-    made = LogProducer(kafka)
+    made = LogProducer.open(kafka)
     yield made
     made.close()
 
@@ -189,7 +189,7 @@ class TestProducer:
         topic = make_topic()
         server = stack.server("kafka")
         queue_kbytes, count, size = 4096, 3000, 20_000
-        producer = LogProducer(kafka, {"queue.buffering.max.kbytes": queue_kbytes})
+        producer = LogProducer.open(kafka, {"queue.buffering.max.kbytes": queue_kbytes})
         queued = []
 
         def on_wait():
@@ -229,7 +229,7 @@ class TestProducer:
     def test_twin_a_bare_flush_does_not_notice_it(self, kafka, make_topic):
         """Seeds the defect, a forgotten report: this is what the test before must tell apart."""
         topic = make_topic(max_message_bytes="10000")
-        producer = Forgetful(kafka)
+        producer = Forgetful.open(kafka)
         refuse_one(producer, topic)
         assert producer.queued == 0
         producer.close()
@@ -238,7 +238,7 @@ class TestProducer:
 
     def test_close_does_not_wait_for_a_broker_that_stands_still(self, stack, kafka, make_topic):
         topic = make_topic()
-        producer = LogProducer(kafka)
+        producer = LogProducer.open(kafka)
         put(producer, topic, b"first", 0)
         producer.flush(FIXED)
         stack.server("kafka").pause()
@@ -258,7 +258,7 @@ class TestTransactions:
         made = []
 
         def make():
-            made.append(LogProducer(kafka, transactional_id=prefix))
+            made.append(LogProducer.open(kafka, transactional_id=prefix))
             return made[-1]
 
         yield make
@@ -313,7 +313,7 @@ class TestTransactions:
     def test_twin_without_an_id_it_writes_behind_the_new_one(self, kafka, make_topic):
         topic = make_topic(partitions=1)
         patient = {"linger.ms": 600_000}
-        first, second = LogProducer(kafka, patient), LogProducer(kafka)
+        first, second = LogProducer.open(kafka, patient), LogProducer.open(kafka)
         put(first, topic, b"key", 2)
         second.take_over()
         put(second, topic, b"key", 3)

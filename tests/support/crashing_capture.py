@@ -88,17 +88,17 @@ def one_by_one():
 
 def forget_to_flush():
     """Take the end offsets while records are still in the queue, and lose those."""
-    make, flush = LogProducer.__init__, LogProducer.flush
+    open_, flush = LogProducer.open, LogProducer.flush
 
-    def patient(self, kafka, options=None, **named):
+    def patient(kafka, options=None, **named):
         # Longer than the run: else the queue may be empty by luck. Frontiers have their own.
-        make(self, kafka, {"linger.ms": 60_000, **(options or {})}, **named)
+        return open_(kafka, {"linger.ms": 60_000, **(options or {})}, **named)
 
     def only_frontiers(self, deadline_s=None):
         if deadline_s is not None:
             flush(self, deadline_s)
 
-    LogProducer.__init__ = patient
+    LogProducer.open = staticmethod(patient)
     LogProducer.flush = only_frontiers
     forget_foreign()  # it would miss the records
 

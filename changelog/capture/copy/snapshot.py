@@ -158,7 +158,7 @@ class Copier:
         assert self._connection is not None and self._segment is not None  # noqa: PT018, S101
         if self._producer is None:
             options = {**_QUEUE, **self._servers.producer}
-            self._producer = LogProducer(
+            self._producer = LogProducer.open(
                 self._servers.kafka, options, transactional_id=self._servers.transactional_id
             )
             self._producer.take_over()

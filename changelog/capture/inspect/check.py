@@ -140,7 +140,7 @@ class _Check:
         """Have librdkafka read the settings; a producer that does not begin writes nothing."""
         name = self._settings.transactional_id
         kafka, options = self._settings.kafka, self._capture.producer
-        LogProducer(kafka, options, transactional_id=name).close()
+        LogProducer.open(kafka, options, transactional_id=name).close()
         how = f'transactions as "{name}"' if name else "records stand at once"
         self._findings.add("producer settings", Level.OK, how)
 

@@ -139,7 +139,7 @@ class CaptureSession:
         """
         with ExitStack() as stack:
             # First: a setting that librdkafka does not know is told before anything is made.
-            producer = LogProducer(
+            producer = LogProducer.open(
                 self._settings.kafka,
                 self._capture.producer,
                 transactional_id=self._settings.transactional_id,
@@ -192,7 +192,7 @@ class CaptureSession:
         workers = range(self._capture.snapshot_workers)
         others = [] if self._settings.transactional_id else [name]
         for each in [*others, *(worker_id(name, number) for number in workers)]:
-            with closing(LogProducer(kafka, transactional_id=each)) as producer:
+            with closing(LogProducer.open(kafka, transactional_id=each)) as producer:
                 producer.take_over()
 
     def _begin(self, environment: Environment, found: SlotStanding, stack: ExitStack) -> Beginning:

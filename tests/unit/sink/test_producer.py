@@ -35,7 +35,7 @@ def make():
     made = []
 
     def make(**options):
-        made.append(LogProducer(NOWHERE, options))
+        made.append(LogProducer.open(NOWHERE, options))
         return made[-1]
 
     yield make
@@ -145,7 +145,7 @@ def test_a_fatal_error_asks_for_a_new_producer(make):
 
 
 def test_close_does_not_wait_for_a_broker_that_is_away():
-    producer = LogProducer(NOWHERE)
+    producer = LogProducer.open(NOWHERE)
     produce_all(producer, 1000, b"v")
     started = time.monotonic()
     producer.close()
