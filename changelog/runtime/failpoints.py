@@ -21,7 +21,7 @@ class Failpoint(StrEnum):
     """The new epoch is written down, its slot is not made yet."""
     SLOT_MADE = "slot made"
     """The slot is there, where it begins is not written down yet."""
-    TABLE_SET_ASIDE = "table set aside"
+    TABLE_EXCLUDED = "table excluded"
     """What is wrong with a table is decided and not written down yet."""
     SNAPSHOT_TAKEN = "snapshot taken"
     """A segment has its snapshot, and no mark in the WAL yet."""

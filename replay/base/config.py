@@ -18,7 +18,7 @@ class OnBadRecord(Enum):
     FAIL = "fail"
     """The replay fails and names the record."""
     QUARANTINE = "quarantine"
-    """Its row is left out, and the record is set apart."""
+    """Its row is left out, and the record is kept apart."""
 
 
 class Client(Enum):

@@ -48,7 +48,7 @@ class Spark(Section):
 
 
 class Kept(Section):
-    """What is kept, and where, and what happens to bad records."""
+    """What is kept, and where, and what becomes of records that cannot be read."""
 
     section: ClassVar[str] = "rebuild"  # which views declare further settings of
     warehouse: Annotated[

@@ -254,7 +254,7 @@ def _batch(
         *(batch.column(n).to_pylist() for n in range(4)), strict=True
     ):
         for step, each in enumerate(reader.statements(key, value)):
-            # Only what may be set apart needs its bytes again.
+            # Only what may be quarantined needs its bytes again.
             raw = (key, value) if each.fault is not None or each.missing else (None, None)
             missing = [*each.missing], each.begins
             facts = (each.key, partition, offset, step, each.lsn, each.is_tombstone, each.fault)
@@ -363,7 +363,7 @@ class _Said:
         """Return the rows of the statements without a fault."""
         return StateRows(self.frame.where(F.col("fault").isNull()).select("row"), self._columns)
 
-    def set_apart(self) -> DataFrame:
+    def quarantined(self) -> DataFrame:
         """Return the others: `topic, partition, offset, key, value, reason`."""
         return self.frame.where(F.col("fault").isNotNull()).select(
             F.lit(self.source.log.topic).alias("topic"),

@@ -8,7 +8,7 @@ names nothing. Documents have their own reading (`replay.decode.documents`), and
 shape.
 
 A fault is a text beside the row. Either it ends the task, naming topic, partition and offset, or
-the record is set apart (`set_apart`) and its row left out. A null never gets through: every
+the record is quarantined (`quarantined`) and its row left out. A null never gets through: every
 column of the result is taken from behind that check, so it holds whatever columns a view uses.
 
 A value that has no place in its column's type is another matter: the record is sound, and the
@@ -66,7 +66,7 @@ class Decoded:
         """Return the rows of the records that have no fault."""
         return self._rows(self.frame.where(F.col("fault").isNull()))
 
-    def set_apart(self) -> DataFrame:
+    def quarantined(self) -> DataFrame:
         """Return the records that have a fault: `topic, partition, offset, key, value, reason`."""
         topic = F.lit(self.schemas.topic).alias("topic")
         reason = F.col("fault").alias("reason")

@@ -155,7 +155,7 @@ class Survivors(Protocol):
     def sound_rows(self) -> StateRows:
         """Return the rows of the records that can be read."""
 
-    def set_apart(self) -> DataFrame:
+    def quarantined(self) -> DataFrame:
         """Return the others: `topic, partition, offset, key, value, reason`."""
 
 
@@ -202,7 +202,7 @@ def opened(
             each.survivors.rows() if fails else each.survivors.sound_rows(),
             cut.record.frontier,
             each.pin,
-            None if fails else each.survivors.set_apart(),
+            None if fails else each.survivors.quarantined(),
         )
         for table, each in found.items()
     }

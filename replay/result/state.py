@@ -50,8 +50,8 @@ class ReplayedState:
             nullable in Spark's eyes.
         frontier: what the rows are true at.
         pin: the versions of the schemas that it is read by; None where that is not known.
-        bad: the records that were set apart, of the same scan and lazy too: `topic, partition,
-            offset, key, value, reason`; None where such a record fails the replay.
+        quarantined: the records that cannot be read, of the same scan and lazy too: `topic,
+            partition, offset, key, value, reason`; None where such a record fails the replay.
     """
 
     table: TableName
@@ -59,7 +59,7 @@ class ReplayedState:
     rows: StateRows
     frontier: Frontier
     pin: SchemaPin | None = None
-    bad: DataFrame | None = None
+    quarantined: DataFrame | None = None
 
     @property
     def frame(self) -> DataFrame:

@@ -24,7 +24,7 @@ from replay.verdict.problems import Problem, problems_of_starts
 from replay.verdict.verdict import Verdict, VerdictKind, refused, together
 
 _WITHOUT = {
-    Unavailable.FAIL: "the record is a bad one",
+    Unavailable.FAIL: "the record cannot be read",
     Unavailable.NULL: "it is null",
     Unavailable.KEEP: "its placeholder stays",
 }

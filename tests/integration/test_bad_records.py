@@ -1,4 +1,4 @@
-"""Records that cannot be read: an error that names them, or set apart; never a wrong row.
+"""Records that cannot be read: an error that names them, or quarantined; never a wrong row.
 
 The records are written by hand onto real topics, among them some that would end a reader that
 trusts what a record says of itself.
@@ -53,7 +53,7 @@ def bench(spark, kafka, registry, prefix, tmp_path):
 
 
 @pytest.mark.parametrize("client", first(1, [Client.LIBRDKAFKA, Client.JAVA]))
-def test_bad_records_are_set_apart_with_their_rows_and_the_verifier_agrees(bench, client):
+def test_bad_records_are_quarantined_with_their_rows_and_the_verifier_agrees(bench, client):
     log, good = bench.log, bench.value_frame
     log.put((b"1", b"good", b"{1,NULL}"))
     bad: dict[int, str] = {}
@@ -97,7 +97,7 @@ def test_by_default_a_bad_record_ends_the_replay_by_its_place(bench, name):
         translated(),
     ):
         state.frame.collect()
-    assert state.bad is None
+    assert state.quarantined is None
     assert bench.spark.range(3).count() == 3  # Spark lives on
 
 

@@ -1,4 +1,4 @@
-"""Tables that the log cannot go on with: stopped by name, copied anew, or set aside."""
+"""Tables that the log cannot go on with: stopped by name, copied anew, or excluded."""
 
 import json
 from contextlib import closing
@@ -38,8 +38,8 @@ class Capture(CrashingCapture):
         self.running.communicate(timeout=60)
         self.running = None
 
-    def aside(self):
-        return {str(table): why for table, why in self.frontier().aside.items()}
+    def excluded(self):
+        return {str(table): why for table, why in self.frontier().excluded.items()}
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_an_incompatible_change_stops_with_column_subject_and_the_way_out(captur
     capture.set(on_incompatible="resnapshot")
     capture.finish()
     assert (capture.differing("notes"), capture.differing("other")) == ([], [])
-    assert capture.aside() == {}
+    assert capture.excluded() == {}
 
 
 @pytest.mark.matrix
@@ -127,7 +127,7 @@ def test_twin_another_table_is_taken_for_the_one_before(everything):
 
 
 POINTS = (
-    "table set aside",
+    "table excluded",
     "progress written:1",
     "frontier written:1",
     "fence taken",
@@ -154,13 +154,13 @@ def test_a_kill_at_any_point_of_a_fresh_copy_is_survived(capture):
         capture.sql("UPDATE notes SET text = 'again' WHERE id % 11 = 0")
         capture.finish(small=True)
         assert capture.differing("notes") == [], point
-        assert capture.aside() == {}
+        assert capture.excluded() == {}
         sinces.add(capture.frontier().since[f"{capture.prefix}.notes"])
     # Tombstones of dead keys stand at the `since` of their copy.
     assert {at for *_, at in capture.log("notes").regressions} <= sinces
 
 
-# --- bad tables ------------------------------------------------------------------------------
+# --- excluded tables ---------------------------------------------------------------------------
 
 LARGE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60000))"
 BAD = {
@@ -200,38 +200,38 @@ def spoil(capture):
         )
 
 
-def test_bad_tables_are_set_aside_and_named_and_taken_back(bad):
+def test_tables_that_go_bad_are_excluded_and_named_and_taken_back(bad):
     bad.set(on_error="log")
     spoil(bad)
-    bad.crash("table set aside")
+    bad.crash("table excluded")
     bad.crash("progress written:2")
     bad.finish()
-    aside = bad.aside()
-    assert {f"public.{table}" for table in BAD} == {*aside}
+    excluded = bad.excluded()
+    assert {f"public.{table}" for table in BAD} == {*excluded}
     for table, (_, why) in BAD.items():
-        assert why in aside[f"public.{table}"]
+        assert why in excluded[f"public.{table}"]
         assert bad.frontier().topic_of(("public", table)) is None
     assert bad.differing("other") == bad.differing("notes") == []
     # A restart neither forgets it nor copies anything.
     before = bad.frontier().ends
     bad.sql("UPDATE other SET text = 'later' WHERE id = 9", "INSERT INTO retyped VALUES (101, 5)")
     bad.finish()
-    assert set(bad.aside()) == set(aside)
+    assert set(bad.excluded()) == set(excluded)
     assert sum(bad.frontier().ends[f"{bad.prefix}.other"]) == 1 + sum(before[f"{bad.prefix}.other"])
     assert bad.differing("other") == []
     (status,) = bad.command("status", "--json", "--allow-inactive", codes={1})
-    assert set(status["aside"]) == set(aside)
+    assert set(status["aside"]) == set(excluded)
     assert any("`changelog resnapshot public.large`" in each for each in status["problems"])
     (said,) = bad.command("verify", "retyped", "--json", codes={1, 2})
-    assert "is set aside" in said["error"]
+    assert "is excluded" in said["error"]
     # A copy that is asked for before the fault is mended finds it once more.
     bad.command("resnapshot", "large", "--json")
     bad.finish()
-    assert "public.large" in bad.aside()
+    assert "public.large" in bad.excluded()
     bad.sql(*MENDED)
     bad.command("resnapshot", *BAD, "--json")
     bad.finish()
-    assert bad.aside() == {}
+    assert bad.excluded() == {}
     assert {table: bad.differing(table) for table in BAD} == {table: [] for table in BAD}
 
 
@@ -248,5 +248,5 @@ def test_a_bad_table_stops_capture_by_default_and_says_what_else_can_be_done(bad
 def test_twin_rows_that_are_left_out_in_silence_are_missed(bad):
     bad.sql(BAD["retyped"][0], "UPDATE retyped SET text = 2 WHERE id = 3")
     bad.finish(defect="skip_bad_rows")
-    assert bad.aside() == {}
+    assert bad.excluded() == {}
     assert bad.differing("retyped")

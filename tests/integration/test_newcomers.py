@@ -125,12 +125,12 @@ def test_what_cannot_be_captured_is_named_until_it_can_be(capture):
     capture.sql("CREATE TABLE bare (id integer, text text)", f"CREATE TABLE good {COLUMNS}")
     capture.sql("INSERT INTO bare VALUES (1, 'x'), (2, 'y')")
     wait_for(capture, "kept", "good")
-    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is excluded")
     assert why == {"public.bare": "has no primary key"}
     found = status(capture)
     assert found["not_captured"] == {"public.bare": "it has no primary key"}
     assert any(
-        '"public.bare" is set aside: has no primary key' in each for each in found["problems"]
+        '"public.bare" is excluded: has no primary key' in each for each in found["problems"]
     )
     assert (
         'table "public.bare" matches and is not captured: it has no primary key' in capture.said()
@@ -167,7 +167,7 @@ def test_a_table_that_the_role_may_not_publish_is_named_until_it_may(capture, hu
     capture.begin()
     wait_for(capture, "kept")
     capture.sql(f"CREATE TABLE foreign_one {COLUMNS}", "INSERT INTO foreign_one VALUES (1, 'x')")
-    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+    why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is excluded")
     assert why == {"public.foreign_one": "belongs to another role: its owner alone may publish it"}
     assert capture.running.poll() is None
     capture.sql(f"ALTER TABLE foreign_one OWNER TO {humble}")
@@ -185,7 +185,7 @@ def test_a_publication_of_others_decides_by_what_it_sends(capture, everything):
     wait_for(capture, "kept")
     capture.sql(f"CREATE TABLE created {COLUMNS}", "INSERT INTO created VALUES (1, 'x')")
     if not everything:
-        why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is set aside")
+        why = wait_until(lambda: status(capture)["aside"], DEADLINE_S, "the table is excluded")
         assert why == {"public.created": 'is not sent by the publication "theirs"'}
         capture.sql("ALTER PUBLICATION theirs ADD TABLE created")
     wait_for(capture, "kept", "created")

@@ -155,7 +155,7 @@ def test_flattened_rows_without_those_that_changed_their_key(log, read, form):
     read(made, of, quarantine=True)
     assert state(read, form) == without(wanted(made, form), MOVED)
     assert read.report.mismatches == 0
-    assert len(read.bad) == read.report.certificate["records_left_out"] == len(MOVED)
+    assert len(read.quarantined) == read.report.certificate["records_left_out"] == len(MOVED)
 
 
 @pytest.mark.matrix

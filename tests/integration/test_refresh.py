@@ -223,7 +223,7 @@ def test_an_older_state_is_given_while_it_is_exact(project, view, run) -> None:
     assert run(view, "--as-of", before["lsn"], "--refresh").code == 2
 
 
-def test_records_are_not_set_apart_in_checkpoints(project, view, run) -> None:
+def test_records_are_not_quarantined_in_checkpoints(project, view, run) -> None:
     for words in (["--refresh"], ["--from", "checkpoint"]):
         ran = run(view, *words, "--on-bad-record", "quarantine", "--json")
         assert ran.code == 2, ran.err

@@ -130,13 +130,13 @@ def test_a_capture_that_runs_ends_with_it_or_goes_on_without_the_table(capture):
 
     capture.set(on_error="log")
     capture.catch_up()
-    assert [str(table) for table in capture.frontier().aside] == ["public.notes"]
+    assert [str(table) for table in capture.frontier().excluded] == ["public.notes"]
     assert set(capture.frontier().tables) == {f"{capture.prefix}.other"}
-    assert "set aside" in " ".join(capture.problems())
+    assert "excluded" in " ".join(capture.problems())
     capture.command("resnapshot", "notes", "--json")
     capture.catch_up()
     capture.check()
-    assert not capture.frontier().aside
+    assert not capture.frontier().excluded
 
 
 @pytest.mark.matrix

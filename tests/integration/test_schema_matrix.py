@@ -256,7 +256,7 @@ def test_every_change_under_writes_ends_with_equal_rows(capture):
     capture.settle()
     capture.end()
     capture.finish(small=True)
-    assert capture.aside() == {}
+    assert capture.excluded() == {}
     found = {table: differing(capture, table)[:5] for table in CASES}
     assert {table: keys for table, keys in found.items() if keys} == {}
 
@@ -289,7 +289,7 @@ KEYS = {
 }
 
 
-def test_what_no_copy_can_mend_is_set_aside_with_its_reason(dsn, kafka, registry, prefix, tmp_path):
+def test_what_no_copy_can_mend_is_excluded_with_its_reason(dsn, kafka, registry, prefix, tmp_path):
     capture = Capture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
     capture.sql("CREATE SCHEMA aside", "CREATE TABLE well (id integer PRIMARY KEY, a integer)")
     for table in KEYS:
@@ -310,12 +310,12 @@ def test_what_no_copy_can_mend_is_set_aside_with_its_reason(dsn, kafka, registry
             capture.sql(f"INSERT INTO {table} VALUES (9001, 9001)", "INSERT INTO well VALUES (1)")
             capture.sql("DELETE FROM well")
         wait_until(
-            lambda: {f"public.{table}" for table in KEYS} == {*capture.aside()},
+            lambda: {f"public.{table}" for table in KEYS} == {*capture.excluded()},
             60,
-            "each is set aside",
+            "each is excluded",
         )
         capture.settle()
-        assert all("is copied anew" not in why for why in capture.aside().values())
+        assert all("is copied anew" not in why for why in capture.excluded().values())
         assert differing(capture, "well") == []
         capture.end()
         # The way out of another key: another topic.
@@ -328,7 +328,7 @@ def test_what_no_copy_can_mend_is_set_aside_with_its_reason(dsn, kafka, registry
         capture.finish()
         capture.command("resnapshot", "key_widened", "--json")
         capture.finish()
-        assert "public.key_widened" not in capture.aside()
+        assert "public.key_widened" not in capture.excluded()
         assert differing(capture, "key_widened") == []
     finally:
         capture.kill()

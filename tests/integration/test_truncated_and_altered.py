@@ -74,7 +74,7 @@ def test_columns_that_came_after_a_truncation_need_no_copy(capture):
     capture.finish()
     found = capture.frontier()
     assert {table: capture.differing(table) for table in TOLD} == {table: [] for table in TOLD}
-    assert found.aside == {}
+    assert found.excluded == {}
     since = {f"{capture.prefix}.{table}" for table in TOLD}
     assert all(found.since[topic] > before[topic] for topic in since)
 

@@ -38,12 +38,12 @@ class CertifiedLog:
         return replay_of(self.spark, kafka, self.registry, record, [self.table], settings=chosen)
 
     def outcome(self, replay, *, pins=True):
-        """Return the ids of the rows, what was set apart by its place, and the verification."""
+        """Return the ids of the rows, quarantined records by their places, and the verification."""
         state = replay.states[self.table]
         path = str(self.folder / uuid.uuid4().hex)
         with translated():
             state.frame.write.format("delta").save(path)
-            bad = state.bad.collect() if state.bad is not None else []
+            found = state.quarantined.collect() if state.quarantined is not None else []
         request = VerifyRequest(
             kafka=self.log.kafka,
             registry=self.registry,
@@ -61,8 +61,8 @@ class CertifiedLog:
             self.registry,
             replay.frontier,
             pins=replay.pins if pins else None,
-            sets_apart=state.bad is not None,
+            sets_apart=state.quarantined is not None,
         ) as evidence:
             report = verify_view(request, evidence)
         rows = {row.id for row in self.spark.read.format("delta").load(path).collect()}
-        return rows, {(row.partition, row.offset): row for row in bad}, report
+        return rows, {(row.partition, row.offset): row for row in found}, report

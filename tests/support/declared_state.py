@@ -27,7 +27,7 @@ class DeclaredState:
         path = str(self.folder / uuid.uuid4().hex)
         with translated():
             state.frame.write.format("delta").save(path)
-            self.bad = state.bad.collect() if state.bad is not None else []
+            self.quarantined = state.quarantined.collect() if state.quarantined is not None else []
         replay.recheck()
         request = VerifyRequest(
             kafka=log.kafka,

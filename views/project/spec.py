@@ -155,14 +155,14 @@ def check_declared(what: str, names: Iterable[Any], path: Path) -> tuple[str, ..
 def check_captured(
     spec: ViewSpec,
     captured: Iterable[TableName],
-    aside: Mapping[TableName, str] = MappingProxyType({}),
+    excluded: Mapping[TableName, str] = MappingProxyType({}),
 ) -> None:
     """Require that each table of a view is captured.
 
     Args:
         spec: the view.
         captured: the tables that the frontier speaks of.
-        aside: those of which it does not for the moment, with the reason.
+        excluded: those of which it does not for the moment, with the reason.
 
     Raises:
         ViewError: one is not; names it and those that are.
@@ -170,10 +170,10 @@ def check_captured(
     """
     known = sorted(captured)
     for table in spec.tables:
-        if table in aside:
+        if table in excluded:
             raise VerdictError(
-                f'view "{spec.name}" reads table "{short_name(table)}", which is set aside: '
-                f"{aside[table]}",
+                f'view "{spec.name}" reads table "{short_name(table)}", which is excluded: '
+                f"{excluded[table]}",
                 hint="`changelog status` says what to do",
             )
         if table not in known:

@@ -164,7 +164,7 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         NoFrontierError: nothing is captured yet.
         ViewError: a view reads a table that is not captured.
         VerdictError: an older state is asked for that cannot be given.
-        ConfigurationError: records are to be set apart that checkpoints do not keep.
+        ConfigurationError: records are to be quarantined that checkpoints do not keep.
     """
     project = settings.project
     if logs := declared_of(specs, settings):
@@ -174,10 +174,10 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
     for spec in specs:
-        check_captured(spec, record.frontier.tables.values(), record.frontier.aside)
+        check_captured(spec, record.frontier.tables.values(), record.frontier.excluded)
     if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
         raise ConfigurationError(
-            "checkpoints do not keep records that cannot be read, so none can be set apart",
+            "checkpoints do not keep records that cannot be read, so none can be quarantined",
             hint="--on-bad-record fail, or read the log from its start: without --refresh, "
             "--follow and --from checkpoint",
         )

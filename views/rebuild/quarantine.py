@@ -2,7 +2,7 @@
 
 A record stands there once, however often it is met: by the id of its topic, its partition and
 its offset. A record that decides about no row, since a newer one of its key is there, is never
-read and so never set apart.
+read and so never quarantined.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SCHEMA = (
 )
 
 
-def set_apart(
+def write_quarantined(
     spark: SparkSession, settings: RebuildSettings, replay: States, run: str
 ) -> dict[TableName, int]:
-    """Write the records that a replay set apart; returns how many of each table.
+    """Write the records that a replay could not read; returns how many of each table.
 
     Raises:
         VerdictError: records vanished under the scan.
@@ -40,10 +40,10 @@ def set_apart(
     place = f"{uri_of(settings.warehouse)}/{FOLDER}"
     counts = {}
     for table, state in replay.states.items():
-        if state.bad is None:
+        if state.quarantined is None:
             continue
         topic = replay.cut.topics[table]
-        bad = state.bad.select(
+        found = state.quarantined.select(
             "topic",
             F.lit(replay.frontier.topic_ids.get(topic, "")).alias("topic_id"),
             "partition",
@@ -56,18 +56,18 @@ def set_apart(
         ).persist()
         try:
             with translated():
-                counts[table] = bad.count()
+                counts[table] = found.count()
             if counts[table]:
-                _append(spark, place, bad)
+                _append(spark, place, found)
         finally:
-            bad.unpersist()
+            found.unpersist()
     return counts
 
 
-def _append(spark: SparkSession, place: str, bad: DataFrame) -> None:
+def _append(spark: SparkSession, place: str, found: DataFrame) -> None:
     empty = spark.createDataFrame([], SCHEMA)
     empty.write.format("delta").mode("append").save(place)  # makes the table at the first time
     known = spark.read.format("delta").load(place).select(*_PLACE)
-    bad.join(known, list(_PLACE), "left_anti").select(*empty.columns).write.format("delta").mode(
+    found.join(known, list(_PLACE), "left_anti").select(*empty.columns).write.format("delta").mode(
         "append"
     ).save(place)

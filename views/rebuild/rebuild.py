@@ -43,7 +43,7 @@ from views.rebuild.certify import Certifier
 from views.rebuild.outcome import Outcome
 from views.rebuild.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plannable import plannable
-from views.rebuild.quarantine import set_apart
+from views.rebuild.quarantine import write_quarantined
 from views.rebuild.refresh import DELTA, Merged, Prior, Refresher, UnchangedView, Whole, prior_of
 from views.rebuild.report import ViewResult
 from views.rebuild.view_build import ViewBuild
@@ -83,7 +83,7 @@ class Rebuild:
         self._history = History(settings.warehouse)
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
-        self._set_apart: Mapping[TableName, int] = {}
+        self._quarantined: Mapping[TableName, int] = {}
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views; a read that the log moved under is begun again, a few times.
@@ -235,10 +235,10 @@ class Rebuild:
                     build.rows = next(iter(build.served.sinks.values())).rows(number)
                     build.generation = build.generation.seal()
                     certifier.keep_inputs(build.spec, states)
-            sets_apart = self._settings.on_bad_record is OnBadRecord.QUARANTINE
-            if sets_apart and replay.reads_log:
-                with self._stage("quarantine", "records that cannot be read, set apart"):
-                    self._set_apart = set_apart(spark, self._settings, replay, self._run)
+            quarantines = self._settings.on_bad_record is OnBadRecord.QUARANTINE
+            if quarantines and replay.reads_log:
+                with self._stage("quarantine", "records that cannot be read"):
+                    self._quarantined = write_quarantined(spark, self._settings, replay, self._run)
 
     def _rows(
         self,
@@ -424,7 +424,7 @@ class Rebuild:
             sinks=build.spec.sinks,
             mode=self._settings.verify.value,
             reports=build.reports,
-            quarantined=sum(self._set_apart.get(table, 0) for table in build.spec.tables),
+            quarantined=sum(self._quarantined.get(table, 0) for table in build.spec.tables),
             error=build.error,
             definition=build.definition,
             origin=build.origin,

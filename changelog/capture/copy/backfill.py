@@ -131,7 +131,7 @@ class Backfill:
             context: report, bar, stop, crash points.
             keep_alive: called again and again while the stream has to wait.
             watch: is told which tables begin to be copied.
-            stopping: tables that are set aside and stop capture, unless the WAL of before this
+            stopping: tables that are excluded and stop capture, unless the WAL of before this
                 attempt asks for a copy of them; each with the error.
         """
         self._environment = environment
@@ -257,7 +257,7 @@ class Backfill:
             for table in tables:
                 self.request(table, "it was asked for", commit_lsn)
 
-    def request(self, table: TableName, reason: str, lsn: Lsn, *, set_aside: bool = False) -> None:
+    def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
         """Say that a table needs a backfill.
 
         The table is copied under a new `since`, which is past `lsn`; a copy that began after
@@ -268,7 +268,7 @@ class Backfill:
             table: one that is captured; another one is named in the log and left alone.
             reason: what is told about it: `reason` completes "copying the table, since ...".
             lsn: what the copy has to be newer than: of the commit that made it necessary.
-            set_aside: the log cannot go on with the table as it is. None of its changes are
+            exclude: the log cannot go on with the table as it is. None of its changes are
                 written until the copy begins, and no frontier speaks of it until it is whole.
         """
         if table in self._environment.refused:
@@ -283,19 +283,19 @@ class Backfill:
         if task is not None and task.fault:
             known = lsn <= task.high  # asked for before the fault, and it comes once more
         elif task is not None and task.since is None:
-            known = task.set_aside or not set_aside
+            known = task.is_excluded or not exclude
         else:
             known = begun is not None and place < begun and begun.commit_lsn < NEVER
         if known:
             return
         log.info('copying the table "%s", since %s', table, reason, extra={"table": str(table)})
         task = self._begin_anew(topic, table, reason)
-        if set_aside:
-            self._set_aside(task)
+        if exclude:
+            self._exclude(task)
         self._note(task)
 
     def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
-        """Take what is wrong with one table: copy it anew, set it aside, or raise the error.
+        """Take what is wrong with one table: copy it anew, exclude it, or raise the error.
 
         Args:
             table: one that is captured.
@@ -313,13 +313,13 @@ class Backfill:
                 raise with_way_out(error, copying=copying)
             case Reaction.COPY:
                 log.warning("%s", error, extra=what)
-                self.request(table, str(error.args[0]), lsn, set_aside=True)
-            case Reaction.ASIDE:
-                log.error('the table "%s" is set aside: %s', table, error, extra=what)
+                self.request(table, str(error.args[0]), lsn, exclude=True)
+            case Reaction.EXCLUDE:
+                log.error('the table "%s" is excluded: %s', table, error, extra=what)
                 task = self._begin_anew(topic, table, str(error))
                 task.fault = f"{error.args[0]}; {error.hint}" if error.hint else str(error.args[0])
                 task.high = self._environment.current_lsn()
-                self._set_aside(task)
+                self._exclude(task)
                 self._note(task)
 
     def _is_gone(self, table: TableName) -> bool:
@@ -375,18 +375,18 @@ class Backfill:
         self._stopping.pop(table, None)
         return task
 
-    def _set_aside(self, task: TableTask) -> None:
+    def _exclude(self, task: TableTask) -> None:
         # The schema of the copy is none for the rows that older frontiers speak of: it is
         # registered only once a frontier says that the table is not there.
         task.is_spoken_of |= not task.is_new
-        task.is_new = task.set_aside = True
+        task.is_new = task.is_excluded = True
         self._ledger.renew()
 
     def _note(self, task: TableTask) -> None:
         """Write down what was decided about a table; from here on a crash does not undo it."""
         self._mute(task)
         self._tell_ledger()
-        self._context.failpoint(Failpoint.TABLE_SET_ASIDE)
+        self._context.failpoint(Failpoint.TABLE_EXCLUDED)
         self._write_progress()
         self._hide(None)
         self._show()
@@ -753,14 +753,14 @@ class Backfill:
 
     def _tell_ledger(self) -> None:
         absent = {t.topic: t for t in self._tasks.values() if t.is_new and not t.is_whole}
-        aside = {
+        excluded = {
             task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
             for task in absent.values()
-            if task.set_aside
+            if task.is_excluded
         } | self._environment.refused
         first = self._is_first and any(not task.fault for task in absent.values())
-        self._ledger.speak(absent=absent, aside=aside, waiting=first or bool(self._stopping))
-        self._context.report.aside = dict(aside)
+        self._ledger.speak(absent=absent, excluded=excluded, waiting=first or bool(self._stopping))
+        self._context.report.excluded = dict(excluded)
 
     # --- the bar --------------------------------------------------------------------------
 

@@ -38,8 +38,8 @@ class TableTask:
         writers: transactions from before this attempt that may have written to the table and be
             invisible still; None when that is not known.
         is_whole: whether all is on the log and only the frontier is to come.
-        set_aside: whether frontiers spoke of the topic and must not any more, see `TableBackfill`.
-        is_spoken_of: whether the last frontier still speaks of a table that is set aside.
+        is_excluded: whether frontiers spoke of it and must not any more, see `TableBackfill`.
+        is_spoken_of: whether the last frontier still speaks of a table that is excluded.
         fault: why the table is not copied until somebody asks for it; empty when it is.
             Then `high` is where the source was when that was found.
 
@@ -64,7 +64,7 @@ class TableTask:
     ends: tuple[int, ...] = ()
     writers: frozenset[int] | None = None
     is_whole: bool = False
-    set_aside: bool = False
+    is_excluded: bool = False
     is_spoken_of: bool = False
     fault: str = ""
 
@@ -118,7 +118,7 @@ class TableTask:
             topic_id=self.topic_id,
             alive_from=self.alive_from,
             ends=self.ends,
-            set_aside=self.set_aside,
+            is_excluded=self.is_excluded,
             fault=self.fault,
         )
 
@@ -160,8 +160,8 @@ def table_tasks(
             stale=any(ends[topic]),
             topic_id=environment.topic_ids[topic],
         )
-        if before is not None and before.set_aside:
-            task.is_new = task.set_aside = True
+        if before is not None and before.is_excluded:
+            task.is_new = task.is_excluded = True
             task.reason, task.high = before.reason, before.high
             # Without a topic it was refused at a start, and is looked at anew at each.
             task.fault = before.fault if before.topic_id else ""

@@ -129,7 +129,7 @@ class FrontierWriter:
             alive_from={
                 t: each for t, each in ledger.alive_from.items() if t in tables and any(each)
             },
-            aside=dict(ledger.aside),
+            excluded=dict(ledger.excluded),
             children={t: each for t, each in ledger.children.items() if t in tables.values()},
         )
         self._log.write(frontier)

@@ -127,7 +127,7 @@ class _Check:
             return None
         tables, refused = wanted
         for name, why in sorted(refused.items()):
-            findings.add("tables", Level.NOTE, f'"{name}" would be set aside: it {why}')
+            findings.add("tables", Level.NOTE, f'"{name}" would be excluded: it {why}')
         findings.add("tables", Level.OK, f"{len(tables)}: {_listed(each.name for each in tables)}")
         source = _SourceFacts(connection, system, catalogue, rules, tables, refused)
         self._notes(source)
@@ -290,8 +290,8 @@ class _Check:
                 case Reaction.COPY:
                     said = f"would be copied anew: {loss.error.args[0]}"
                     self._findings.add("topics", Level.NOTE, said)
-                case Reaction.ASIDE:
-                    said = f"would be set aside: {loss.error.args[0]}"
+                case Reaction.EXCLUDE:
+                    said = f"would be excluded: {loss.error.args[0]}"
                     self._findings.add("topics", Level.NOTE, said)
 
     def _slot(self, environment: Environment, outlook: Outlook) -> tuple[Level, str]:
@@ -347,7 +347,7 @@ class _Check:
         """Say what is done with a table whose schema is refused; empty when capture ends."""
         if self._capture.on_incompatible == "resnapshot" and not anew:
             return "copied anew"
-        return "set aside" if self._capture.on_error == "log" else ""
+        return "excluded" if self._capture.on_error == "log" else ""
 
     def _begins(self, source: _SourceFacts, outlook: Outlook, copied: list[Table]) -> None:
         def size() -> str:

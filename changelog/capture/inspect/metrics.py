@@ -138,14 +138,14 @@ class CaptureMetrics(Collector):
         for kind, count in dict(report.errors).items():
             errors.add_metric((kind,), count)
         yield errors
-        aside = GaugeMetricFamily(
+        excluded = GaugeMetricFamily(
             "changelog_table_aside",
-            "1 for a captured table of which no frontier speaks: it is bad, or copied anew.",
+            "1 for a captured table of which no frontier speaks: it is excluded, or copied anew.",
             labels=("table",),
         )
-        for table in dict(report.aside):
-            aside.add_metric((str(table),), 1)
-        yield aside
+        for table in dict(report.excluded):
+            excluded.add_metric((str(table),), 1)
+        yield excluded
         yield _gauge("producer_queue_records", "Records not acknowledged yet.", report.queued())
 
     def _snapshot(self) -> Iterator[Metric]:

@@ -30,7 +30,7 @@ def missing(
     Args:
         wanted: of `matching`.
         frontier: the last one, or None.
-        backfill: how far copies of tables are, and which are set aside.
+        backfill: how far copies of tables are, and which are excluded.
     """
     spoken = set(frontier.tables.values()) if frontier is not None else set()
     copies = {each.table: each for each in copies_of(backfill)}

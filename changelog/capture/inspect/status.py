@@ -58,7 +58,7 @@ class CaptureStatus:
             without a frontier.
         now_ms: when it was asked, milliseconds since 1970.
         limits: from where on something is wrong.
-        backfill: how far copies of tables are, and which are set aside; None when there are none.
+        backfill: how far copies of tables are, and which are excluded; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
         removed: topics that have lost their beginning, each with its way out.
     """
@@ -90,8 +90,8 @@ class CaptureStatus:
         return {str(table): [str(child) for child in each] for table, each in found.items()}
 
     @property
-    def aside(self) -> dict[str, str]:
-        """Return the tables that are set aside until somebody asks for a copy, with the reason."""
+    def excluded(self) -> dict[str, str]:
+        """Return the tables that are excluded until somebody asks for a copy, with the reason."""
         return {str(each.table): each.fault for each in copies_of(self.backfill) if each.fault}
 
     @property
@@ -151,9 +151,9 @@ class CaptureStatus:
         return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
 
     def _log_problems(self) -> Iterator[str]:
-        for table, why in sorted(self.aside.items()):
+        for table, why in sorted(self.excluded.items()):
             yield (
-                f'the table "{table}" is set aside: {why}; '
+                f'the table "{table}" is excluded: {why}; '
                 f"once that is mended, `changelog resnapshot {table}` takes it back"
             )
         yield from self.removed
@@ -194,7 +194,7 @@ class CaptureStatus:
                 "average": self.rate.average,
                 "used": highest[1] if highest else None,
             },
-            "aside": self.aside,
+            "aside": self.excluded,
             "not_captured": self.missing,
             "children": self.children,
             "reserves": [asdict(each) for each in self.reserves],

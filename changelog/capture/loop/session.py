@@ -341,7 +341,7 @@ class CaptureSession:
             environment.topics[table]: TableBackfill(
                 table=table,
                 reason="changes of it are lost",
-                set_aside=True,
+                is_excluded=True,
                 topic_id=environment.topic_ids[environment.topics[table]],
             )
             for table in anew

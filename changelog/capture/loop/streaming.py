@@ -160,7 +160,7 @@ class StreamLoop:
                 self._take(event)
 
     def _resolve(self, message: Message) -> None:
-        """See that the relations of a change can be captured, or are set aside."""
+        """See that the relations of a change can be captured, or are excluded."""
         for oid in relations_of(message):
             is_known = self._assembler.is_resolved(oid)
             if not is_known and not self._assembler.is_deaf(oid, self._began.commit_lsn):

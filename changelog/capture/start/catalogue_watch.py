@@ -1,7 +1,7 @@
 """Watches the captured tables for changes of which the stream has no word.
 
 Before each frontier the catalogue is looked at. A table that was changed in silence since the last
-look is no longer what a frontier would say, so it is copied anew, set aside, or stops capture. What
+look is no longer what a frontier would say, so it is copied anew, excluded, or stops capture. What
 was seen is written down beside the frontiers before the frontier that relies on it.
 
 The catalogue is ahead of the stream, by all of a backlog. Most marks tell by themselves; the new

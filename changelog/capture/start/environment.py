@@ -146,7 +146,7 @@ class Environment:
         for table, why in self.refused.items():
             with suppress(ConfigurationError):  # it would share the topic of a captured one
                 topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
-                found[topic] = TableBackfill(table=table, reason=why, set_aside=True, fault=why)
+                found[topic] = TableBackfill(table=table, reason=why, is_excluded=True, fault=why)
         return found
 
     def scope_of(self, table: TableName) -> Scope:
@@ -227,10 +227,10 @@ class Environment:
     ) -> set[TableName]:
         """Return the tables whose changes the log has up to where the stream goes on."""
         copied = copies_of(backfill)
-        aside = {table.table for table in copied if table.set_aside and table.since is None}
+        excluded = {table.table for table in copied if table.is_excluded and table.since is None}
         begun = {table.table for table in copied if table.since is not None}
         spoken = set(frontier.tables.values()) if frontier is not None else set()
-        return ((spoken | begun) & set(self.relations)) - aside
+        return ((spoken | begun) & set(self.relations)) - excluded
 
     def _refuse_lost(self, tables: Collection[TableName], what: str) -> None:
         if tables:
@@ -434,7 +434,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         spoken = last.frontier.tables.values() if last is not None else ()
         selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
         for name, why in refused.items():
-            log.error('the table "%s" is set aside: it %s', name, why, extra={"table": str(name)})
+            log.error('the table "%s" is excluded: it %s', name, why, extra={"table": str(name)})
         _say_uncaptured(catalogue, settings, selected)
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
@@ -573,7 +573,7 @@ def wanted_tables(
     newcomers: Newcomers | None = None,
     spoken: Collection[TableName] = (),
 ) -> tuple[tuple[Table, ...], dict[TableName, str]]:
-    """Return the tables to capture, and why others cannot be, where these are set aside.
+    """Return the tables to capture, and why others cannot be, where these are excluded.
 
     Args:
         catalogue: of the source.

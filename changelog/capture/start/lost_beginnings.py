@@ -94,12 +94,12 @@ def noted(
     """
     copies = going.tables if going is not None else {}
     return {
-        loss.topic: replace(copies[loss.topic], set_aside=True)
+        loss.topic: replace(copies[loss.topic], is_excluded=True)
         if loss.topic in copies and not copies[loss.topic].fault
         else TableBackfill(
             table=loss.table,
             reason=str(loss.error.args[0]),
-            set_aside=True,
+            is_excluded=True,
             topic_id=frontier.topic_ids[loss.topic],
             fault="" if loss.answer is Reaction.COPY else str(loss.error.args[0]),
             high=frontier.lsn,

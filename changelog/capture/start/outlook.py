@@ -279,7 +279,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
             if not copied_anew and answer(error, environment.settings.capture) is Reaction.STOP:
                 raise with_way_out(error)
     if environment.settings.capture.on_error == "log":
-        return found  # a table that cannot go on is set aside then
+        return found  # a table that cannot go on is excluded then
     copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.going)]
     check_readable(environment.connection, copied)
     for table in sorted(outlook.copied):

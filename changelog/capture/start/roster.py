@@ -137,8 +137,8 @@ class Roster:
                 self._newcomers.proven.discard(table)
                 self._tables.leave(table, why_gone(now))
         there = set(self._names.values())
-        for table in self._newcomers.aside.keys() - there:
-            del self._newcomers.aside[table]
+        for table in self._newcomers.excluded.keys() - there:
+            del self._newcomers.excluded[table]
         self._say({t: why for t, why in self._environment.refused.items() if t in there})
 
     def _note_new(self) -> None:
@@ -165,11 +165,11 @@ class Roster:
             for each in self._environment.catalogue.tables(settled)
             if (each.relation.oid, each.name) in self._seen
         ]
-        names, aside = {each.name for each in found}, self._newcomers.aside
+        names, excluded = {each.name for each in found}, self._newcomers.excluded
         self._newcomers.note(names, self._reasons(found))
         others = {t: why for t, why in self._environment.refused.items() if t not in names}
-        self._say(others | {table: aside[table] for table in names if table in aside})
-        fresh = names - aside.keys()
+        self._say(others | {table: excluded[table] for table in names if table in excluded})
+        fresh = names - excluded.keys()
         ready = self._has_frontier and self._now() >= self._not_before
         if fresh and ready and not fresh & self._unsaid:
             raise NewTablesError("new tables: " + ", ".join(map(str, sorted(fresh))))

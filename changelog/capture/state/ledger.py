@@ -26,7 +26,7 @@ class Ledger:
         settling: topics without keys that are about to be copied in a snapshot which has been
             taken: what it sees is not written, since the copy brings it.
         absent: topics that are not whole yet, or whose table is gone; no frontier speaks of them.
-        aside: tables of which no frontier speaks although older ones do, with the reason.
+        excluded: tables of which no frontier speaks although older ones do, with the reason.
         waiting: whether no frontier may be written yet: the first copy of the tables is not whole.
         whole: per topic the LSN of the last rows that were copied to it.
         alive_from: per topic where its records may be alive, see `Frontier`.
@@ -44,7 +44,7 @@ class Ledger:
         self.deaf_until: dict[int, Lsn] = {}
         self.settling: frozenset[str] = frozenset()
         self.absent: frozenset[str] = frozenset()
-        self.aside: Mapping[TableName, str] = {}
+        self.excluded: Mapping[TableName, str] = {}
         self.waiting = False
         self.whole = dict(start_state.whole)
         self.alive_from = dict(start_state.alive_from)
@@ -100,11 +100,11 @@ class Ledger:
         self.renew()
 
     def speak(
-        self, *, absent: Iterable[str], aside: Mapping[TableName, str], waiting: bool
+        self, *, absent: Iterable[str], excluded: Mapping[TableName, str], waiting: bool
     ) -> None:
         """Note what frontiers say from now on; see the attributes."""
         self.absent = frozenset(absent) | self._gone
-        self.aside = aside
+        self.excluded = excluded
         self.waiting = waiting
 
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:

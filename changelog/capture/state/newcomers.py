@@ -1,7 +1,7 @@
 """What one process remembers of tables that appeared while it runs.
 
 A start refuses what it cannot capture, so that the settings are mended. A capture that runs has
-promised nothing about a table that appears, and goes on with the others: it is set aside, with the
+promised nothing about a table that appears, and goes on with the others: it is excluded, with the
 reason in the log, in frontiers and in `changelog status`.
 """
 
@@ -21,12 +21,12 @@ class Newcomers:
     """Tables that are wanted, and were not captured when the process began.
 
     Attributes:
-        aside: why some are not captured.
+        excluded: why some are not captured.
         proven: tables with which an attempt has begun to stream.
         trying: those with which the present life is the first to try.
     """
 
-    aside: dict[TableName, str] = field(default_factory=dict)
+    excluded: dict[TableName, str] = field(default_factory=dict)
     proven: set[TableName] = field(default_factory=set)
     trying: set[TableName] = field(default_factory=set)
 
@@ -42,7 +42,7 @@ class Newcomers:
         if not self.proven:
             return {}
         known = set(spoken)
-        return self.aside | {t: why for t, why in obstacles.items() if t not in known}
+        return self.excluded | {t: why for t, why in obstacles.items() if t not in known}
 
     def listed(self, tables: Iterable[TableName]) -> None:
         """Note the tables that an attempt begins with."""
@@ -54,11 +54,11 @@ class Newcomers:
         self.trying = set()
 
     def blame(self, error: Exception) -> bool:
-        """Set aside the new tables of an attempt that could not begin; False without any."""
+        """Exclude the new tables of an attempt that could not begin; False without any."""
         if not self.proven or not self.trying:
             return False
         said = str(error.args[0]) if error.args else type(error).__name__
-        self.aside.update(dict.fromkeys(self.trying, TRIED + said))
+        self.excluded.update(dict.fromkeys(self.trying, TRIED + said))
         self.trying = set()
         return True
 
@@ -66,6 +66,6 @@ class Newcomers:
         """Note what stands against some tables now; what a start was refused for stays."""
         for table in tables:
             if table in reasons:
-                self.aside[table] = reasons[table]
-            elif not self.aside.get(table, "").startswith(TRIED):
-                self.aside.pop(table, None)
+                self.excluded[table] = reasons[table]
+            elif not self.excluded.get(table, "").startswith(TRIED):
+                self.excluded.pop(table, None)

@@ -29,7 +29,7 @@ class Reaction(Enum):
     STOP = "stop"
     COPY = "copy"
     """No frontier speaks of it until it is copied anew."""
-    ASIDE = "aside"
+    EXCLUDE = "exclude"
     """No frontier speaks of it until somebody asks for a copy."""
 
 
@@ -44,7 +44,7 @@ def answer(error: ChangelogError, capture: CaptureSettings, *, copying: bool = F
     if _is_mended_by_a_copy(error, copying=copying) and capture.on_incompatible == "resnapshot":
         return Reaction.COPY
     if capture.on_error == "log":
-        return Reaction.ASIDE
+        return Reaction.EXCLUDE
     return Reaction.STOP
 
 

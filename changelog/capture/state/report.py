@@ -69,7 +69,7 @@ class CaptureReport:
         frontier_s: when that was written, seconds since 1970; 0 when there is none.
         frontier_ts_us: its commit time by the source's clock, microseconds since 1970.
         snapshot: the snapshot that is being taken, or None.
-        aside: tables of which no frontier speaks although they are captured, with the reason.
+        excluded: tables of which no frontier speaks although they are captured, with the reason.
         queued: gives how many records the broker has not acknowledged yet.
     """
 
@@ -85,7 +85,7 @@ class CaptureReport:
     frontier_s: float = 0.0
     frontier_ts_us: int = 0
     snapshot: SnapshotProgress | None = None
-    aside: dict[TableName, str] = field(default_factory=dict)
+    excluded: dict[TableName, str] = field(default_factory=dict)
     queued: Callable[[], int] = _nothing_queued
 
     def began(self, queued: Callable[[], int]) -> None:
@@ -147,7 +147,7 @@ class CaptureReport:
             "frontiers": self.frontiers,
             "restarts": self.restarts,
             "errors": dict(sorted(self.errors.items())),
-            "aside": {str(table): why for table, why in sorted(self.aside.items())},
+            "aside": {str(table): why for table, why in sorted(self.excluded.items())},
             "lsn": str(self.lsn),
         }
 

@@ -59,7 +59,7 @@ class Unavailable(Enum):
     """What becomes of a column that its source left out, where no older record has it."""
 
     FAIL = "fail"
-    """The record is a bad one."""
+    """The record cannot be read."""
     NULL = "null"
     KEEP = "keep"
     """The placeholder stays, as if it were the value."""

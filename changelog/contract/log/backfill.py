@@ -66,7 +66,7 @@ class TableBackfill:
         alive_from: per partition where the topic ended when `since` was taken: what is alive lies
             behind.
         ends: per partition the end offset at `BackfillRecord.lsn`; empty when not known.
-        set_aside: whether the log could not go on with the table as it was: no frontier from then
+        is_excluded: whether the log could not go on with the table as it was: no frontier from then
             on speaks of it until it is whole again, though older ones do.
         fault: what is wrong with a table that is not copied until somebody asks for it; empty
             for one that is being copied.
@@ -86,7 +86,7 @@ class TableBackfill:
     topic_id: str = ""
     alive_from: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    set_aside: bool = False
+    is_excluded: bool = False
     fault: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class TableBackfill:
             "topic_id": self.topic_id,
             "alive_from": list(self.alive_from),
             "ends": list(self.ends),
-            "set_aside": self.set_aside,
+            "set_aside": self.is_excluded,
             "fault": self.fault,
         }
 
@@ -128,7 +128,7 @@ class TableBackfill:
             topic_id=raw["topic_id"],
             alive_from=tuple(raw.get("alive_from", ())),
             ends=tuple(raw["ends"]),
-            set_aside=raw.get("set_aside", False),
+            is_excluded=raw.get("set_aside", False),
             fault=raw.get("fault", ""),
         )
 

@@ -64,7 +64,7 @@ class Frontier:
         whole: per topic the LSN of the last rows that were copied to it: in this epoch, no
             state from before that can be had from the topic, though records are alive since
             `since`.
-        aside: tables that are captured and of which the frontier does not speak, each with the
+        excluded: tables that are captured and of which the frontier does not speak, each with the
             reason.
         children: tables that others inherit from, with all that do. Their rows are those of
             `ONLY` the table: a `SELECT *` of it at the source has the rows of the children too.
@@ -86,7 +86,7 @@ class Frontier:
     alive_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     whole: Mapping[str, Lsn] = field(default_factory=dict)
-    aside: Mapping[TableName, str] = field(default_factory=dict)
+    excluded: Mapping[TableName, str] = field(default_factory=dict)
     children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
 
     def scope_of(self, topic: str) -> Scope:
@@ -107,8 +107,8 @@ class Frontier:
 
     def why_absent(self, table: TableName) -> str:
         """Say why the frontier does not speak of a table, as the end of a sentence."""
-        reason = self.aside.get(table)
-        return "is not captured" if reason is None else f"is set aside: {reason}"
+        reason = self.excluded.get(table)
+        return "is not captured" if reason is None else f"is excluded: {reason}"
 
     def to_json(self) -> str:
         """Return the value of the record on the frontier topic."""
@@ -130,7 +130,8 @@ class Frontier:
                 "alive_from": {topic: list(each) for topic, each in self.alive_from.items()},
                 "scopes": {topic: scope.to_json() for topic, scope in self.scopes.items()},
                 "whole": {topic: str(lsn) for topic, lsn in self.whole.items()},
-                "aside": [[*table, reason] for table, reason in self.aside.items()],
+                # The log's own name for them, since its first frontiers.
+                "aside": [[*table, reason] for table, reason in self.excluded.items()],
                 "children": [
                     [*table, [list(child) for child in each]]
                     for table, each in self.children.items()
@@ -175,7 +176,7 @@ class Frontier:
                     topic: Scope.from_json(scope) for topic, scope in raw.get("scopes", {}).items()
                 },
                 whole={topic: Lsn.parse(lsn) for topic, lsn in raw.get("whole", {}).items()},
-                aside={TableName(*each[:2]): each[2] for each in raw.get("aside", [])},
+                excluded={TableName(*each[:2]): each[2] for each in raw.get("aside", [])},
                 children={
                     TableName(*each[:2]): tuple(TableName(*child) for child in each[2])
                     for each in raw.get("children", [])

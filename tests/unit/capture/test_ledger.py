@@ -49,9 +49,9 @@ def test_nothing_of_a_table_that_is_not_begun_is_wanted_at_all(ledger):
 
 def test_a_table_that_is_gone_stays_absent_whatever_is_said_later(ledger):
     ledger.leave("notes", 7)
-    ledger.speak(absent=["more"], aside={NOTES: "why"}, waiting=False)
+    ledger.speak(absent=["more"], excluded={NOTES: "why"}, waiting=False)
     assert ledger.absent == {"notes", "more"}
-    ledger.speak(absent=[], aside={}, waiting=False)
+    ledger.speak(absent=[], excluded={}, waiting=False)
     assert ledger.absent == {"notes"}
     assert ledger.is_gone("notes")
     assert not ledger.is_gone("more")

@@ -34,7 +34,7 @@ def test_a_life_that_could_not_begin_blames_its_new_tables():
     found = running()
     found.listed([OLD, NEW, OTHER])
     assert found.blame(ValueError("topics collide"))
-    assert found.aside == dict.fromkeys([NEW, OTHER], f"{TRIED}topics collide")
+    assert found.excluded == dict.fromkeys([NEW, OTHER], f"{TRIED}topics collide")
     found.listed([OLD])
     assert not found.blame(ValueError("the slot is gone"))
 
@@ -50,10 +50,10 @@ def test_a_life_that_streams_has_proven_its_tables():
 def test_a_reason_goes_when_it_no_longer_holds_but_not_one_that_a_start_gave():
     found = running()
     found.note([NEW], BARE)
-    assert found.aside == BARE
+    assert found.excluded == BARE
     found.note([NEW], {})
-    assert found.aside == {}
+    assert found.excluded == {}
     found.listed([OLD, OTHER])
     found.blame(ValueError("no"))
     found.note([OTHER], {})
-    assert found.aside == {OTHER: f"{TRIED}no"}
+    assert found.excluded == {OTHER: f"{TRIED}no"}

@@ -24,7 +24,7 @@ def test_by_default_everything_stops_and_says_what_else_can_be_done(error):
 def test_a_copy_is_the_way_out_of_a_change_unless_it_is_what_failed(error):
     settings = CaptureSettings(on_incompatible="resnapshot", on_error="log")
     assert answer(error, settings) is Reaction.COPY
-    assert answer(error, settings, copying=True) is Reaction.ASIDE
+    assert answer(error, settings, copying=True) is Reaction.EXCLUDE
     stopping = CaptureSettings(on_incompatible="resnapshot")
     assert answer(error, stopping, copying=True) is Reaction.STOP
 
@@ -33,7 +33,7 @@ def test_a_copy_alone_helps_no_table_with_another_key_and_is_not_advised():
     error = KeyConflictError("x", hint="delete the topic")
     assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Reaction.STOP
     both = CaptureSettings(on_incompatible="resnapshot", on_error="log")
-    assert answer(error, both) is Reaction.ASIDE
+    assert answer(error, both) is Reaction.EXCLUDE
     said = str(with_way_out(error))
     assert "delete the topic" in said
     assert "copied anew" not in said
@@ -42,4 +42,4 @@ def test_a_copy_alone_helps_no_table_with_another_key_and_is_not_advised():
 @pytest.mark.parametrize("error", BAD)
 def test_a_copy_helps_no_value_that_cannot_be_written(error):
     assert answer(error, CaptureSettings(on_incompatible="resnapshot")) is Reaction.STOP
-    assert answer(error, CaptureSettings(on_error="log")) is Reaction.ASIDE
+    assert answer(error, CaptureSettings(on_error="log")) is Reaction.EXCLUDE

@@ -97,7 +97,7 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
             the snapshot in time.
     """
     latest = _latest(request)
-    tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.aside}))
+    tables = request.tables or tuple(sorted({*latest.tables.values(), *latest.excluded}))
     for table in tables:
         if latest.topic_of(table) is None:
             raise ViewError(
