@@ -37,7 +37,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.report import ViewResult
+from views.rebuild.result.report import ViewResult
 
 _SHARE = 100  # one row of so many changes
 _VIEWS = {

@@ -42,14 +42,15 @@ from views.generations.history import PUBLISHED, History, HistoryRow, last_state
 from views.generations.served import served_of
 from views.project.catalog import Catalog
 from views.project.spec import ViewSpec, short_name
-from views.rebuild.analysis import Analysis
-from views.rebuild.asked import Asked
 from views.rebuild.follow import follow
-from views.rebuild.outcome import Outcome
-from views.rebuild.plan import Plan, groups_of, plan_view
-from views.rebuild.plannable import plannable
+from views.rebuild.plan.analysis import Analysis
+from views.rebuild.plan.asked import Asked
+from views.rebuild.plan.listing import catalog_table
+from views.rebuild.plan.plan import Plan, groups_of, plan_view
+from views.rebuild.plan.plannable import plannable
 from views.rebuild.rebuild import Rebuild
-from views.rebuild.report import ViewResult, catalog_table, fitted, history_table, results_table
+from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.report import ViewResult, fitted, history_table, results_table
 from views.rebuild.rollback import roll_back
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")

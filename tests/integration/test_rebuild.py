@@ -428,7 +428,7 @@ def test_a_plan_tells_and_touches_nothing(project, view, run, monkeypatch) -> No
 
     monkeypatch.setattr("replay.spark.session.session", never)
     monkeypatch.setattr(rebuild, "session", never)
-    monkeypatch.setattr("views.rebuild.plan.open_replay", never)
+    monkeypatch.setattr("views.rebuild.plan.plan.open_replay", never)
     before = sorted(project.root.rglob("*"))
     ran = run(view, "--plan", "--json")
     assert ran.code == 0, ran.err
@@ -591,7 +591,7 @@ def late_after(monkeypatch, owner, step):
         return clock_ms() + (8 * 24 * 3_600_000 if is_done.is_set() else 0)
 
     monkeypatch.setattr(owner, step, stepped)
-    monkeypatch.setattr("views.rebuild.plan.open_replay", partial(open_replay, clock=clock))
+    monkeypatch.setattr("views.rebuild.plan.plan.open_replay", partial(open_replay, clock=clock))
 
 
 def test_a_rebuild_that_outlasts_its_deadline_is_not_published(

@@ -28,7 +28,8 @@ from tests.support.fold_records import add_records
 from views import cli
 from views.base.progress import Stages
 from views.generations.served import Served, served_of
-from views.rebuild import rebuild, refresh
+from views.rebuild import rebuild
+from views.rebuild.build import refresh
 
 
 class PublishesOnSeal:

@@ -23,7 +23,7 @@ from views.base.config import RebuildSettings
 from views.explain.explanation import Contribution, Contributions, Explanation, Place
 from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, columns_of, trace
 from views.project.spec import ViewSpec
-from views.rebuild.plan import Plan, pins_now, planned
+from views.rebuild.plan.plan import Plan, pins_now, planned
 from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import (
     OFFSET_COLUMN,

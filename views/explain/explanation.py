@@ -10,8 +10,8 @@ from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from views.explain.provenance import FieldOrigin
 from views.project.spec import short_name
-from views.rebuild.plan import Plan, shown
-from views.rebuild.report import frontier_json
+from views.rebuild.plan.plan import Plan, shown
+from views.rebuild.result.report import frontier_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

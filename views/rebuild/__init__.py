@@ -1,4 +1,4 @@
-"""A run: plan, build, certify, switch; refreshes, rollbacks, again and again.
+"""A run: plan, build, certify, switch; again and again, and back.
 
 Specifications and a log come in, published generations go out. The commands import it.
 """

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from changelog.contract.base.errors import LogMovedError, UnavailableError, UnavailableLogError
-from views.rebuild.outcome import Outcome
+from views.rebuild.result.outcome import Outcome
 
 log = logging.getLogger("changelog.views")
 

@@ -26,9 +26,9 @@ from views.base.progress import Stages
 from views.generations.lock import locked
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
-from views.rebuild.outcome import Outcome
-from views.rebuild.plan import declared_of, no_frontier, tables_of
+from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
 from views.rebuild.rebuild import Rebuild
+from views.rebuild.result.outcome import Outcome
 
 log = logging.getLogger("changelog.views")
 

@@ -38,15 +38,23 @@ from views.generations.sweep import sweep
 from views.project.definition import definition_of
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.attempts import attempted
-from views.rebuild.build import frame_of, kept, write
-from views.rebuild.certify import Certifier
-from views.rebuild.outcome import Outcome
-from views.rebuild.plan import Plan, shown, store_of, warnings_of
-from views.rebuild.plannable import plannable
-from views.rebuild.quarantine import write_quarantined
-from views.rebuild.refresh import DELTA, Merged, Prior, Refresher, UnchangedView, Whole, prior_of
-from views.rebuild.report import ViewResult
-from views.rebuild.view_build import ViewBuild
+from views.rebuild.build.build import frame_of, kept, write
+from views.rebuild.build.certify import Certifier
+from views.rebuild.build.quarantine import write_quarantined
+from views.rebuild.build.refresh import (
+    DELTA,
+    Merged,
+    Prior,
+    Refresher,
+    UnchangedView,
+    Whole,
+    prior_of,
+)
+from views.rebuild.build.view_build import ViewBuild
+from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
+from views.rebuild.plan.plannable import plannable
+from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.report import ViewResult
 from views.sinks.base import Change, ChangeableSink
 from views.verify.compare.report import VerifyReport
 

@@ -13,7 +13,7 @@ from views.generations.served import MakeServed, served_of
 from views.generations.succession import rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
-from views.rebuild.report import ViewResult
+from views.rebuild.result.report import ViewResult
 
 
 class NothingToRollBackError(ChangelogError):

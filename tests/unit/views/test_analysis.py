@@ -11,7 +11,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
 from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.project.sql import parse_sql_view
-from views.rebuild.analysis import analyse
+from views.rebuild.plan.analysis import analyse
 
 THINGS, PARTS = TableName("public", "things"), TableName("shop", "parts")
 SCHEMAS = {

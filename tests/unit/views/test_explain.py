@@ -18,7 +18,7 @@ from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type
 from views.explain.explain import NoSuchRowError, _Work, parse_key
 from views.project.sql import parse_sql_view
-from views.rebuild.plan import Plan
+from views.rebuild.plan.plan import Plan
 from views.verify.log.states import Folded
 from views.verify.log.tables import TableState
 from views.verify.values.names import reading_name

@@ -20,11 +20,11 @@ from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.generations.history import HistoryRow
 from views.rebuild import follow as following
+from views.rebuild.build.refresh import Prior, Whole, prior_of
 from views.rebuild.follow import SeenFrontier, follow
-from views.rebuild.outcome import Outcome
-from views.rebuild.plan import planned
-from views.rebuild.refresh import Prior, Whole, prior_of
-from views.rebuild.report import ViewResult
+from views.rebuild.plan.plan import planned
+from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.report import ViewResult
 
 THINGS = [TableName("public", "things")]
 

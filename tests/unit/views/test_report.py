@@ -9,7 +9,7 @@ from changelog.contract.base.errors import RefutedError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from views.generations.history import PUBLISHED, HistoryRow
-from views.rebuild.report import ViewResult, fitted, history_table, moment, results_table
+from views.rebuild.result.report import ViewResult, fitted, history_table, moment, results_table
 from views.verify.compare.report import VerifyReport
 
 FRONTIER = Frontier(slot="s", epoch=2, lsn=Lsn.parse("1/A"), ts_us=1_600_000_000_123_456)

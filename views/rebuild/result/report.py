@@ -14,8 +14,6 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
 from changelog.runtime.edge import one_line
 from views.generations.history import HistoryRow
-from views.project.spec import ViewSpec, short_name
-from views.rebuild.analysis import Analysis
 from views.verify.compare.report import VerifyReport
 
 _WIDE = 100
@@ -188,31 +186,6 @@ def results_table(results: Sequence[ViewResult]) -> Table:
             result.origin,
             ", ".join(filter(None, [_certificate(result), result.left_out])),
             "[green]yes[/]" if result.published else "[red]no[/]",
-        )
-    return table
-
-
-def catalog_table(
-    specs: Sequence[ViewSpec],
-    serving: Mapping[str, HistoryRow],
-    looked: Mapping[str, Analysis],
-) -> Table:
-    """Show the views of a project, what serves of each, and how they are proved and refreshed."""
-    table = Table()
-    columns = ["view", "kind", "reads", "key", "sinks", "serves", "description"]
-    for column in columns + (["proof", "refresh"] if looked else []):
-        table.add_column(column)
-    for spec in specs:
-        row = serving.get(spec.name)
-        table.add_row(
-            spec.name,
-            spec.kind,
-            ", ".join(map(short_name, spec.tables)),
-            ", ".join(spec.key),
-            ", ".join(spec.sinks),
-            f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
-            spec.description,
-            *(looked[spec.name].words() if spec.name in looked else []),
         )
     return table
 

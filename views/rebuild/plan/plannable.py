@@ -15,9 +15,9 @@ from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import RebuildError, of_view
 from views.project.spec import ViewSpec
-from views.rebuild.analysis import Analysis, analyse
-from views.rebuild.plan import Plan, planned, schemas_now
-from views.rebuild.report import ViewResult
+from views.rebuild.plan.analysis import Analysis, analyse
+from views.rebuild.plan.plan import Plan, planned, schemas_now
+from views.rebuild.result.report import ViewResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import ChangelogError, LockedError, RefutedError, VerdictError
-from views.rebuild.report import ViewResult
+from views.rebuild.result.report import ViewResult
 
 _WORST_FIRST = (
     RefutedError.exit_code,

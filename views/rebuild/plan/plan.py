@@ -29,8 +29,8 @@ from views.generations.history import History
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
 from views.project.spec import ViewSpec, check_captured, short_name
-from views.rebuild.analysis import Analysis
-from views.rebuild.report import frontier_json
+from views.rebuild.plan.analysis import Analysis
+from views.rebuild.result.report import frontier_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

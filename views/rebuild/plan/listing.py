@@ -1,0 +1,36 @@
+"""The views of a project as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from views.generations.history import HistoryRow
+from views.project.spec import ViewSpec, short_name
+from views.rebuild.plan.analysis import Analysis
+
+
+def catalog_table(
+    specs: Sequence[ViewSpec],
+    serving: Mapping[str, HistoryRow],
+    looked: Mapping[str, Analysis],
+) -> Table:
+    """Show the views of a project, what serves of each, and how they are proved and refreshed."""
+    table = Table()
+    columns = ["view", "kind", "reads", "key", "sinks", "serves", "description"]
+    for column in columns + (["proof", "refresh"] if looked else []):
+        table.add_column(column)
+    for spec in specs:
+        row = serving.get(spec.name)
+        table.add_row(
+            spec.name,
+            spec.kind,
+            ", ".join(map(short_name, spec.tables)),
+            ", ".join(spec.key),
+            ", ".join(spec.sinks),
+            f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
+            spec.description,
+            *(looked[spec.name].words() if spec.name in looked else []),
+        )
+    return table
