@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "sanitized"
 FLAGS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TESTS = (
-    "tests/unit/test_native.py",
-    "tests/unit/test_buffers.py",
+    "tests/unit/changelog/native/test_native.py",
+    "tests/unit/changelog/native/test_buffers.py",
     "tests/property/test_last.py",
     "tests/property/test_batch.py",
     "tests/property/test_bulk.py",

@@ -23,7 +23,7 @@ def environment(tmp_path_factory):
 
 
 def test_memory_is_used_within_its_bounds(environment):
-    tests = ["tests/unit/test_buffers.py", "tests/property/test_last.py"]
+    tests = ["tests/unit/changelog/native/test_buffers.py", "tests/property/test_last.py"]
     words = ["-q", "-x", "-p", PLUGIN, "-n", "0", "-k", FEW, *tests]
     # Each process of xdist tells its own what it is.
     inside = {name: text for name, text in environment.items() if "XDIST" not in name}

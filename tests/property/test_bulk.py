@@ -47,7 +47,7 @@ from changelog.source.stream.pgoutput import (
 )
 from tests.support.builders import INTEGER, TEXT
 from tests.support.pgoutput_bytes import encode
-from tests.unit.capture.test_writer import FakeRegistry
+from tests.unit.changelog.capture.test_writer import FakeRegistry
 
 pytestmark = pytest.mark.usefixtures("native_way")
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from changelog.capture.inspect.metrics import CaptureMetrics
 from changelog.capture.state.report import CaptureReport, SnapshotProgress
 from changelog.contract.base.lsn import Lsn
-from tests.unit.capture.states import slot, source, status
+from tests.unit.changelog.capture.states import slot, source, status
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
 

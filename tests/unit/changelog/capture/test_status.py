@@ -11,7 +11,7 @@ from changelog import cli
 from changelog.capture.inspect import status as status_module
 from changelog.capture.inspect.status import Limits
 from changelog.capture.state.lag import WalRate
-from tests.unit.capture.states import frontier, slot, source, status
+from tests.unit.changelog.capture.states import frontier, slot, source, status
 
 GIB = 1 << 30
 

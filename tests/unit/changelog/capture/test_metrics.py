@@ -14,7 +14,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 from tests.support.scrape import samples
-from tests.unit.capture.states import NOW_MS, frontier, slot, source
+from tests.unit.changelog.capture.states import NOW_MS, frontier, slot, source
 
 ODD = TableName("sales", 'or"der\n\\s')
 NOW_S = NOW_MS / 1000
