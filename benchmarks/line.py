@@ -63,7 +63,7 @@ class Limit:
     end: str
 
     def seconds(self) -> float:
-        """Drain it, drop it, and give the time from start to end."""
+        """Drain it, drop it, and return the time from start to end."""
         at = parse_dsn(self.dsn)
         words = [str(bin_dir(16) / "pg_recvlogical"), "-h", at["host"], "-p", at["port"]]
         words += ["-U", at["user"], "-d", at["dbname"], "-S", self.slot, "--start", "-P"]

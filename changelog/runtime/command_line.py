@@ -25,7 +25,7 @@ class Chosen:
 
 
 def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of settings, in place of its parameter of the type `Given`.
+    """Equip a command with the options of settings, in place of its parameter of the type `Given`.
 
     A parameter whose type is a dataclass is unfolded as well: its fields are options of that
     command alone.

@@ -63,7 +63,7 @@ class Known:
 
 
 def known_places(frontier: Frontier | None, backfill: BackfillRecord | None) -> dict[str, Known]:
-    """Give up to where topics are known, by the frontier and by the backfills that go on."""
+    """Return up to where topics are known, by the frontier and by the backfills that go on."""
     found = {}
     if frontier is not None:
         found = {

@@ -59,7 +59,7 @@ class WantedServer:
 
 
 def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
-    """Set what a session takes, and give what its server lacks, each in some words.
+    """Set what a session takes, and return what its server lacks, each in some words.
 
     Raises:
         ConfigurationError: the warehouse cannot be written here.
@@ -79,7 +79,7 @@ def _version(spark: SparkSession) -> list[str]:
 
 
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> list[str]:
-    """Set what a session takes; give what the server was not started with."""
+    """Set what a session takes; return what the server was not started with."""
     there = spark.conf.getAll
     differ = {name: value for name, value in wanted.items() if not _holds(there, name, value)}
     fixed = sorted(name for name in differ if not spark.conf.isModifiable(name))
@@ -102,7 +102,7 @@ def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
 
 
 def _sources(spark: SparkSession, client: Client) -> list[str]:
-    """Let the server look for the classes that its jars bring; give the jars that are missing."""
+    """Let the server look for the classes that its jars bring; return the jars that are missing."""
 
     def avro() -> DataFrame:
         return spark.range(0).select(from_avro(F.lit(bytearray()), '"string"'))

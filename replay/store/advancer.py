@@ -61,7 +61,7 @@ class Advancer:
     clock: Clock = clock_ms
 
     def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
-        """Read what is missing, seal it, and give the states.
+        """Read what is missing, seal it, and return the states.
 
         Args:
             plan: what is missing.
@@ -213,7 +213,7 @@ class Advancer:
         return judged_again(self.kafka, plan.cut(), plan.judged, self.clock)
 
     def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
-        """Let a checkpoint count, and give the layers that are not needed any more."""
+        """Let a checkpoint count, and return the layers that are not needed any more."""
         if checkpoint is step.checkpoint:
             return []
         before = step.manifest.checkpoints

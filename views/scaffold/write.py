@@ -17,7 +17,7 @@ _FILES = {
 
 
 def write_project(directory: Path) -> list[Path]:
-    """Write the files of a new project and give their paths.
+    """Write the files of a new project and return their paths.
 
     Raises:
         ConfigurationError: one of them is there already; nothing is written.

@@ -45,7 +45,7 @@ from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.fence import Recent, XidSnapshot
-from changelog.capture.write.writer import bury
+from changelog.capture.write.writer import write_tombstones
 from changelog.contract.base.errors import ChangelogError, LookAgainError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
@@ -735,13 +735,15 @@ class Backfill:
         )
 
     def _finish(self, task: TableTask) -> None:
-        """Bury what is dead, and let the next frontier speak of the table."""
+        """Write tombstones of dead keys, and let the next frontier speak of the table."""
         assert task.since is not None  # noqa: S101 - it was begun
         name = task.relation.name
         if task.stale:
             dead = partial(self._environment.dead_keys, self._producer, on_wait=self._keep_alive)
             ts_us = time.time_ns() // 1000
-            count = bury(self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us)
+            count = write_tombstones(
+                self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us
+            )
             what = {"table": str(name), "lsn": str(task.since.commit_lsn)}
             log.info('table "%s": %d keys of before are dead', name, count, extra=what)
         self._context.failpoint(Failpoint.TABLE_WHOLE)

@@ -76,7 +76,7 @@ class Segment:
     """What the chunks share that are copied in one snapshot.
 
     Attributes:
-        number: tells one segment of a crew from another.
+        number: tells one segment of the workers from another.
         snapshot_name: as exported by its holder.
         relations: the tables, to be locked.
         epoch: of the rows' positions.

@@ -468,7 +468,7 @@ def stand(
     refused: dict[TableName, str],
     last: Frontier | None,
 ) -> Environment:
-    """Check topics and registry, and give the ground; what is missing is not made yet.
+    """Check topics and registry, and return the environment; what is missing is not made yet.
 
     Raises:
         TopicSettingsError: topics hold other records than are asked for, or differ in settings.

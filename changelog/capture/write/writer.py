@@ -284,10 +284,12 @@ class RecordWriter:
             value = None if told is None else told.encode(gone)
             self._log.produce(topic, None, value, headers, self._place(topic, position))
             return 1
-        return bury(self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
+        return write_tombstones(
+            self._log, self._dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us
+        )
 
 
-def bury(
+def write_tombstones(
     log: RecordSink, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int
 ) -> int:
     """Write a tombstone for each key that lives only before `since`; returns their number."""

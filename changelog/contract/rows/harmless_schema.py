@@ -29,7 +29,7 @@ def check_tame(text: str, what: str) -> None:
     """
     try:
         _walk(json.loads(text), "", (), {}, 0)
-    except _WildError as error:
+    except _HarmfulError as error:
         raise CorruptRecordError(
             f"{what} of the registry is refused: {error}",
             hint="capture does not write such schemas: find out who registered it",
@@ -38,8 +38,8 @@ def check_tame(text: str, what: str) -> None:
         raise CorruptRecordError(f"{what} of the registry is not an Avro schema") from error
 
 
-class _WildError(Exception):
-    """Why a schema is not tame."""
+class _HarmfulError(Exception):
+    """Why a schema is not harmless."""
 
 
 def _walk(
@@ -51,12 +51,12 @@ def _walk(
 ) -> bool:
     """Tell whether a value of the schema can take no bytes at all."""
     if depth > _MOST_NESTED:
-        raise _WildError(f"it nests deeper than {_MOST_NESTED}")
+        raise _HarmfulError(f"it nests deeper than {_MOST_NESTED}")
     match raw:
         case str():
             name = full_name(raw, space)
             if name in inside:
-                raise _WildError(f'type "{raw}" contains itself')
+                raise _HarmfulError(f'type "{raw}" contains itself')
             return known.get(name, raw == _SIZELESS)
         case list():
             for branch in raw:
@@ -75,7 +75,7 @@ def _walk_complex(
     if kind in {"array", "map"}:
         items = raw["items"] if kind == "array" else raw["values"]
         if _walk(items, space, inside, known, depth) and kind == "array":
-            raise _WildError("an array's items have no size")
+            raise _HarmfulError("an array's items have no size")
         return False
     if kind == "record":
         own = raw.get("namespace", space)

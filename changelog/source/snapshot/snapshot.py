@@ -301,7 +301,7 @@ def read_chunk(
     batch_bytes: int = BATCH_BYTES,
     where: str = "",
 ) -> int:
-    """Read a chunk's rows in the order of `relation.columns` and give their number.
+    """Read a chunk's rows in the order of `relation.columns` and return their number.
 
     `where` is an SQL condition of the publication, as the server writes it, or an empty text.
 

@@ -19,7 +19,7 @@ _EMIT_MARK = (
 
 
 def emit(connection: Connection, prefix: str, content: bytes, *, transactional: bool) -> Lsn:
-    """Write a message and give the end of its record.
+    """Write a message and return the end of its record.
 
     A transactional one, in autocommit, is flushed with its own commit; another one is sent at
     once, whatever becomes of the transaction, but flushed only with the next commit or by the
@@ -37,7 +37,7 @@ def is_own(prefix: str) -> bool:
 
 
 def emit_mark(connection: Connection, prefix: str, content: bytes) -> Lsn:
-    """Write a message that is no part of a transaction, flush it, and give the end of its record.
+    """Write a message that is no part of a transaction, flush it, and return the end of its record.
 
     The stream brings it between two transactions, at its own place in the WAL.
     """

@@ -40,7 +40,7 @@ class Silence:
         self._asked = False
 
     def after(self, now_s: float, *, heard: bool) -> float:
-        """Note that somebody has listened; give for how many seconds nothing was heard.
+        """Note that somebody has listened; return for how many seconds nothing was heard.
 
         What comes while nobody listens, as while the broker is waited for, is not heard at once:
         that time does not count.

@@ -9,7 +9,7 @@ from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.sink import dead_keys as bury
+from changelog.sink import dead_keys
 from changelog.sink.scan import headers_of
 
 KAFKA = KafkaConnection(brokers="nowhere:1")
@@ -57,8 +57,8 @@ def model(log, since):
 
 
 def dead(monkeypatch, log, since, **options):
-    monkeypatch.setattr(bury, "scan", lambda kafka, ranges: iter(log))
-    return list(bury.dead_keys(KAFKA, "orders", since, [len(log)], **options))
+    monkeypatch.setattr(dead_keys, "scan", lambda kafka, ranges: iter(log))
+    return list(dead_keys.dead_keys(KAFKA, "orders", since, [len(log)], **options))
 
 
 @given(st.lists(records, max_size=80), st.integers(0, 21), st.integers(1, 40))
@@ -78,8 +78,8 @@ def test_memory_is_bounded_by_the_keys_allowed(monkeypatch):
         passes.append(ranges)
         return iter(log)
 
-    monkeypatch.setattr(bury, "scan", scan)
-    found = list(bury.dead_keys(KAFKA, "orders", Position(2, Lsn(0), 0), [1000], max_keys=100))
+    monkeypatch.setattr(dead_keys, "scan", scan)
+    found = list(dead_keys.dead_keys(KAFKA, "orders", Position(2, Lsn(0), 0), [1000], max_keys=100))
     assert len(found) == 1000
     assert len(passes) >= 10
 
