@@ -32,7 +32,7 @@ print(build_meta.build_wheel("."))
 """
 REFUSING = """#!/bin/sh
 case " $* " in *-Bsymbolic-functions*) echo "unsupported linker arg" >&2; exit 1;; esac
-PATH={path} exec {command} "$@"
+PATH={path} PYTHONPATH={modules} exec {command} "$@"
 """
 BROKEN = "#!/bin/sh\necho 'cannot execute cc1' >&2\nexit 1\n"
 WHEEL = """
@@ -55,7 +55,9 @@ class Machine:
         self.folder, self.bin = folder, folder / "bin"
         self.bin.mkdir()
         works = " ".join(build.find())  # of this machine, whichever it is
-        self._compiler = REFUSING.format(path=os.environ["PATH"], command=works)
+        # Without what is put in front of it later: the one that works may be a wheel's itself.
+        modules = os.environ.get("PYTHONPATH", "")
+        self._compiler = REFUSING.format(path=os.environ["PATH"], modules=modules, command=works)
         monkeypatch.setenv("PATH", str(self.bin))
         for name in ("CC", "CFLAGS", "LDFLAGS"):
             monkeypatch.delenv(name, raising=False)
