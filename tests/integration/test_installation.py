@@ -32,7 +32,8 @@ print(build_meta.build_wheel("."))
 """
 REFUSING = """#!/bin/sh
 case " $* " in *-Bsymbolic-functions*) echo "unsupported linker arg" >&2; exit 1;; esac
-PATH={path} PYTHONPATH={modules} exec {command} "$@"
+unset PYTHONPATH  # the compiler may be a wheel's itself: that one, not the package in front of it
+PATH={path} exec {command} "$@"
 """
 BROKEN = "#!/bin/sh\necho 'cannot execute cc1' >&2\nexit 1\n"
 WHEEL = """
@@ -49,31 +50,33 @@ def program(path, text):
 
 
 class Machine:
-    """A PATH of its own, perhaps the compiler of a wheel, and a copy of the sources."""
+    """A PATH of its own, a wheel in place of ziglang's that may work, a copy of the sources."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.bin = folder, folder / "bin"
         self.bin.mkdir()
         works = " ".join(build.find())  # of this machine, whichever it is
-        # Without what is put in front of it later: the one that works may be a wheel's itself.
-        modules = os.environ.get("PYTHONPATH", "")
-        self._compiler = REFUSING.format(path=os.environ["PATH"], modules=modules, command=works)
+        self._compiler = REFUSING.format(path=os.environ["PATH"], command=works)
         monkeypatch.setenv("PATH", str(self.bin))
         for name in ("CC", "CFLAGS", "LDFLAGS"):
             monkeypatch.delenv(name, raising=False)
         (self.bin / "sh").symlink_to("/bin/sh")
+        self._package = folder / "site" / "ziglang"  # in front of one that may be there
+        self._package.mkdir(parents=True)
+        (self._package / "__init__.py").touch()
+        self._install_wheel(BROKEN)
+        monkeypatch.setenv("PYTHONPATH", str(self._package.parent))
 
     def install(self, name, *, works):
         program(self.bin / name, self._compiler if works else BROKEN)
 
-    def install_wheel(self, monkeypatch):
-        """Install a package like ziglang, in front of one that may be there."""
-        package = self.folder / "site" / "ziglang"
-        package.mkdir(parents=True)
-        (package / "__init__.py").touch()
-        real = program(self.folder / "zig", self._compiler)
-        (package / "__main__.py").write_text(WHEEL.format(command=str(real)))
-        monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    def install_wheel(self):
+        """Let the compiler of the wheel work."""
+        self._install_wheel(self._compiler)
+
+    def _install_wheel(self, text):
+        real = program(self.folder / "zig", text)
+        (self._package / "__main__.py").write_text(WHEEL.format(command=str(real)))
 
     def prepare(self):
         """Copy the sources, once; return where they are."""
@@ -171,15 +174,15 @@ def test_a_tag_is_what_a_library_needs_of_the_c_library(words, tag):
     assert found == (tag and tag + platform.machine())
 
 
-def test_without_one_that_of_the_wheel_is_taken(machine, monkeypatch):
-    machine.install_wheel(monkeypatch)
+def test_without_one_that_of_the_wheel_is_taken(machine):
+    machine.install_wheel()
     is_built(machine)
 
 
-def test_with_broken_ones_that_of_the_wheel_is_taken(machine, monkeypatch):
+def test_with_broken_ones_that_of_the_wheel_is_taken(machine):
     machine.install("cc", works=False)
     machine.install("gcc", works=False)
-    machine.install_wheel(monkeypatch)
+    machine.install_wheel()
     is_built(machine)
 
 
