@@ -29,7 +29,7 @@ from views import cli
 from views.base.progress import Stages
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
-from views.rebuild.build import refresh
+from views.rebuild.one_view import refresh
 
 
 class PublishesOnSeal:

@@ -38,10 +38,10 @@ from views.generations.sweep import sweep
 from views.project.definition import definition_of
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.attempts import attempted
-from views.rebuild.build.build import frame_of, kept, write
-from views.rebuild.build.certify import Certifier
-from views.rebuild.build.quarantine import write_quarantined
-from views.rebuild.build.refresh import (
+from views.rebuild.one_view.build import frame_of, kept, write
+from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.quarantine import write_quarantined
+from views.rebuild.one_view.refresh import (
     DELTA,
     Merged,
     Prior,
@@ -50,7 +50,7 @@ from views.rebuild.build.refresh import (
     Whole,
     prior_of,
 )
-from views.rebuild.build.view_build import ViewBuild
+from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plan.plannable import plannable
 from views.rebuild.result.outcome import Outcome

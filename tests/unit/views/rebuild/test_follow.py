@@ -20,8 +20,8 @@ from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.generations.history import HistoryRow
 from views.rebuild import follow as following
-from views.rebuild.build.refresh import Prior, Whole, prior_of
 from views.rebuild.follow import SeenFrontier, follow
+from views.rebuild.one_view.refresh import Prior, Whole, prior_of
 from views.rebuild.plan.plan import planned
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult

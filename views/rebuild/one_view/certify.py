@@ -21,7 +21,7 @@ from replay.store.committed import write
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
 from views.project.spec import ViewSpec
-from views.rebuild.build.build import read_of
+from views.rebuild.one_view.build import read_of
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.view import VerifyRequest, verify_view
