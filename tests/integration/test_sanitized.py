@@ -43,17 +43,29 @@ def test_hostile_bytes_reach_nothing_and_both_ways_say_the_same(environment):
     assert fuzz(environment, seed=1, seconds=0.5, targets=TARGETS) == ""
 
 
-def test_twin_a_size_that_nobody_checks_is_found(environment, tmp_path):
+def with_defect(tmp_path, name, sound, defective):
+    """Compile the library with a line of a source spoilt."""
     native = tmp_path / "changelog" / "native"
     shutil.copytree(ROOT / "changelog" / "native" / "src", native / "src")
-    rows = native / "src" / "rows.c"
-    assert rows.read_text().count("if (end - at < 4)") == 1
-    rows.write_text(rows.read_text().replace("if (end - at < 4)", "if (end < at)"))
-    defective = compiled(tmp_path / "built", source=tmp_path)
+    source = native / "src" / name
+    assert source.read_text().count(sound) == 1
+    source.write_text(source.read_text().replace(sound, defective))
+    return compiled(tmp_path / "built", source=tmp_path)
+
+
+def test_twin_a_size_that_nobody_checks_is_found(environment, tmp_path):
+    defective = with_defect(tmp_path, "rows.c", "if (end - at < 4)", "if (end < at)")
     found = fuzz(defective, seed=1, seconds=20, targets=["stream"])
     assert "AddressSanitizer: heap-buffer-overflow" in found
     assert "read_tuple" in found
     assert "the input: stream: " in found
+
+
+def test_twin_a_header_of_another_name_taken_for_the_position_is_found(environment, tmp_path):
+    defective = with_defect(tmp_path, "reader.c", 'strcmp(name, "position") == 0', "name[0] != 0")
+    found = fuzz(defective, seed=1, seconds=20, targets=["headers"])
+    assert "assert found[0] == found[1]" in found
+    assert "the input: headers: " in found
 
 
 @pytest.mark.parametrize("target", TARGETS)
