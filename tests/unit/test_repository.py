@@ -97,3 +97,15 @@ def test_notebooks_are_stored_without_outputs() -> None:
             assert all(
                 not cell.get("outputs") and not cell.get("execution_count") for cell in cells
             )
+
+
+def test_every_folder_of_modules_is_a_package_in_the_repository() -> None:
+    # What git ignores, such as a folder called `build`, is there on one machine alone.
+    tracked = set(_tracked())
+    roots = [ROOT / name for name in ("changelog", "replay", "views", "tests")]
+    folders = {
+        path.parent
+        for path in tracked
+        if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
+    }
+    assert {folder for folder in folders if folder / "__init__.py" not in tracked} == set()
