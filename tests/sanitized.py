@@ -23,6 +23,7 @@ FLAGS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=und
 TESTS = (
     "tests/unit/changelog/native/test_native.py",
     "tests/unit/changelog/native/test_buffers.py",
+    "tests/unit/views/verify/test_read.py",
     "tests/property/test_last.py",
     "tests/property/test_batch.py",
     "tests/property/test_bulk.py",

@@ -326,11 +326,28 @@ def keys(some: Input) -> None:
     assert found[0] == found[1]
 
 
+def intake(some: Input) -> None:
+    """Take records whose keys, values and headers are the texts; a name has no zero byte."""
+    texts = [None if text == b"-" else text for text in some]
+    found = []
+    for way in WAYS:
+        made = on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
+        for place in range(0, len(texts) - 2, 3):
+            name = (texts[place + 2] or b"").replace(b"\0", b"").decode("latin-1")
+            headers = [(name, texts[place]), ("position", texts[place + 2]), (name, None)]
+            made.add(place, -place, texts[place], texts[place + 1], headers[place % 2 :])
+        table = made.take(0)
+        table.validate(full=True)
+        found.append((table.to_pylist(), made.held_bytes))
+    assert found[0] == found[1]
+
+
 TARGETS: dict[str, Callable[[Input], None]] = {
     "copy_lines": copy_lines,
     "fold": fold,
     "frames": frames,
     "headers": headers,
+    "intake": intake,
     "keys": keys,
     "lines": lines,
     "stream": stream,

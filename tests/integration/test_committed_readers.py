@@ -18,7 +18,7 @@ from tests.support.log_readers import by_model, by_tasks, by_verifier
 from tests.support.matrix import first
 from tests.support.switched_log import ATLEAST, ONCE, SwitchedLog, changes
 from tests.support.wait import wait_until
-from views.verify.log import read
+from views.verify.log import read, records
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -76,8 +76,11 @@ def test_twin_readers_that_do_not_know_transactions_are_found_out(make, monkeypa
         for each in frontiers_of(capture)
     ]
     assert not all(found)
-    made = read._consumer
-    monkeypatch.setattr(read, "_consumer", lambda kafka, **_: made(kafka, committed=False))
+    made = read.consumer_settings
+    for place in (read, records):
+        monkeypatch.setattr(
+            place, "consumer_settings", lambda kafka, **_: made(kafka, committed=False)
+        )
     with pytest.raises(LogError, match="after the frontier"):
         _ = [by_verifier(capture, each, log.topic, key_id) for each in frontiers_of(capture)]
 

@@ -27,6 +27,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import column_type
+from changelog.native.intake import RecordColumns
 from changelog.runtime.child import Child
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
@@ -34,7 +35,8 @@ from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, m
 from tests.support.handmade_log import HandmadeLog
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
-from views.verify.log.read import shared_out
+from views.verify.log.records import read_share
+from views.verify.log.shares import shared_out
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -277,7 +279,7 @@ def side(
 
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Let two helpers read and decode whatever there is; returns their processes as they come."""
+    """Let two threads read whatever there is, two helpers decode it; returns their processes."""
     started: list[subprocess.Popen[bytes]] = []
 
     class Kept(Child):
@@ -286,37 +288,81 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
             started.append(self._process)
 
     monkeypatch.setattr("views.verify.processes.pool.Child", Kept)
-    for place in ("log.read", "log.tables", "processes.pool"):
+    for place in ("log.records", "log.tables", "processes.pool"):
         monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
-    monkeypatch.setattr("views.verify.log.read.MANY_OFFSETS", 1)
-    monkeypatch.setattr("views.verify.log.tables.MANY_ROWS", 1)
+    monkeypatch.setattr("views.verify.log.shares.MANY_OFFSETS", 1)
+    monkeypatch.setattr("views.verify.log.states.MANY_ROWS", 1)
     return started
 
 
 def test_helpers_find_what_one_process_does(log: HandmadeLog, tmp_path: Path, helped: Any) -> None:
     side = MemorySide(tmp_path / "rows.jsonl")
     assert verify_view(request_for(log, side.address)).verified is True
-    assert len(helped) == 8, "two tables, each read and decoded by two"
+    assert len(helped) == 4, "two tables, each decoded by two"
     side.plant("1", {**ROWS["1"], **WRONG})
     report = verify_view(request_for(log, side.address))
     assert (report.mismatches, report.rows_expected) == (1, 3)
     assert {each.poll() is not None for each in helped} == {True}
 
 
-def without_last_offsets(starts: Any, ends: Any, helpers: int) -> Any:
+def without_last_offsets(starts: Any, ends: Any, threads: int) -> Any:
     """The defect: the last offset of each partition is in no share."""
     ends = [max(start, end - 1) for start, end in zip(starts, ends, strict=True)]
-    return shared_out(starts, ends, helpers)
+    return shared_out(starts, ends, threads)
 
 
-def test_twin_offsets_that_no_share_has_are_missed(
+def test_offsets_that_no_share_has_end_the_verification(
+    log: HandmadeLog, helped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("views.verify.log.records.shared_out", without_last_offsets)
+    with pytest.raises(LogError, match="were not read"):
+        verify_view(request_for(log, Address("memory", {"path": "unused"})))
+
+
+@pytest.mark.parametrize("how", ["lost", "twice"])
+def test_a_share_that_is_lost_or_read_twice_ends_the_verification(
+    log: HandmadeLog, helped: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def some(starts: Any, ends: Any, threads: int) -> Any:
+        shares = shared_out(starts, ends, threads)
+        return shares[1:] if how == "lost" else [*shares, shares[0]]
+
+    monkeypatch.setattr("views.verify.log.records.shared_out", some)
+    with pytest.raises(LogError, match="were not read" if how == "lost" else "were read twice"):
+        verify_view(request_for(log, Address("memory", {"path": "unused"})))
+
+
+def test_twin_a_record_that_the_reader_skips_is_missed(
     log: HandmadeLog, tmp_path: Path, helped: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whatever partitions the keys fall into: an airline has its old name then.
-    monkeypatch.setattr("views.verify.log.read.shared_out", without_last_offsets)
+    class Skipping(RecordColumns):
+        """The defect: the records of one key go away."""
+
+        def take(self, bucket: int) -> pa.Table:
+            found = super().take(bucket)
+            return found.filter(
+                pa.array([not key.endswith(b"\2") for key in found["key"].to_pylist()])
+            )
+
+    monkeypatch.setattr("views.verify.log.records.RecordColumns", Skipping)
     side = MemorySide(tmp_path / "rows.jsonl")
     assert verify_view(request_for(log, side.address)).verified is False
-    assert helped
+
+
+def test_a_thread_that_fails_ends_the_verification(
+    log: HandmadeLog, helped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def failing(*arguments: Any) -> Any:
+        begun.append(arguments)
+        if len(begun) == 1:
+            raise MemoryError
+        return read_share(*arguments)
+
+    monkeypatch.setattr("views.verify.log.records.read_share", failing)
+    with pytest.raises(MemoryError):
+        verify_view(request_for(log, Address("memory", {"path": "unused"})))
 
 
 def test_helpers_name_the_place_of_a_corrupt_record(log: HandmadeLog, helped: Any) -> None:

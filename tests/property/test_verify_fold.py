@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from views.verify.log.fold import fold
-from views.verify.log.read import RAW_SCHEMA
+from changelog.native.intake import NO_EPOCH, SCHEMA
+from views.verify.log import fold as folding
+from views.verify.log.fold import FoldRules, fold
 
 Record = tuple[Position, int, int | None]
 """Position, key, value; None is a tombstone."""
@@ -43,17 +44,29 @@ def folded(
     since: Position | None = None,
     before: Lsn | None = None,
 ) -> dict[int, int]:
+    tables = [table_of(records[:3]), table_of(records[3:], first=3)]
+    rules = FoldRules(epoch=2, since=since, before=before)
+    alive = fold(database, [each for each in tables if len(each)], rules)
+    found = dict(zip(alive["key"].to_pylist(), alive["value"].to_pylist(), strict=True))
+    assert len(alive) == len(found)
+    return {key[0]: value[0] for key, value in found.items()}
+
+
+def table_of(records: Sequence[Record], first: int = 0) -> pa.Table:
     rows = [
-        (0, off, *position, bytes([key]), None if value is None else bytes([value]))
-        for off, (position, key, value) in enumerate(records)
+        (0, off, *position, bytes([key]), None if value is None else bytes([value]), 0)
+        for off, (position, key, value) in enumerate(records, first)
     ]
-    columns = list(zip(*rows, strict=True)) or [()] * len(RAW_SCHEMA)
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, RAW_SCHEMA, strict=True)]
-    database.register("raw", pa.Table.from_arrays(arrays, schema=RAW_SCHEMA))
-    count = fold(database, "raw", "alive", epoch=2, since=since, before=before)
-    found = database.execute("SELECT key, value FROM alive").fetchall()
-    assert count == len(found)
-    return {key[0]: value[0] for key, value in found}
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@pytest.fixture(scope="module", params=[1, 1 << 20], ids=["pieces", "at once"], autouse=True)
+def piece_bytes(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folding, "_PIECE_BYTES", request.param)
+        yield
 
 
 def model(
@@ -103,8 +116,32 @@ def test_a_tombstone_before_a_resend_keeps_its_row_dead(
     records: list[Record] = [(at(1), 7, 1), (at(2), 8, 5), (at(3), 7, None), (at(1), 7, 1)]
     assert folded(database, records) == {8: 5}
     # The seeded defect: an aggregate that skips nulls brings the deleted row back.
+    database.register("raw", table_of(records))
     revived = database.execute(
         "SELECT count(*) FROM (SELECT key, arg_max(value, (epoch, commit_lsn, sequence)) AS value "
         "FROM raw GROUP BY key) WHERE value IS NOT NULL"
     ).fetchall()
     assert revived == [(2,)]
+
+
+def test_a_record_without_a_place_decides_about_its_key(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    sound = table_of([(Position(2, Lsn(5), 0), 7, 1), (Position(2, Lsn(6), 0), 8, None)])
+    rows = [(0, 9, NO_EPOCH, 2**64 - 1, 2**64 - 1, bytes([key]), None, 3) for key in (7, 8)]
+    arrays = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+    faulty = pa.Table.from_arrays(arrays, schema=SCHEMA)
+    alive = fold(database, [faulty, sound], FoldRules(epoch=2))
+    assert sorted(alive["off"].to_pylist()) == [9, 9]
+    assert len(fold(database, [faulty, sound], FoldRules(epoch=2, before=Lsn(6)))) == 1
+
+
+def test_of_two_records_in_one_place_the_later_is_taken(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    place = Position(2, Lsn(5), 0)
+    assert folded(database, [(place, 7, 1), (place, 7, 2)]) == {7: 2}
+
+
+def test_nothing_folds_to_nothing(database: duckdb.DuckDBPyConnection) -> None:
+    assert len(fold(database, [], FoldRules(epoch=2))) == 0

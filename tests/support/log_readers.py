@@ -8,8 +8,9 @@ from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
-from views.verify.log.fold import fold
-from views.verify.log.read import read_topic
+from views.verify.log.fold import FoldRules as KeptRecords
+from views.verify.log.records import read_topic
+from views.verify.log.survivors import FoldedBuckets
 
 
 def by_tasks(capture, frontier, topic, key_id):
@@ -32,10 +33,13 @@ def by_tasks(capture, frontier, topic, key_id):
 def by_verifier(capture, frontier, topic, key_id):
     """Read as the verifier does."""
     with closing(duckdb.connect()) as database:
-        count = read_topic(capture.kafka, frontier, topic, database, "raw", key_id=key_id)
+        found = read_topic(capture.kafka, frontier, topic, key_id=key_id)
         since = frontier.since.get(topic)
-        fold(database, "raw", "rows", epoch=frontier.epoch, since=since, before=frontier.lsn)
-        return dict(database.execute("SELECT key, value FROM rows").fetchall()), count
+        rules = KeptRecords(epoch=frontier.epoch, since=since, before=frontier.lsn)
+        rows: dict[bytes, bytes | None] = {}
+        for batch in FoldedBuckets(database, found.buckets, rules).batches():
+            rows.update(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+        return rows, found.count
 
 
 def by_model(capture, frontier, topic):

@@ -15,6 +15,7 @@ CLASSES = {
     "buffers": ("Records", "Texts", "WrittenPlaces"),
     "copydata": ("read_copy", "read_stream"),
     "fold": ("Fold",),
+    "intake": ("Intake", "RecordColumns"),
     "producer": ("ProducerHandle",),
     "reader": ("RangeReader",),
     "rows": ("BatchCodec",),

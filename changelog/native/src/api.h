@@ -114,6 +114,84 @@ void reader_poll(reader *r, fold *into, int64_t end, int timeout_ms, reader_news
 /* What the last error was, in words. */
 const char *reader_said(const reader *r);
 
+/* ---- intake.c: records of some partitions by column, for the verifier ---- */
+
+/* What is wrong with a record. */
+enum { INTAKE_SOUND = 0, INTAKE_NO_KEY = 1, INTAKE_OTHER_KEY = 2, INTAKE_NO_PLACE = 3 };
+enum { INTAKE_ROW_BYTES = 41 };
+
+typedef struct header {
+    const char *name;
+    const uint8_t *bytes; /* NULL: none */
+    size_t size;
+} header;
+
+/* Records in Arrow's layouts; key_ends and value_ends have a number more than rows. Of one that
+ * has no place epoch, LSN and sequence are the highest; one without a key gets one of its own. */
+typedef struct column_set {
+    int64_t rows, key_bytes, value_bytes, faulty;
+    int32_t *partitions;
+    int64_t *offsets;
+    uint32_t *epochs;
+    uint64_t *lsns, *sequences;
+    uint8_t *faults;
+    uint8_t *is_there; /* a bit each: 0 is a tombstone */
+    int32_t *key_ends, *value_ends;
+    uint8_t *keys, *values;
+} column_set;
+
+typedef struct columns columns;
+
+/* The prefix is what every key begins with, at most 8 bytes. */
+columns *columns_new(const uint8_t *prefix, uint32_t prefix_size, uint32_t buckets);
+void columns_free(columns *c);
+/* Add a record; gives 0 when there is no memory. */
+int columns_add(columns *c, int32_t partition, int64_t offset, const uint8_t *key, size_t key_size,
+                const uint8_t *value, size_t value_size, const header *headers, size_t count);
+/* The bytes of all that is held. */
+int64_t columns_held(const columns *c);
+/* Hand a bucket over, which begins anew. */
+void columns_take(columns *c, uint32_t bucket, column_set *to);
+void column_set_free(column_set *of);
+
+typedef struct intake intake;
+
+/* Offsets of a partition that are to be read. */
+typedef struct intake_slice {
+    int32_t partition;
+    int32_t is_open;
+    int64_t next;
+    int64_t end;
+} intake_slice;
+
+/* What reading comes to: the partition ended before its slice, the client gave an error, a record
+ * came again. */
+enum {
+    INTAKE_OK = 0,
+    INTAKE_SHORT = 1,
+    INTAKE_REFUSED = 2,
+    INTAKE_DISORDER = 3,
+    INTAKE_NO_MEMORY = 4
+};
+
+typedef struct {
+    int64_t added;
+    int32_t open;        /* slices whose end is not reached */
+    int32_t outcome;
+    int32_t partition;   /* where it happened */
+    int64_t offset;
+    int32_t error;       /* librdkafka's code */
+    char said[256];      /* its words */
+} intake_news;
+
+intake *intake_open(const char *const *names, const char *const *values, size_t count,
+                    columns *into, char *said, size_t said_size);
+void intake_close(intake *r);
+/* Begin; gives librdkafka's code, 0 for none. */
+int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint32_t count);
+/* Read until all slices are read, so many bytes are held, something is wrong, or the time is out. */
+void intake_poll(intake *r, int timeout_ms, int64_t most_bytes, intake_news *news);
+
 /* ---- texts.c: what is read, and the records made of it ---- */
 
 /* Texts back to back, as they arrived: text n ends where ends[n] says, and the next begins there. */

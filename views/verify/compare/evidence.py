@@ -86,6 +86,7 @@ class Evidence:
                     pins=self._pins,
                     sets_apart=self._sets_apart,
                     declared=self._declared,
+                    work_directory=self._work_directory,
                 )
             folded = self._log.fold(table)
             self._records[folded.topic] = folded.records

@@ -42,7 +42,7 @@ from views.verify.log.decode import Decoder
 from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.log.registry import Schemas
-from views.verify.processes.scratch import fill, first_row, make_table, row_count
+from views.verify.processes.scratch import fill, first_row, make_table
 from views.verify.values.faults import FaultError, SetApart
 from views.verify.values.types import quoted
 
@@ -302,11 +302,11 @@ def read_declared(
     *,
     survivors: str,
     set_apart: SetApart | None,
-) -> tuple[int, int]:
+) -> int:
     """Read a declared log up to the cut and fold it into `survivors` (part, off, key, value).
 
     Returns:
-        The number of records and of rows.
+        The number of records.
 
     Raises:
         CorruptRecordError: a record cannot be read, or nothing says which of two is newer.
@@ -335,7 +335,7 @@ def read_declared(
     fill(database, raw, batches())
     _fold(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
-    return count, row_count(database, survivors)
+    return count
 
 
 def _rows_of(

@@ -17,6 +17,7 @@ from io import BytesIO
 from typing import Any, ClassVar
 
 import fastavro
+import pyarrow as pa
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.event import AFTER
@@ -62,9 +63,9 @@ class WriterSchema:
     bare: Any
 
 
-def schema_ids(values: Sequence[bytes]) -> set[int]:
-    """Return the schema ids in the frames of some values."""
-    return {int.from_bytes(value[1:5], "big") for value in values}
+def survivors_of(batch: pa.Table) -> list[Survivor]:
+    """Return the survivors of a batch one by one."""
+    return list(zip(*(batch[name].to_pylist() for name in ("part", "off", "value")), strict=True))
 
 
 class Decoder(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 
@@ -17,25 +18,28 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from changelog.native.intake import SCHEMA
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
-from views.verify.log.fold import fold
-from views.verify.log.read import read_schema_topic, read_topic
+from views.verify.log.fold import FoldRules
+from views.verify.log.read import read_schema_topic
+from views.verify.log.records import TopicRecords, read_topic
 from views.verify.log.registry import Schemas
-from views.verify.log.tables import TableState, create_view, load_state, newest_schema_id
+from views.verify.log.survivors import FoldedBuckets, FoldedTable, Survivors
+from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
+from views.verify.processes.scratch import fill, make_table
 from views.verify.values.faults import SetApart
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A table's survivors, not yet decoded.
+    """A table's survivors, not yet folded or decoded.
 
     Attributes:
         table: which.
         topic: where its records lie.
         records: how many were read.
-        rows: how many rows are alive.
-        survivors: name of their DuckDB table.
+        survivors: the last records of its keys.
         decoder: decodes them; None when the log has never had a value of the table.
         schema: that they are read as, None likewise.
         set_apart: takes the records that cannot be read, None where one is an error.
@@ -45,8 +49,7 @@ class Folded:
     table: TableName
     topic: str
     records: int
-    rows: int
-    survivors: str
+    survivors: Survivors
     decoder: Decoder | None
     schema: LoggedSchema | None
     set_apart: SetApart | None = None
@@ -67,6 +70,7 @@ class LogTables:
         sets_apart: bool = False,
         keeps_records: bool = False,
         declared: Mapping[TableName, DeclaredLog] | None = None,
+        work_directory: Path | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -79,8 +83,10 @@ class LogTables:
             sets_apart: leave out the rows whose records cannot be read, and count these.
             keeps_records: keep all records in the database, also those that are superseded.
             declared: the tables that are logs of other programs.
+            work_directory: where files are made, None for the system's place.
         """
         self._declared = declared or {}
+        self._work_directory = work_directory
         self._keeps_records = keeps_records
         self._pins = pins or {}
         self._sets_apart = sets_apart
@@ -89,10 +95,10 @@ class LogTables:
         self._kafka = kafka
         self._schemas = Schemas(registry)
         self._frontier = frontier
-        self._count = 0
+        self._count = self._loaded = 0
 
     def fold(self, table: TableName, *, before: Lsn | None = None) -> Folded:
-        """Read a table's records and keep the survivors.
+        """Read a table's records, to be folded when their survivors are asked for.
 
         Raises:
             ViewError: the table is not captured.
@@ -104,43 +110,44 @@ class LogTables:
             why = self._frontier.why_absent(table)
             raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
         self._count += 1
-        raw, survivors = f"__raw_{self._count}", f"__survivors_{self._count}"
         pin = self._pins.get(topic)
         set_apart = SetApart() if self._sets_apart else None
         if table in self._declared:
-            return self._fold_declared(self._declared[table], survivors, set_apart)
+            return self._fold_declared(self._declared[table], set_apart)
         records = read_topic(
             self._kafka,
             self._frontier,
             topic,
-            self._database,
-            raw,
             key_id=None if pin is None else pin.key,
             set_apart=set_apart,
+            work_directory=self._work_directory,
         )
-        rows = fold(
-            self._database,
-            raw,
-            survivors,
-            epoch=self._frontier.epoch,
-            since=self._frontier.since.get(topic),
-            before=before,
-        )
-        decoder = schema = None
-        found = self._decoder(table, topic, raw, set_apart)
-        if found is not None:
-            decoder, schema = found
-        kept = raw if self._keeps_records else None
-        if kept is None:
-            self._database.execute(f"DROP TABLE {raw}")
-        return Folded(table, topic, records, rows, survivors, decoder, schema, set_apart, kept)
+        since = self._frontier.since.get(topic)
+        rules = FoldRules(epoch=self._frontier.epoch, since=since, before=before)
+        try:
+            decoder, schema = self._decoder(table, topic, records, set_apart) or (None, None)
+            raw = self._kept(records) if self._keeps_records else None
+        except BaseException:
+            records.buckets.close()
+            raise
+        if decoder is None:
+            records.buckets.close()
+        survivors = FoldedBuckets(self._database, records.buckets, rules)
+        return Folded(table, topic, records.count, survivors, decoder, schema, set_apart, raw)
 
-    def _fold_declared(
-        self, log: DeclaredLog, survivors: str, set_apart: SetApart | None
-    ) -> Folded:
+    def _kept(self, records: TopicRecords) -> str:
+        """Copy all records into a table of DuckDB; returns its name."""
+        raw = f"__raw_{self._count}"
+        make_table(self._database, raw, SCHEMA)
+        buckets = records.buckets
+        fill(self._database, raw, (t for n in range(len(buckets)) for t in buckets.tables(n)))
+        return raw
+
+    def _fold_declared(self, log: DeclaredLog, set_apart: SetApart | None) -> Folded:
+        survivors = f"__survivors_{self._count}"
         pin = self._pins.get(log.topic)
         reader = DeclaredReader(log, self._schemas, 0 if pin is None else pin.value)
-        records, rows = read_declared(
+        records = read_declared(
             self._kafka,
             self._frontier,
             reader,
@@ -152,15 +159,18 @@ class LogTables:
             log.table,
             log.topic,
             records,
-            rows,
-            survivors,
+            FoldedTable(self._database, survivors),
             DeclaredDecoder(reader, set_apart),
             LoggedSchema(log.table, log.key, reader.columns),
             set_apart,
         )
 
     def _decoder(
-        self, table: TableName, topic: str, raw: str, set_apart: SetApart | None
+        self,
+        table: TableName,
+        topic: str,
+        records: TopicRecords,
+        set_apart: SetApart | None,
     ) -> tuple[Decoder, LoggedSchema] | None:
         form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
         if form.output is Output.JSON:
@@ -170,7 +180,7 @@ class LogTables:
             text = values[-1 if pin is None else pin.value]
             decoder: Decoder = DocumentDecoder(topic, text, form.envelope, set_apart)
             return decoder, read_value_schema(text)
-        newest = newest_schema_id(self._database, raw) if pin is None else pin.value
+        newest = records.newest_schema_id if pin is None else pin.value
         if newest is None:
             return None
         try:
@@ -199,10 +209,13 @@ class LogTables:
                 f'"{folded.table}" are not known',
                 hint="leave the table out until it has a row",
             )
-        base = folded.survivors.replace("survivors", "state")
+        self._loaded += 1
+        base = f"__state_{self._loaded}"
         columns, key = folded.schema.columns, folded.schema.key
         state = TableState(folded.table, folded.topic, base, columns, key)
-        state = load_state(self._database, state, folded.decoder, folded.survivors)
-        self._database.execute(f"DROP TABLE {folded.survivors}")
+        is_large = folded.records >= MANY_ROWS
+        state = load_state(
+            self._database, state, folded.decoder, folded.survivors, is_large=is_large
+        )
         create_view(self._database, state)
         return state

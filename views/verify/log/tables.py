@@ -23,16 +23,16 @@ from changelog.contract.base.errors import LogError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
-from views.verify.log.decode import Decoder, Survivor
+from views.verify.log.decode import Decoder, Survivor, survivors_of
+from views.verify.log.survivors import Survivors
 from views.verify.processes.job import Job, Work
 from views.verify.processes.pool import done_by_helpers, helpers
-from views.verify.processes.scratch import fill, first_row, row_count
+from views.verify.processes.scratch import fill, first_row
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
 
-BATCH_ROWS = 20_000
-MANY_ROWS = 200_000
-"""From so many on helpers decode."""
+MANY_ROWS = 500_000
+"""From so many records on helpers decode."""
 _DECIMAL_BYTES = 16
 _NO_DECIMAL = bytes(_DECIMAL_BYTES)
 PARTITION_COLUMN = "__partition"
@@ -108,40 +108,29 @@ def exact_values() -> Iterator[None]:
         raise LogError(text, hint=hint) from error
 
 
-def newest_schema_id(database: duckdb.DuckDBPyConnection, raw: str) -> int | None:
-    """Return the schema id of the newest value among the records, None when there is no value."""
-    found = first_row(
-        database,
-        f"SELECT value[1:5] FROM {quoted(raw)} WHERE value IS NOT NULL "
-        "ORDER BY epoch DESC, commit_lsn DESC, sequence DESC LIMIT 1",
-    )
-    return None if found is None else int.from_bytes(found[0][1:5], "big")
-
-
-def survivor_batches(
-    database: duckdb.DuckDBPyConnection, survivors: str
-) -> Iterator[list[Survivor]]:
-    """Return the surviving records in batches."""
-    with database.cursor() as cursor:
-        cursor.execute(f"SELECT part, off, value FROM {quoted(survivors)}")
-        while batch := cursor.fetchmany(BATCH_ROWS):
-            yield batch
-
-
 def load_state(
     database: duckdb.DuckDBPyConnection,
     state: TableState,
     decoder: Decoder,
-    survivors: str,
+    survivors: Survivors,
+    *,
+    is_large: bool = False,
 ) -> TableState:
     """Decode the survivors into the table `state.base`; return the state as it was found.
+
+    Args:
+        database: takes the table.
+        state: says how the table looks.
+        decoder: decodes them.
+        survivors: the last records of its keys.
+        is_large: whether helpers decode what takes Python.
 
     Raises:
         CorruptRecordError: a record does not decode.
     """
     create_base(database, state)
-    batches = survivor_batches(database, survivors)
-    if decoder.travels and helpers() > 1 and row_count(database, survivors) >= MANY_ROWS:
+    batches = map(survivors_of, survivors.batches())
+    if decoder.travels and helpers() > 1 and is_large:
         raw = pickle.dumps(decoder)
         jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
         tables = done_by_helpers(jobs, decoder.set_apart)

@@ -26,10 +26,10 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from views.verify.compare.compare import Comparison, DifferingRow
 from views.verify.compare.report import Difference, VerifyReport
-from views.verify.log.decode import Decoder
+from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.read import read_frontiers
 from views.verify.log.states import Folded, LogTables
-from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, survivor_batches
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN
 from views.verify.processes.scratch import first_row, scratch
 from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
 from views.verify.source.snapshot import (
@@ -117,7 +117,13 @@ def verify_source(request: SourceRequest, say: Said = lambda _: None) -> tuple[V
         say(f"snapshot at {snapshot.lsn}")
         frontier = _frontier_past(request, snapshot, say)
         say(f"frontier at {frontier.lsn}")
-        log = LogTables(database, request.kafka, request.registry, frontier)
+        log = LogTables(
+            database,
+            request.kafka,
+            request.registry,
+            frontier,
+            work_directory=request.work_directory,
+        )
         return tuple(
             _verify_table(_Cut(request, database, log, snapshot, frontier), table)
             for table in tables
@@ -261,7 +267,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
         _difference(found, names, _offset(database, topic, found.key))
         for found in comparison.differences(request.max_differences)
     )
-    for name in ("source", "log", folded.survivors):
+    for name in ("source", "log"):
         database.execute(f"DROP TABLE {quoted(name)}")
     return VerifyReport(
         view=str(table),
@@ -335,8 +341,8 @@ def _write_state(
     wanted = [place for place, column in enumerate(decoder.columns) if column in columns]
     writers = [writer(column.type) for column in columns]
     into = TextTable(database, "log", [*text_columns(columns), PARTITION_COLUMN, OFFSET_COLUMN])
-    for batch in survivor_batches(database, folded.survivors):
-        places, decoded = decoder.decode(batch)
+    for batch in folded.survivors.batches():
+        places, decoded = decoder.decode(survivors_of(batch))
         texts = [
             [None if value is None else write(value) for value in decoded[place]]
             for write, place in zip(writers, wanted, strict=True)

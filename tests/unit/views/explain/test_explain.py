@@ -20,6 +20,7 @@ from views.explain.explain import NoSuchRowError, _Work, parse_key
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.plan import Plan
 from views.verify.log.states import Folded
+from views.verify.log.survivors import FoldedTable
 from views.verify.log.tables import TableState
 from views.verify.values.names import reading_name
 
@@ -86,7 +87,8 @@ def explanation(sql: str, key: str):
         ):
             if table in spec.tables:
                 work._states[table] = TableState(table, table.table, base, columns(kinds), own)
-                work._folded[table] = Folded(table, table.table, 4, 2, "", None, None, None, raw)
+                none = FoldedTable(database, "")
+                work._folded[table] = Folded(table, table.table, 4, none, None, None, None, raw)
         return work.explanation()
 
 

@@ -1,90 +1,142 @@
-"""Records by column are the records one by one; the last one before an end ends its partition."""
+"""Reading a topic: records by column on both ways, shares of offsets, what a frontier promises."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changelog.contract.base.errors import CorruptRecordError
-from tests.property.test_last import Message as Record
-from views.verify.log.read import RAW_SCHEMA, _all_inside, _Keys, _Rows, _wanted, shared_out
+from changelog.contract.base.errors import CorruptRecordError, LogError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
+from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
+from tests.support.native_ways import WAYS, needs_c, on
+from views.verify.log import records as reading
+from views.verify.log.buckets import Buckets
+from views.verify.log.records import _Findings, _Keys, _Reading, read_share
+from views.verify.log.shares import require_whole, shared_out
 from views.verify.values.faults import SetApart
 
 FRAME = b"\0\0\0\0\7"
-
-
-class Message(Record):
-    """A record of partition 3."""
-
-    def partition(self):
-        return 3
-
-    def topic(self):
-        return "t"
-
-    def error(self):
-        return None
-
+Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 positions = st.binary(min_size=20, max_size=20)
 sound = st.builds(lambda position: [("position", position), ("op", b"u")], position=positions)
 odd = st.sampled_from(
     [
-        None,
         [],
         [("position", None)],
         [("position", b"p" * 19)],
         [("position", b"p" * 21)],
         [("op", b"u"), ("position", b"p" * 20)],
         [("position", b"short"), ("position", b"q" * 20)],
+        [("positions", b"p" * 20), ("positio", b"p" * 20)],
         [("op", b"u")],
     ]
 )
 keys = st.one_of(st.binary(max_size=4).map(lambda raw: FRAME + raw), st.sampled_from([None, b"{}"]))
 values = st.none() | st.binary(max_size=5)
+logs = st.lists(st.tuples(keys, values, sound | odd), max_size=40)
+begins = st.sampled_from([b"", FRAME, b"{"])
 
 
-@given(
-    st.lists(st.tuples(keys, values, sound | odd), min_size=1, max_size=6),
-    st.sampled_from([_Keys(False, 7), _Keys(False, None), _Keys(True, None)]),
-)
-def test_records_by_column_are_the_records_one_by_one(records, how):
-    messages: list[Any] = [Message(at, *record) for at, record in enumerate(records)]
+def columns_of(way: str, records: list[Record], prefix: bytes, buckets: int = 1) -> list[pa.Table]:
+    made = on(way, "intake", "RecordColumns")(prefix=prefix, buckets=buckets)
+    for offset, (key, value, headers) in enumerate(records):
+        made.add(3, offset, key, value, headers)
+    assert (made.held_bytes > 0) is bool(records)
+    tables = [made.take(bucket) for bucket in range(buckets)]
+    assert made.held_bytes == 0
+    assert [len(made.take(bucket)) for bucket in range(buckets)] == [0] * buckets
+    return tables
+
+
+@needs_c
+@given(logs, begins)
+@example([(None, None, [])] * 300, FRAME)
+def test_both_ways_make_the_same_columns(records, prefix):
+    (compiled,), (plain,) = (columns_of(way, records, prefix) for way in ("compiled", "plain"))
+    compiled.validate(full=True)
+    assert compiled.schema == plain.schema == SCHEMA
+    assert compiled.to_pylist() == plain.to_pylist()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(logs, begins, st.integers(1, 5))
+def test_a_key_is_in_one_bucket_and_no_record_is_lost(way, records, prefix, buckets):
+    tables = columns_of(way, records, prefix, buckets)
+    found = [set(table["key"].to_pylist()) for table in tables]
+    assert sum(map(len, found)) == len(set().union(*found))
+    whole = columns_of(way, records, prefix)[0].to_pylist()
+    again = sorted((row for table in tables for row in table.to_pylist()), key=lambda r: r["off"])
+    assert again == whole
+
+
+def findings(set_apart: SetApart | None = None, keys: _Keys | None = None) -> _Findings:
+    frontier = Frontier(slot="s", epoch=2, lsn=Lsn(50), ts_us=0, cluster_id="c")
+    return _Findings("t", frontier, keys or _Keys(False, None), set_apart)
+
+
+@given(logs, st.sampled_from([_Keys(False, 7), _Keys(False, None), _Keys(True, None)]))
+def test_a_record_without_a_place_ends_the_reading_or_is_noted(records, how):
+    (table,) = columns_of(WAYS[0], records, how.beginning)
     apart = SetApart()
-    each = [dict(zip(RAW_SCHEMA.names, _Rows(how, apart).row(m), strict=True)) for m in messages]
-    assert _Rows(how, apart).table(messages).to_pylist() == each
-    faulty = [at for at in range(len(messages)) if apart.holds(3, at)]
-    if not faulty:
-        assert _Rows(how, None).table(messages).to_pylist() == each
-        return
-    with pytest.raises(CorruptRecordError, match=f"partition 3, offset {faulty[0]}:"):
-        _Rows(how, None).table(messages)
+    findings(apart, how).look(table)
+    faulty = [row["off"] for row in table.to_pylist() if row["fault"]]
+    assert [at for at in range(len(records)) if apart.holds(3, at)] == faulty
+    if faulty:
+        with pytest.raises(CorruptRecordError, match=f"partition 3, offset {faulty[0]}:"):
+            findings(None, how).look(table)
+    else:
+        findings(None, how).look(table)
 
 
-@pytest.mark.parametrize(("end", "inside"), [(7, True), (6, False), (5, False)])
-def test_the_last_record_before_an_end_is_looked_at(end, inside):
-    polled: list[Any] = [Message(at, FRAME, b"v", None) for at in (2, 5)]
-    open_ = {3}
-    assert _all_inside(polled, {3: end}) is inside
-    assert [each.offset() for each in _wanted(polled, "t", {3: end}, open_)] == (
-        [2, 5] if end > 5 else [2]
-    )
-    assert open_ == ({3} if inside else set())
+def at(epoch: int, lsn: int, value: bytes | None = b"v", key: bytes = FRAME) -> Record:
+    return key, value, [("position", Position(epoch, Lsn(lsn), 0).to_bytes())]
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5),
-    st.integers(2, 4),
-)
-def test_each_offset_is_in_one_share(spans, helpers):
+def test_a_record_behind_the_frontier_ends_the_reading():
+    found = findings()
+    found.look(columns_of(WAYS[0], [at(2, 49), at(1, 900), at(2, 3)], b"")[0])
+    found.require()
+    for later in (at(2, 50), at(3, 1)):
+        found = findings()
+        found.look(columns_of(WAYS[0], [at(2, 49), later, later], b"")[0])
+        with pytest.raises(LogError, match="offset 1 belongs to a transaction after the frontier"):
+            found.require()
+
+
+def test_keys_under_two_schema_ids_end_the_reading():
+    found = findings()
+    for schema_id in (7, 8):
+        key = b"\0\0\0\0" + bytes([schema_id])
+        found.look(columns_of(WAYS[0], [at(1, 1, key=key)], b"")[0])
+    with pytest.raises(LogError, match="keys under 2 schema ids"):
+        found.require()
+
+
+def test_the_newest_value_is_that_of_the_highest_place():
+    found = findings()
+    records = [at(1, 70, b"\0\0\0\0\1a"), at(2, 9, b"\0\0\0\0\2b"), at(2, 40, None)]
+    for record in records:
+        found.look(columns_of(WAYS[0], [record], b"")[0])
+    assert found.newest == ((2, 9, 0), b"\0\0\0\0\2")
+
+
+spans_ = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5)
+
+
+@given(spans_, st.integers(1, 4))
+def test_each_offset_is_in_one_share(spans, threads):
     starts = [start for start, _ in spans]
     ends = [start + span for start, span in spans]
-    with patch("views.verify.log.read.MANY_OFFSETS", 1):
-        shares = shared_out(starts, ends, helpers)
+    with patch("views.verify.log.shares.MANY_OFFSETS", 1):
+        shares = shared_out(starts, ends, threads)
     found = sorted(
         (part, offset)
         for share in shares
@@ -97,8 +149,71 @@ def test_each_offset_is_in_one_share(spans, helpers):
         for offset in range(first, end)
     ]
     assert found == wanted
+    require_whole("t", starts, ends, shares)
+    for number in range(len(shares)):  # a share that was lost, and one that was read twice
+        with pytest.raises(LogError, match="were not read"):
+            require_whole("t", starts, ends, shares[:number] + shares[number + 1 :])
+        with pytest.raises(LogError, match="were read twice"):
+            require_whole("t", starts, ends, [*shares, shares[number]])
 
 
-def test_few_records_and_one_processor_get_no_shares():
-    assert shared_out([0], [499_999], 2) == shared_out([0], [10**9], 1) == []
-    assert len(shared_out([0, 0], [10**6, 10**6], 2)) == 4
+def test_few_records_and_one_processor_get_one_share():
+    assert len(shared_out([0], [199_999], 2)) == len(shared_out([0], [10**9], 1)) == 1
+    assert len(shared_out([0, 0], [10**6, 10**6], 2)) == 2
+    assert shared_out([5], [5], 2) == []
+
+
+class Scripted:
+    """A consumer that tells what it is told to."""
+
+    def __init__(self, *news: IntakeNews) -> None:
+        self._news = list(news)
+
+    def poll(self, **_: Any) -> IntakeNews:
+        return self._news.pop(0)
+
+    def close(self) -> None:
+        assert not self._news
+
+
+@pytest.mark.parametrize(
+    ("news", "said"),
+    [
+        (IntakeNews(0, 1, Outcome.SHORT, 0, 4), "partition 0 ended at 4 .*, before 9"),
+        (IntakeNews(0, 1, Outcome.REFUSED, 0, 4, 29, "not authorized"), "cannot be read: not auth"),
+        (IntakeNews(0, 1, Outcome.DISORDER, 0, 4), "offset 4: the record came again"),
+    ],
+)
+def test_what_a_consumer_meets_ends_the_reading(monkeypatch, news, said):
+    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(news))
+    with pytest.raises(LogError, match=said):
+        read_share(cast(Any, None), "t", {0: (0, 9)}, _Reading(findings(), Buckets(1, None)), 9)
+
+
+def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
+    silent = IntakeNews(0, 1, Outcome.OK)
+    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(silent))
+    monkeypatch.setattr(reading, "STALL_SECONDS", -1.0)
+    with pytest.raises(LogError, match="nothing came"):
+        read_share(cast(Any, None), "t", {0: (0, 9)}, _Reading(findings(), Buckets(1, None)), 9)
+
+
+def test_a_share_that_was_stopped_does_not_count(monkeypatch):
+    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted())
+    work = _Reading(findings(), Buckets(1, None))
+    work.stopped.set()
+    assert read_share(cast(Any, None), "t", {0: (0, 9)}, work, 9) == {}
+
+
+@given(st.lists(st.integers(0, 2), max_size=9), st.integers(0, 300))
+def test_buckets_return_what_was_put_in_memory_or_from_files(places, most_bytes):
+    buckets = Buckets(3, None, most_bytes=most_bytes)
+    for number, place in enumerate(places):
+        buckets.put(place, pa.table({"n": [number, number]}))
+    for place in range(3):
+        wanted = [n for n, each in enumerate(places) if each == place for _ in range(2)]
+        found = [n for table in buckets.tables(place) for n in table["n"].to_pylist()]
+        assert sorted(found) == wanted
+        buckets.forget(place)
+        assert list(buckets.tables(place)) == []
+    buckets.close()

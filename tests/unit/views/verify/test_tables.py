@@ -13,6 +13,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import value_schema
 from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
 from views.verify.log.decode import DocumentDecoder
+from views.verify.log.survivors import FoldedTable
 from views.verify.log.tables import TableState, create_view, load_state
 from views.verify.sql.evaluate import evaluate
 from views.verify.values.types import Type, logged_type, parse_type
@@ -55,7 +56,7 @@ def loaded() -> Iterator[tuple[duckdb.DuckDBPyConnection, TableState]]:
         for offset, row in enumerate(ROWS, 40):
             body = json.dumps(row).encode()
             database.execute("INSERT INTO survivors VALUES (3, ?, ?)", [offset, body])
-        state = load_state(database, state, decoder, "survivors")
+        state = load_state(database, state, decoder, FoldedTable(database, "survivors"))
         create_view(database, state)
         yield database, state
 

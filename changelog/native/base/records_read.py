@@ -1,0 +1,68 @@
+"""Records of some partitions as the verifier reads them: columns, faults, news of the reading."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("off", pa.int64()),
+        ("epoch", pa.uint32()),
+        ("commit_lsn", pa.uint64()),
+        ("sequence", pa.uint64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("fault", pa.uint8()),
+    ]
+)
+NO_EPOCH = 2**32 - 1
+"""The epoch of a record that has no place in the order: past all others."""
+NO_PLACE = (NO_EPOCH, 2**64 - 1, 2**64 - 1)
+
+
+class Fault(IntEnum):
+    """What is wrong with a record; the numbers are the library's."""
+
+    SOUND = 0
+    NO_KEY = 1
+    OTHER_KEY = 2
+    NO_PLACE = 3
+
+
+class Outcome(IntEnum):
+    """What reading comes to; the numbers are the library's."""
+
+    OK = 0
+    SHORT = 1
+    """A partition ended before its slice."""
+    REFUSED = 2
+    """The client gave an error."""
+    DISORDER = 3
+    """A record came again, or an older one after it."""
+    NO_MEMORY = 4
+
+
+class IntakeNews(NamedTuple):
+    """What a moment of reading has brought.
+
+    Attributes:
+        added: records.
+        left: slices whose end is not reached.
+        outcome: how it ended.
+        partition: where it ended badly.
+        offset: likewise.
+        error: the client's code.
+        said: its words.
+    """
+
+    added: int
+    left: int
+    outcome: Outcome
+    partition: int = 0
+    offset: int = 0
+    error: int = 0
+    said: str = ""

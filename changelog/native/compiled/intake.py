@@ -1,0 +1,146 @@
+"""librdkafka's consumer, whose records become columns without an object for each: `intake.c`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
+from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
+from changelog.native.compiled.library import ffi, lib
+
+
+class RecordColumns:
+    """Records by column, in buckets by a hash of their key.
+
+    Attributes:
+        raw: the library's `columns`.
+    """
+
+    def __init__(self, *, prefix: bytes, buckets: int) -> None:
+        """Begin without a record.
+
+        Args:
+            prefix: what every key begins with; of at most 8 bytes.
+            buckets: how many there are.
+        """
+        made = lib.columns_new(ffi.from_buffer(prefix), len(prefix), buckets)
+        if made == ffi.NULL:
+            raise MemoryError
+        self.raw: Any = ffi.gc(made, lib.columns_free)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how much is held."""
+        return int(lib.columns_held(self.raw))
+
+    def add(
+        self,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> None:
+        """Add a record."""
+        alive = [ffi.new("char[]", name.encode()) for name, _ in headers]
+        made = ffi.new("header[]", len(headers))
+        for to, name, (_, content) in zip(made, alive, headers, strict=True):
+            to.name, to.bytes, to.size = name, _pointer(content), len(content or b"")
+        sizes = len(key or b""), len(value or b"")
+        if not lib.columns_add(
+            self.raw, partition, offset, _pointer(key), sizes[0], _pointer(value), sizes[1],
+            made, len(headers),
+        ):  # fmt: skip
+            raise MemoryError
+
+    def take(self, bucket: int) -> pa.Table:
+        """Return the records of a bucket, which begins anew."""
+        found = ffi.gc(ffi.new("column_set *"), lib.column_set_free)
+        lib.columns_take(self.raw, bucket, found)
+        rows = int(found.rows)
+        if not rows:
+            return SCHEMA.empty_table()
+
+        def buffer(name: str, size: int) -> pa.Buffer:
+            if not size:
+                return pa.py_buffer(b"")  # there may be no memory behind it
+            return pa.foreign_buffer(int(ffi.cast("uintptr_t", getattr(found, name))), size, found)
+
+        buffers = {
+            "part": [None, buffer("partitions", 4 * rows)],
+            "off": [None, buffer("offsets", 8 * rows)],
+            "epoch": [None, buffer("epochs", 4 * rows)],
+            "commit_lsn": [None, buffer("lsns", 8 * rows)],
+            "sequence": [None, buffer("sequences", 8 * rows)],
+            "key": [None, buffer("key_ends", 4 * rows + 4), buffer("keys", found.key_bytes)],
+            "value": [
+                buffer("is_there", (rows + 7) // 8),
+                buffer("value_ends", 4 * rows + 4),
+                buffer("values", found.value_bytes),
+            ],
+            "fault": [None, buffer("faults", rows)],
+        }
+        arrays = [pa.Array.from_buffers(each.type, rows, buffers[each.name]) for each in SCHEMA]
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _pointer(raw: bytes | None) -> Any:  # noqa: ANN401 - of cffi's
+    return ffi.NULL if raw is None else ffi.from_buffer("uint8_t[]", raw)
+
+
+class Intake:
+    """Reads slices of some partitions of a topic into columns."""
+
+    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+        load()
+        settings = Settings(config)
+        said = ffi.new("char[]", SAID_BYTES)
+        self._into = into
+        self._raw = lib.intake_open(
+            settings.names, settings.values, settings.count, into.raw, said, SAID_BYTES
+        )
+        if self._raw == ffi.NULL:
+            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._news = ffi.new("intake_news *")
+
+    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
+        """Begin to read a slice of each partition: from its first offset up to its end.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+        wanted = [(part, first < end, first, end) for part, (first, end) in slices.items()]
+        made = ffi.new("intake_slice[]", wanted)
+        code = lib.intake_assign(self._raw, topic.encode(), made, len(wanted))
+        if code:
+            raise client_error(code)
+
+    def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
+        """Read until the slices are over, so much is held, something is wrong, or time is out.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+        news = self._news
+        lib.intake_poll(self._raw, timeout_ms, most_bytes, news)
+        outcome = Outcome(news.outcome)
+        if outcome is Outcome.NO_MEMORY:
+            raise MemoryError
+        said = ffi.string(news.said).decode("utf-8", "replace")
+        return IntakeNews(
+            news.added, news.open, outcome, news.partition, news.offset, news.error, said
+        )
+
+    def close(self) -> None:
+        """Leave, and let go of the memory."""
+        lib.intake_close(self._raw)
+        self._raw = ffi.NULL

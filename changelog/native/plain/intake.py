@@ -1,0 +1,151 @@
+"""confluent-kafka's consumer, whose records become columns; the rule of `intake.c`."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from zlib import crc32
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from changelog.contract.base.headers import POSITION
+from changelog.contract.base.position import POSITION_BYTES
+from changelog.native.base.records_read import NO_PLACE, SCHEMA, Fault, IntakeNews, Outcome
+
+_PLACE = struct.Struct(">IQQ")
+_POLLED = 500
+_POLL_S = 0.02
+_ROW_BYTES = 41
+_CONNECTS_AGAIN = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+_Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RecordColumns:
+    """Records by column, in buckets by a hash of their key."""
+
+    def __init__(self, *, prefix: bytes, buckets: int) -> None:
+        """Begin without a record.
+
+        Args:
+            prefix: what every key begins with; of at most 8 bytes.
+            buckets: how many there are.
+        """
+        self._prefix = prefix
+        self._rows: list[list[tuple[Any, ...]]] = [[] for _ in range(buckets)]
+        self.held_bytes = 0
+
+    def add(
+        self,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> None:
+        """Add a record."""
+        place, fault = _place_of(headers), Fault.SOUND
+        if key is None:
+            fault, key = Fault.NO_KEY, f"{partition}:{offset}".encode()  # one of its own
+        elif not key.startswith(self._prefix):
+            fault = Fault.OTHER_KEY
+        elif place is None:
+            fault = Fault.NO_PLACE
+        order = NO_PLACE if fault or place is None else _PLACE.unpack(place)
+        bucket = self._rows[crc32(key) % len(self._rows)]
+        bucket.append((partition, offset, *order, key, value, int(fault)))
+        self.held_bytes += _size(bucket[-1])
+
+    def take(self, bucket: int) -> pa.Table:
+        """Return the records of a bucket, which begins anew."""
+        rows, self._rows[bucket] = self._rows[bucket], []
+        self.held_bytes -= sum(map(_size, rows))
+        columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+        arrays = [pa.array(each, of.type) for each, of in zip(columns, SCHEMA, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _size(row: tuple[Any, ...]) -> int:
+    return _ROW_BYTES + len(row[5]) + len(row[6] or b"")
+
+
+def _place_of(headers: _Headers) -> bytes | None:
+    for name, content in headers:
+        if name == POSITION and content is not None and len(content) == POSITION_BYTES:
+            return content
+    return None
+
+
+class Intake:
+    """Reads slices of some partitions of a topic into columns."""
+
+    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+        self._consumer = Consumer(dict(config))
+        self._into, self._topic = into, ""
+        self._next: dict[int, int] = {}
+        self._open: dict[int, int] = {}
+
+    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
+        """Begin to read a slice of each partition: from its first offset up to its end.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+        self._topic = topic
+        self._next = {part: first for part, (first, _) in slices.items()}
+        self._open = {part: end for part, (first, end) in slices.items() if first < end}
+        places = [TopicPartition(topic, part, first) for part, first in self._next.items()]
+        self._consumer.assign(places)
+
+    def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
+        """Read until the slices are over, so much is held, something is wrong, or time is out."""
+        deadline, added = time.monotonic() + timeout_ms / 1000, 0
+        while self._open and self._into.held_bytes < most_bytes and time.monotonic() < deadline:
+            reading = {*self._open}
+            for message in self._consumer.consume(_POLLED, _POLL_S):
+                news = self._take(message)
+                if news.outcome:
+                    return news._replace(added=added, left=len(self._open))
+                added += news.added
+            if closed := reading - self._open.keys():
+                # What comes behind an end is not wanted.
+                self._consumer.pause([TopicPartition(self._topic, part) for part in closed])
+        return IntakeNews(added, len(self._open), Outcome.OK)
+
+    def _take(self, message: Message) -> IntakeNews:
+        error, part, offset = message.error(), message.partition() or 0, message.offset() or 0
+        nothing = IntakeNews(0, 0, Outcome.OK, part, offset)
+        if error is not None and error.code() in _CONNECTS_AGAIN:
+            return nothing
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            return nothing._replace(
+                outcome=Outcome.REFUSED, error=error.code(), said=error.str() or ""
+            )
+        end = self._open.get(part)
+        if end is None or offset >= end:
+            self._open.pop(part, None)
+            return nothing
+        if error is not None or offset < self._next[part]:
+            is_short = error is not None
+            return nothing._replace(outcome=Outcome.SHORT if is_short else Outcome.DISORDER)
+        headers = cast(_Headers, message.headers() or ())
+        self._into.add(part, offset, _bytes(message.key()), _bytes(message.value()), headers)
+        self._next[part] = offset + 1
+        if offset + 1 >= end:
+            del self._open[part]
+        return nothing._replace(added=1)
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+def _bytes(raw: str | bytes | None) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else raw

@@ -1,0 +1,318 @@
+"""All records of a topic before a frontier's ends, by column, in buckets of keys.
+
+Threads read shares of the offsets, each with a consumer of its own: `changelog.native.intake` makes
+no object of a record, and lets other threads run. What a record must be is looked at as it goes by.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaException
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
+from changelog.contract.log.form import Output
+from changelog.contract.log.frontier import Frontier
+from changelog.native.intake import NO_EPOCH, Fault, Intake, IntakeNews, Outcome, RecordColumns
+from views.verify.log.buckets import Buckets
+from views.verify.log.read import (
+    STALL_SECONDS,
+    TopicFacts,
+    consumer_settings,
+    ended_early,
+    place,
+    refused,
+    require_stable,
+    stalled,
+    topic_facts,
+)
+from views.verify.log.shares import Share, require_whole, shared_out
+from views.verify.processes.pool import helpers
+from views.verify.values.faults import SetApart
+
+_BUCKET_OFFSETS = 200_000
+_MOST_BUCKETS = 4096
+_HELD_BYTES = 64 << 20
+"""Of all threads, before records go to their buckets."""
+_POLL_MS = 500
+_FRAME = struct.Struct(">BI")
+_FRAME_BYTES = _FRAME.size
+_ORDER = ("epoch", "commit_lsn", "sequence")
+_LAST = (2**31, 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """How the keys of a topic begin."""
+
+    is_json: bool
+    schema_id: int | None
+
+    @property
+    def beginning(self) -> bytes:
+        if self.is_json:
+            return b"{"
+        return b"" if self.schema_id is None else _FRAME.pack(0, self.schema_id)
+
+    def said_of(self, fault: Fault) -> str:
+        """Return a fault in words."""
+        match fault:
+            case Fault.NO_KEY:
+                return "no key"
+            case Fault.OTHER_KEY if self.is_json:
+                return "a key that is not a JSON document"
+            case Fault.OTHER_KEY:
+                return f"a key that does not bear the pinned schema id {self.schema_id}"
+            case _:
+                return "no header `position` of 20 bytes"
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What is found of records as they go by; several threads may tell.
+
+    Attributes:
+        count: of the records.
+        later: place of the first record after the cut.
+        frames: how keys begin, where no schema id is pinned.
+        newest: the place in the order of the newest value, and its frame.
+    """
+
+    topic: str
+    frontier: Frontier
+    keys: _Keys
+    set_apart: SetApart | None
+    count: int = 0
+    later: tuple[int, int] = _LAST
+    frames: set[bytes] = field(default_factory=set)
+    newest: tuple[tuple[int, ...], bytes] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self, table: pa.Table) -> None:
+        """Look at records.
+
+        Raises:
+            CorruptRecordError: one breaks the contract, and is not set apart.
+        """
+        self._look_at_faults(table)
+        columns = {name: table[name].to_numpy() for name in ("part", "off", *_ORDER)}
+        later = self._later(columns)
+        newest = _newest(table, columns)
+        frames: set[bytes] = set()
+        if self.set_apart is None and not self.keys.beginning:
+            frames = {*pc.unique(pc.binary_slice(table["key"], 0, _FRAME_BYTES)).to_pylist()}
+        with self._lock:
+            self.count += table.num_rows
+            self.later = min(self.later, later)
+            self.frames |= frames
+            if newest is not None and (self.newest is None or newest[0] > self.newest[0]):
+                self.newest = newest
+
+    def _look_at_faults(self, table: pa.Table) -> None:
+        faulty = np.flatnonzero(table["fault"].to_numpy())
+        for row in table.take(faulty).to_pylist() if len(faulty) else ():
+            why = f"the record has {self.keys.said_of(Fault(row['fault']))}"
+            if self.set_apart is None:
+                raise CorruptRecordError(
+                    f"{place(self.topic, row['part'], row['off'])}: {why}",
+                    hint="another program wrote to the topic",
+                )
+            self.set_apart.suspect(row["part"], row["off"], why)
+
+    def _later(self, columns: dict[str, np.ndarray]) -> tuple[int, int]:
+        epochs, cut = columns["epoch"], self.frontier
+        is_later = (epochs != NO_EPOCH) & (
+            (epochs > cut.epoch)
+            | ((epochs == cut.epoch) & (columns["commit_lsn"] >= np.uint64(int(cut.lsn))))
+        )
+        rows = np.flatnonzero(is_later)
+        return min(((int(columns["part"][n]), int(columns["off"][n])) for n in rows), default=_LAST)
+
+    def require(self) -> None:
+        """Require of the whole topic what a frontier and its capture promise.
+
+        Raises:
+            LogError: a record of a later transaction lies before the ends, or keys bear several
+                schema ids.
+        """
+        if self.later != _LAST:
+            raise LogError(
+                f"{place(self.topic, *self.later)} belongs to a transaction after the frontier "
+                f"{self.frontier.lsn} but lies before its end",
+                hint="the log breaks its contract here: take a new snapshot of the table",
+            )
+        if len(self.frames) > 1:
+            raise LogError(
+                f'topic "{self.topic}" has keys under {len(self.frames)} schema ids, '
+                "so one row may have two keys",
+                hint="the key's schema id is pinned for the life of a topic: make the topic anew",
+            )
+
+
+def _newest(
+    table: pa.Table, columns: dict[str, np.ndarray]
+) -> tuple[tuple[int, ...], bytes] | None:
+    """Return the place in the order of the newest value, and its frame."""
+    rows = np.flatnonzero(table["value"].is_valid().to_numpy())
+    if not len(rows):
+        return None
+    for name in _ORDER:
+        found = columns[name][rows]
+        rows = rows[found == found.max()]
+    row = int(rows[0])
+    order = tuple(int(columns[name][row]) for name in _ORDER)
+    return order, table["value"][row].as_py()[:_FRAME_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecords:
+    """The records of a topic.
+
+    Attributes:
+        count: how many were read.
+        newest_schema_id: of the newest value, None when there is no value.
+        buckets: the records.
+    """
+
+    count: int
+    newest_schema_id: int | None
+    buckets: Buckets
+
+
+def read_topic(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    topic: str,
+    *,
+    key_id: int | None = None,
+    set_apart: SetApart | None = None,
+    work_directory: Path | None = None,
+) -> TopicRecords:
+    """Read all records of a topic before the frontier's ends.
+
+    Args:
+        kafka: the brokers.
+        frontier: says where to end.
+        topic: which.
+        key_id: the schema id that every key bears, None where that is not known.
+        set_apart: takes the records that have no place in the order, which then come after all
+            others of their key; None makes one an error.
+        work_directory: where files are made, None for the system's place.
+
+    Raises:
+        LogError: the topic is not the one of the frontier, or moved while it was read.
+        CorruptRecordError: a record breaks the contract; names topic, partition and offset.
+        UnavailableLogError: the brokers do not answer.
+    """
+    ends = frontier.ends.get(topic, ())
+    before = topic_facts(kafka, frontier, topic)
+    require_stable(kafka, topic, ends)
+    is_json = frontier.scope_of(topic).form.output is Output.JSON
+    found = _Findings(topic, frontier, _Keys(is_json=is_json, schema_id=key_id), set_apart)
+    offsets = sum(max(0, end - start) for start, end in zip(before.starts, ends, strict=True))
+    count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
+    buckets = Buckets(count, work_directory)
+    try:
+        _read(kafka, topic, before, ends, _Reading(found, buckets))
+        if topic_facts(kafka, frontier, topic) != before:
+            raise LogError(
+                f'topic "{topic}" moved while it was read: another topic id or log start',
+                hint="run the verification again; look who made the topic anew or deleted records",
+            )
+        found.require()
+    except BaseException:
+        buckets.close()
+        raise
+    newest = None if found.newest is None else int.from_bytes(found.newest[1][1:], "big")
+    return TopicRecords(found.count, newest, buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Where records go, and whether reading goes on."""
+
+    found: _Findings
+    buckets: Buckets
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def drain(self, columns: RecordColumns) -> None:
+        """Put all records that were read into their buckets."""
+        for bucket in range(len(self.buckets)):
+            table = columns.take(bucket)
+            if table.num_rows:
+                self.found.look(table)
+                self.buckets.put(bucket, table)
+
+
+def _read(
+    kafka: KafkaConnection, topic: str, facts: TopicFacts, ends: Sequence[int], reading: _Reading
+) -> None:
+    shares = shared_out(facts.starts, ends, helpers())
+    if shares:
+        most = _HELD_BYTES // len(shares)
+        with ThreadPoolExecutor(len(shares), "verify-read") as pool:
+            jobs = [pool.submit(read_share, kafka, topic, each, reading, most) for each in shares]
+            try:
+                read = [job.result() for job in jobs]
+            finally:
+                reading.stopped.set()
+    else:
+        read = []
+    require_whole(topic, facts.starts, ends, read)
+
+
+def read_share(
+    kafka: KafkaConnection, topic: str, share: Share, reading: _Reading, most_bytes: int
+) -> Share:
+    """Read a share; returns it when it was read to its end."""
+    columns = RecordColumns(prefix=reading.found.keys.beginning, buckets=len(reading.buckets))
+    with closing(_opened(kafka, topic, share, columns)) as intake:
+        heard, left = time.monotonic(), len(share)
+        while left and not reading.stopped.is_set():
+            news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
+            _require_sound(topic, share, news)
+            if news.added or news.left < left:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + STALL_SECONDS:
+                raise stalled(topic)
+            left = news.left
+            if columns.held_bytes >= most_bytes:
+                reading.drain(columns)
+        reading.drain(columns)
+    return {} if left else share
+
+
+def _opened(kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns) -> Intake:
+    try:
+        intake = Intake(consumer_settings(kafka), columns)
+        intake.assign(topic, share)
+    except KafkaException as error:
+        raise UnavailableLogError(f'topic "{topic}" cannot be read: {error}') from error
+    return intake
+
+
+def _require_sound(topic: str, share: Share, news: IntakeNews) -> None:
+    match news.outcome:
+        case Outcome.SHORT:
+            raise ended_early(topic, news.partition, news.offset, share[news.partition][1])
+        case Outcome.REFUSED:
+            raise refused(topic, news.partition, news.said)
+        case Outcome.DISORDER:
+            raise LogError(
+                f"{place(topic, news.partition, news.offset)}: the record came again while the "
+                "topic was read",
+                hint="run the verification again; the brokers may have changed their leader",
+            )
+        case _:
+            pass

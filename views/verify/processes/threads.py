@@ -1,0 +1,33 @@
+"""Work in threads, for what lets other threads run: DuckDB, Arrow, our own C."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from views.verify.processes.pool import helpers
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def in_threads(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
+    """Return what comes of each thing that is given, in their order; one a thread is under way.
+
+    An error of one ends all: nothing of what comes behind it is returned.
+    """
+    count = helpers()
+    with ThreadPoolExecutor(count, "verify") as pool:
+        waiting: deque[Future[Made]] = deque()
+        try:
+            for each in given:
+                waiting.append(pool.submit(work, each))
+                if len(waiting) > count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
