@@ -269,6 +269,11 @@ class Broker:
             "fetch.error.backoff.ms": 5,
         }
         self.readers = {way: on(way, "reader", "RangeReader")(config) for way in WAYS}
+        self.columns = {way: _columns(way) for way in WAYS}
+        self.intakes = {
+            way: on(way, "intake", "Intake")({**config, "enable.partition.eof": True}, into)
+            for way, into in self.columns.items()
+        }
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Any]) -> int:
         """Write a record; return its offset."""
@@ -283,7 +288,7 @@ class Broker:
 
     def close(self) -> None:
         """Leave."""
-        for reader in self.readers.values():
+        for reader in (*self.readers.values(), *self.intakes.values()):
             reader.close()
 
 
@@ -306,6 +311,13 @@ def headers(some: Input) -> None:
             found.append((news, last.keys_held, _rows(last), last.records))
     assert found[0] == found[1]
     assert found[0][0] == News(2, is_over=True)
+    taken = []
+    for way, intake_ in broker().intakes.items():
+        intake_.assign(TOPIC, {0: (start, end)})
+        told = intake_.poll(timeout_ms=_WAIT_S * 1000, most_bytes=1 << 20)
+        taken.append((told.added, told.left, broker().columns[way].take(0).to_pylist()))
+    assert taken[0] == taken[1]
+    assert taken[0][:2] == (2, 0)
 
 
 def keys(some: Input) -> None:
@@ -326,12 +338,16 @@ def keys(some: Input) -> None:
     assert found[0] == found[1]
 
 
+def _columns(way: str) -> Any:
+    return on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
+
+
 def intake(some: Input) -> None:
     """Take records whose keys, values and headers are the texts; a name has no zero byte."""
     texts = [None if text == b"-" else text for text in some]
     found = []
     for way in WAYS:
-        made = on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
+        made = _columns(way)
         for place in range(0, len(texts) - 2, 3):
             name = (texts[place + 2] or b"").replace(b"\0", b"").decode("latin-1")
             headers = [(name, texts[place]), ("position", texts[place + 2]), (name, None)]

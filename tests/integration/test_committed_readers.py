@@ -18,7 +18,7 @@ from tests.support.log_readers import by_model, by_tasks, by_verifier
 from tests.support.matrix import first
 from tests.support.switched_log import ATLEAST, ONCE, SwitchedLog, changes
 from tests.support.wait import wait_until
-from views.verify.log import read, records
+from views.verify.records import read, topic
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -77,7 +77,7 @@ def test_twin_readers_that_do_not_know_transactions_are_found_out(make, monkeypa
     ]
     assert not all(found)
     made = read.consumer_settings
-    for place in (read, records):
+    for place in (read, topic):
         monkeypatch.setattr(
             place, "consumer_settings", lambda kafka, **_: made(kafka, committed=False)
         )

@@ -7,7 +7,7 @@ from replay.broker.topics import inspect
 from tests.support.beginnings import delete_before, delete_records, expire
 from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
-from views.verify.log.read import topic_facts
+from views.verify.records.read import topic_facts
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

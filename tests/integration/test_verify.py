@@ -35,8 +35,8 @@ from tests.support.builders import BIGINT, INTEGER, TEXT, TEXTS, decimal_type, m
 from tests.support.handmade_log import HandmadeLog
 from views.base.address import Address
 from views.verify.compare.evidence import Evidence
-from views.verify.log.records import read_share
-from views.verify.log.shares import shared_out
+from views.verify.records.shares import shared_out
+from views.verify.records.topic import read_share
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -288,9 +288,9 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
             started.append(self._process)
 
     monkeypatch.setattr("views.verify.processes.pool.Child", Kept)
-    for place in ("log.records", "log.tables", "processes.pool"):
+    for place in ("records.topic", "log.tables", "processes.pool"):
         monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
-    monkeypatch.setattr("views.verify.log.shares.MANY_OFFSETS", 1)
+    monkeypatch.setattr("views.verify.records.shares.MANY_OFFSETS", 1)
     monkeypatch.setattr("views.verify.log.states.MANY_ROWS", 1)
     return started
 
@@ -314,7 +314,7 @@ def without_last_offsets(starts: Any, ends: Any, threads: int) -> Any:
 def test_offsets_that_no_share_has_end_the_verification(
     log: HandmadeLog, helped: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("views.verify.log.records.shared_out", without_last_offsets)
+    monkeypatch.setattr("views.verify.records.topic.shared_out", without_last_offsets)
     with pytest.raises(LogError, match="were not read"):
         verify_view(request_for(log, Address("memory", {"path": "unused"})))
 
@@ -327,7 +327,7 @@ def test_a_share_that_is_lost_or_read_twice_ends_the_verification(
         shares = shared_out(starts, ends, threads)
         return shares[1:] if how == "lost" else [*shares, shares[0]]
 
-    monkeypatch.setattr("views.verify.log.records.shared_out", some)
+    monkeypatch.setattr("views.verify.records.topic.shared_out", some)
     with pytest.raises(LogError, match="were not read" if how == "lost" else "were read twice"):
         verify_view(request_for(log, Address("memory", {"path": "unused"})))
 
@@ -344,7 +344,7 @@ def test_twin_a_record_that_the_reader_skips_is_missed(
                 pa.array([not key.endswith(b"\2") for key in found["key"].to_pylist()])
             )
 
-    monkeypatch.setattr("views.verify.log.records.RecordColumns", Skipping)
+    monkeypatch.setattr("views.verify.records.topic.RecordColumns", Skipping)
     side = MemorySide(tmp_path / "rows.jsonl")
     assert verify_view(request_for(log, side.address)).verified is False
 
@@ -360,7 +360,7 @@ def test_a_thread_that_fails_ends_the_verification(
             raise MemoryError
         return read_share(*arguments)
 
-    monkeypatch.setattr("views.verify.log.records.read_share", failing)
+    monkeypatch.setattr("views.verify.records.topic.read_share", failing)
     with pytest.raises(MemoryError):
         verify_view(request_for(log, Address("memory", {"path": "unused"})))
 

@@ -8,9 +8,9 @@ from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
-from views.verify.log.fold import FoldRules as KeptRecords
-from views.verify.log.records import read_topic
-from views.verify.log.survivors import FoldedBuckets
+from views.verify.records.fold import FoldRules as KeptRecords
+from views.verify.records.survivors import FoldedBuckets
+from views.verify.records.topic import read_topic
 
 
 def by_tasks(capture, frontier, topic, key_id):

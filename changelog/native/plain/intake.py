@@ -114,7 +114,8 @@ class Intake:
                 if news.outcome:
                     return news._replace(added=added, left=len(self._open))
                 added += news.added
-            if closed := reading - self._open.keys():
+            closed = reading - self._open.keys()
+            if closed and self._open:
                 # What comes behind an end is not wanted.
                 self._consumer.pause([TopicPartition(self._topic, part) for part in closed])
         return IntakeNews(added, len(self._open), Outcome.OK)

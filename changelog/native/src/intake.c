@@ -269,6 +269,8 @@ void intake_close(intake *r)
 
 int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint32_t count)
 {
+    free(r->slices);
+    free(r->topic);
     r->slices = calloc(count, sizeof *slices);
     r->topic = strdup(topic);
     if (r->slices == NULL || r->topic == NULL)

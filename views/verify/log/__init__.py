@@ -1,4 +1,4 @@
-"""The verifier's own reading of the log: read, fold, decode.
+"""What the log says of tables: survivors decoded, whatever form they have.
 
-Topics and a frontier come in, tables of DuckDB go out.
+Survivors come in, tables of DuckDB go out.
 """

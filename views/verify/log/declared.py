@@ -40,9 +40,9 @@ from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
 from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
-from views.verify.log.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.log.registry import Schemas
 from views.verify.processes.scratch import fill, first_row, make_table
+from views.verify.records.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
 from views.verify.values.faults import FaultError, SetApart
 from views.verify.values.types import quoted
 

@@ -21,13 +21,13 @@ from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.intake import SCHEMA
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
-from views.verify.log.fold import FoldRules
-from views.verify.log.read import read_schema_topic
-from views.verify.log.records import TopicRecords, read_topic
 from views.verify.log.registry import Schemas
-from views.verify.log.survivors import FoldedBuckets, FoldedTable, Survivors
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
 from views.verify.processes.scratch import fill, make_table
+from views.verify.records.fold import FoldRules
+from views.verify.records.read import read_schema_topic
+from views.verify.records.survivors import FoldedBuckets, FoldedTable, Survivors
+from views.verify.records.topic import TopicRecords, read_topic
 from views.verify.values.faults import SetApart
 
 

@@ -24,10 +24,10 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.decode import Decoder, Survivor, survivors_of
-from views.verify.log.survivors import Survivors
 from views.verify.processes.job import Job, Work
 from views.verify.processes.pool import done_by_helpers, helpers
 from views.verify.processes.scratch import fill, first_row
+from views.verify.records.survivors import Survivors
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
 

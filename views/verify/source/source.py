@@ -27,10 +27,10 @@ from changelog.contract.rows.schema import LoggedColumn
 from views.verify.compare.compare import Comparison, DifferingRow
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
-from views.verify.log.read import read_frontiers
 from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN
 from views.verify.processes.scratch import first_row, scratch
+from views.verify.records.read import read_frontiers
 from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
 from views.verify.source.snapshot import (
     Snapshot,

@@ -20,8 +20,8 @@ from views.explain.explain import NoSuchRowError, _Work, parse_key
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.plan import Plan
 from views.verify.log.states import Folded
-from views.verify.log.survivors import FoldedTable
 from views.verify.log.tables import TableState
+from views.verify.records.survivors import FoldedTable
 from views.verify.values.names import reading_name
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("public", "orders")

@@ -16,10 +16,10 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
 from tests.support.native_ways import WAYS, needs_c, on
-from views.verify.log import records as reading
-from views.verify.log.buckets import Buckets
-from views.verify.log.records import _Findings, _Keys, _Reading, read_share
-from views.verify.log.shares import require_whole, shared_out
+from views.verify.records import topic as reading
+from views.verify.records.buckets import Buckets
+from views.verify.records.shares import require_whole, shared_out
+from views.verify.records.topic import _Findings, _Keys, _Reading, read_share
 from views.verify.values.faults import SetApart
 
 FRAME = b"\0\0\0\0\7"
@@ -135,7 +135,7 @@ spans_ = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5)
 def test_each_offset_is_in_one_share(spans, threads):
     starts = [start for start, _ in spans]
     ends = [start + span for start, span in spans]
-    with patch("views.verify.log.shares.MANY_OFFSETS", 1):
+    with patch("views.verify.records.shares.MANY_OFFSETS", 1):
         shares = shared_out(starts, ends, threads)
     found = sorted(
         (part, offset)

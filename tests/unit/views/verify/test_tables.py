@@ -13,8 +13,8 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import value_schema
 from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_relation
 from views.verify.log.decode import DocumentDecoder
-from views.verify.log.survivors import FoldedTable
 from views.verify.log.tables import TableState, create_view, load_state
+from views.verify.records.survivors import FoldedTable
 from views.verify.sql.evaluate import evaluate
 from views.verify.values.types import Type, logged_type, parse_type
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from views.verify.log.buckets import Buckets
-from views.verify.log.fold import FoldRules, fold
 from views.verify.processes.threads import in_threads
+from views.verify.records.buckets import Buckets
+from views.verify.records.fold import FoldRules, fold
 from views.verify.values.types import quoted
 
 BATCH_ROWS = 20_000

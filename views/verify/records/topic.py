@@ -25,8 +25,9 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
 from changelog.native.intake import NO_EPOCH, Fault, Intake, IntakeNews, Outcome, RecordColumns
-from views.verify.log.buckets import Buckets
-from views.verify.log.read import (
+from views.verify.processes.pool import helpers
+from views.verify.records.buckets import Buckets
+from views.verify.records.read import (
     STALL_SECONDS,
     TopicFacts,
     consumer_settings,
@@ -37,8 +38,7 @@ from views.verify.log.read import (
     stalled,
     topic_facts,
 )
-from views.verify.log.shares import Share, require_whole, shared_out
-from views.verify.processes.pool import helpers
+from views.verify.records.shares import Share, require_whole, shared_out
 from views.verify.values.faults import SetApart
 
 _BUCKET_OFFSETS = 200_000
