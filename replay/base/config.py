@@ -21,15 +21,6 @@ class OnBadRecord(Enum):
     """Its row is left out, and the record is kept apart."""
 
 
-class Client(Enum):
-    """What reads topics in Spark's tasks."""
-
-    LIBRDKAFKA = "librdkafka"
-    """Our own tasks, which fold as they read: Python's environment has to be on the executors."""
-    JAVA = "java"
-    """Spark's Kafka source; Spark folds."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """How careful and how fast a replay is.
@@ -39,7 +30,6 @@ class ReplaySettings:
             that much before its deadline.
         records_per_second: what a replay does at least; its finish is estimated from this.
         start_ms: what a replay takes whatever its size.
-        client: what reads topics.
         task_memory_mb: what a task holds of the keys it has read, and of their last records,
             before it goes on in a file.
         on_bad_record: what follows when a record cannot be read.
@@ -48,7 +38,6 @@ class ReplaySettings:
     clock_allowance_ms: int = 5_000
     records_per_second: int = 50_000
     start_ms: int = 30_000
-    client: Client = Client.LIBRDKAFKA
     task_memory_mb: int = TASK_MEMORY_MB
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.contract.base.headers import POSITION
-from changelog.contract.base.position import POSITION_BYTES
 from changelog.contract.rows.codec import frame
 
 RECORD = ("key", "value", "partition", "offset", "position")
@@ -18,9 +17,6 @@ FAULT = "fault"
 """The column that says what is wrong with a record."""
 
 NO_POSITION = f'the header "{POSITION}" is missing or malformed'
-LAST = b"\xff" * POSITION_BYTES
-"""The position of a record without one: past all others. What it would have done to its key is
-not known, so that it decides about it."""
 
 Layer = tuple[tuple[int, ...], tuple[int, ...]]
 """Per partition the first offset to read, and the first one not to read."""

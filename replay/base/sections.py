@@ -19,7 +19,7 @@ from changelog.contract.forms.declared import (
 )
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.setting import Section, Setting
-from replay.base.config import TASK_MEMORY_MB, Client, OnBadRecord
+from replay.base.config import TASK_MEMORY_MB, OnBadRecord
 
 
 class Spark(Section):
@@ -30,17 +30,10 @@ class Spark(Section):
         str,
         Setting("Spark's master URL, such as local[4] or sc://host:15002.", "--master"),
     ] = "local[*]"
-    client: Annotated[
-        Client,
-        Setting(
-            "What reads topics in Spark's tasks: `librdkafka`, in Python on the executors too, or "
-            "`java`."
-        ),
-    ] = Client.LIBRDKAFKA
     task_memory_mb: Annotated[
         int,
         Field(ge=1),
-        Setting("What such a task in Python holds before it goes on in a file."),
+        Setting("What a task that reads a topic holds before it goes on in a file."),
     ] = TASK_MEMORY_MB
     settings: Annotated[
         dict[str, str], Setting("Further settings of the session, Spark's names.", secret=True)

@@ -33,14 +33,8 @@ def cut_of(frontier: Frontier) -> Position:
 
 
 def alive(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Keep the records from `since` on and before `before`; bytes compare as positions do.
-
-    A record with a fault has no place of its own, and stays.
-    """
-    is_before = F.col("position") < _bytes(before)
-    kept = records.where(
-        F.col(FAULT).isNotNull() | is_before if _has_faults(records) else is_before
-    )
+    """Keep the records from `since` on and before `before`; bytes compare as positions do."""
+    kept = records.where(F.col("position") < _bytes(before))
     return kept if since is None else from_position(kept, since)
 
 

@@ -17,14 +17,13 @@ from pyspark.sql.utils import is_remote
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.position import Position
 from changelog.native.choice import warn_if_slow
-from replay.base.config import Client, ReplaySettings
+from replay.base.config import ReplaySettings
 from replay.base.record_place import FAULT, RECORD, Layer, TopicRange
 from replay.broker.client_options import travelling
 from replay.broker.probe import refine_density, sample_density
 from replay.broker.splits import layers, tasks_of
-from replay.result.metrics import counted, counted_by_tasks
+from replay.result.metrics import counted_by_tasks
 from replay.scan import fold
-from replay.scan.java_source import JavaSource
 from replay.scan.last_records import FoldRules
 from replay.scan.range import PartitionRange
 from replay.scan.task import SPARK_SCHEMA, Job, run
@@ -41,7 +40,7 @@ class Scan:
     Attributes:
         spark: runs the tasks.
         kafka: the brokers.
-        settings: which client reads, and how much memory a task has.
+        settings: how much memory a task has.
     """
 
     spark: SparkSession
@@ -73,11 +72,6 @@ class Scan:
             LogError: they refuse.
         """
         parts = layers_of(self.kafka, wanted, cores=cores_of(self.spark))
-        if self.settings.client is Client.JAVA:
-            reader = JavaSource(self.spark, self.kafka)
-            records = counted(reader.read(wanted, parts), seen)
-            kept = fold.alive(records, since=since, before=before)
-            return fold.last_of_each_key(kept, RECORD[1:])
         warn_if_slow()
         ranges = ranges_of(wanted, parts)
         may_repeat = has_grown or len(ranges) > len({each.partition for each in ranges})

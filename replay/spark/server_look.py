@@ -22,7 +22,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.base.secret import redacted
-from replay.base.config import Client
 from replay.spark.files import marked
 from replay.spark.package import fingerprint
 
@@ -49,13 +48,11 @@ class WantedServer:
             server must have been started with.
         properties: of each executor's Java, which runs in UTC too.
         warehouse: where the server writes and this process reads; None when nobody does.
-        client: what reads topics there.
     """
 
     settings: Mapping[str, str]
     properties: Mapping[str, str]
     warehouse: str | None
-    client: Client
 
 
 def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
@@ -66,7 +63,7 @@ def settled(spark: SparkSession, wanted: WantedServer) -> list[str]:
         PySparkException: the server refuses what it is asked.
     """
     lacking = _version(spark) + _settings(spark, wanted.settings)
-    lacking += _sources(spark, wanted.client)
+    lacking += _sources(spark)
     if not lacking:
         with _marker(wanted.warehouse) as marker:
             lacking = _executors(spark, wanted, marker)
@@ -101,7 +98,7 @@ def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
     return found == value
 
 
-def _sources(spark: SparkSession, client: Client) -> list[str]:
+def _sources(spark: SparkSession) -> list[str]:
     """Let the server look for the classes that its jars bring; return the jars that are missing."""
 
     def avro() -> DataFrame:
@@ -110,13 +107,7 @@ def _sources(spark: SparkSession, client: Client) -> list[str]:
     def delta() -> DataFrame:
         return spark.read.format("delta").load(f"/nowhere-{uuid.uuid4().hex}")
 
-    def kafka() -> DataFrame:
-        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", "nowhere:9092")
-        return reader.option("subscribe", "nothing").load()
-
     looks = {"spark-avro": avro, "delta-spark": delta}
-    if client is Client.JAVA:
-        looks["spark-sql-kafka-0-10"] = kafka
     found = {jar: _fault(look) for jar, look in looks.items()}
     return [f"the jar {jar}: {fault}" for jar, fault in found.items() if fault is not None]
 
@@ -172,7 +163,7 @@ def _no_warehouse(marker: str) -> str:
 
 
 def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> DataFrame:
-    """Ask the executors; what the tasks of a replay need of Python only where they read."""
+    """Ask the executors, also for what the tasks of a replay need of Python."""
     of_java = "java_method('java.lang.System', 'getProperty', '{}')"
     frame = spark.range(_ROWS).select(
         F.spark_partition_id().alias("part"),
@@ -182,8 +173,6 @@ def _facts(spark: SparkSession, wanted: WantedServer, marker: str | None) -> Dat
         ),
         F.lit("").alias("lacks"),
     )
-    if wanted.client is Client.JAVA:
-        return frame
     warehouse = "" if marker is None else _no_warehouse(marker)
     return frame.mapInArrow(_look(marker, warehouse, fingerprint()), _FACTS)
 

@@ -23,7 +23,6 @@ from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.stack.download.fetch import spark_jars
 from changelog.stack.download.jre import java_home
-from replay.base.config import Client
 from replay.spark import connect
 from replay.spark.files import check_writable
 from replay.spark.server_look import WantedServer
@@ -60,7 +59,6 @@ class SessionSettings:
         shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
             Spark's own default elsewhere.
         ui: whether Spark serves its status pages.
-        client: what reads topics; a server that runs already has to have it.
         extra: further settings by Spark's names; they win over ours, but options for Java
             stand beside ours.
     """
@@ -71,7 +69,6 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int | None = None
     ui: bool = False
-    client: Client = Client.LIBRDKAFKA
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -110,7 +107,6 @@ def _wanted(settings: SessionSettings) -> WantedServer:
         settings=spark_settings(settings),
         properties=_AVRO_LIMITS,
         warehouse=settings.warehouse,
-        client=settings.client,
     )
 
 

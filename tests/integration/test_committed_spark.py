@@ -1,16 +1,14 @@
 """Spark's readers on a log with transactions: each frontier, both clients, and each rebuilt."""
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
-from replay.base.config import Client, ReplaySettings
 from replay.broker import topics as offsets
-from replay.scan.java_source import JavaSource
+from replay.scan import scan
 from tests.support.capture_command import CrashingCapture
 from tests.support.captured_project import CapturedProject, rebuild_view
 from tests.support.log_readers import by_model
@@ -53,17 +51,9 @@ def test_spark_reads_each_frontier_and_each_can_be_rebuilt(
     records = offsets.read_frontiers(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
     for record in records:
         rows, count = by_model(capture, record.frontier, log.topic)
-        for client in Client:
-            replay = replay_of(
-                spark,
-                capture.kafka,
-                registry,
-                record,
-                [NOTES],
-                settings=replace(ReplaySettings(), client=client),
-            )
-            assert replay.states[NOTES].frame.count() == len(rows)
-            assert records_of(replay) == count
+        replay = replay_of(spark, capture.kafka, registry, record, [NOTES])
+        assert replay.states[NOTES].frame.count() == len(rows)
+        assert records_of(replay) == count
     project = CapturedProject(capture.folder, capture.dsn)
     project.view("notes_view.sql", "-- key: id\nSELECT id, text FROM notes\n")
     for lsn in sorted({str(each.frontier.lsn) for each in records}):
@@ -81,18 +71,23 @@ def test_twin_spark_that_reads_what_is_not_committed_counts_more(
     log.crash("transaction produced:30")
     capture = log.capture
     capture.finish()
-    load = JavaSource.raw
-    monkeypatch.setattr(
-        JavaSource,
-        "raw",
-        lambda self, wanted: load(
-            replace(self, options={**self.options, "kafka.isolation.level": "read_uncommitted"}),
-            wanted,
-        ),
-    )
+
+    def uncommitted(job, numbers):  # travels by its code, being no module's
+        from unittest import mock
+
+        from replay.broker.topics import consumer_config as sound
+        from replay.scan import range as reading
+        from replay.scan import task
+
+        def config(kafka, *, committed, **options):
+            return sound(kafka, committed=not committed, **options)
+
+        with mock.patch.object(reading, "consumer_config", config):
+            yield from task.run(job, numbers)
+
+    monkeypatch.setattr(scan, "run", uncommitted)
     record = offsets.read_frontier(capture.kafka, frontier_topic(capture.prefix), capture.prefix)
-    settings = replace(ReplaySettings(), client=Client.JAVA)
-    replay = replay_of(spark, capture.kafka, registry, record, [NOTES], settings=settings)
+    replay = replay_of(spark, capture.kafka, registry, record, [NOTES])
     replay.states[NOTES].frame.count()
     count = by_model(capture, record.frontier, log.topic)[1]
     assert records_of(replay) > count

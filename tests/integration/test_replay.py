@@ -20,8 +20,6 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
     VerdictError,
 )
-from changelog.contract.base.lsn import Lsn
-from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.missing import avro_default
 from changelog.contract.rows.relation import TableName
@@ -33,14 +31,14 @@ from changelog.contract.rows.text import (
 )
 from changelog.contract.rows.types import array_type, column_type
 from replay.base.clock import clock_ms
-from replay.base.config import Client, ReplaySettings
+from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.base.record_place import TopicRange
 from replay.broker.topics import inspect, read_frontier
 from replay.cut.cut import freeze
 from replay.pipeline.replay import Replay
 from replay.result.state import TableMetrics
-from replay.scan.java_source import JavaSource, positioned
+from replay.scan.java_source import JavaSource
 from replay.verdict.verdict import VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 from tests.support.cleaning import present
@@ -319,17 +317,6 @@ def test_a_corrupt_record_is_named_by_its_place(bench, how):
         assert f'topic "{log.topic}", partition 0, offset 1' in str(failed.value)
 
 
-def test_a_record_without_a_key_is_named_too(spark):
-    """No broker takes one on a compacted topic; one from before it was compacted may be there."""
-    raw = spark.createDataFrame(
-        [(None, b"x", 3, 7, [("position", Position(1, Lsn(5), 0).to_bytes())])],
-        "key binary, value binary, partition int, offset bigint,"
-        " headers array<struct<key string, value binary>>",
-    )
-    with pytest.raises(CorruptRecordError, match="partition 3, offset 7"), translated():
-        positioned(raw, "t", 7).collect()
-
-
 def test_headers_may_come_in_any_order_among_others(bench):
     log = bench.log()
     position = log.put((b"1", b"first"))
@@ -339,15 +326,14 @@ def test_headers_may_come_in_any_order_among_others(bench):
     assert bench.rows(log.freeze()) == {1: "second"}
 
 
-CLIENTS = {
-    "librdkafka": ReplaySettings(),
-    "librdkafka with a file": ReplaySettings(task_memory_mb=0),
-    "java": ReplaySettings(client=Client.JAVA),
+PLACES = {
+    "in memory": ReplaySettings(),
+    "in a file": ReplaySettings(task_memory_mb=0),
 }
 
 
-@pytest.mark.parametrize("settings", CLIENTS.values(), ids=CLIENTS)
-def test_each_client_gives_the_same(bench, settings):
+@pytest.mark.parametrize("settings", PLACES.values(), ids=PLACES)
+def test_a_task_gives_the_same_in_memory_and_in_a_file(bench, settings):
     log = bench.log()
     for number in range(1_200):
         log.put((b"%d" % (number % 300), b"%d" % number))
@@ -445,7 +431,7 @@ def test_a_late_read_is_refused_and_would_have_lost_rows(bench):
     ends = record.frontier.ends[log.topic]
     key_schema_id = int.from_bytes(log.codec.encode_key((b"1",))[1:5], "big")
     unjudged = TopicRange(topic=log.topic, starts=(0,), ends=ends, key_schema_id=key_schema_id)
-    assert JavaSource(bench.spark, bench.kafka).read(unjudged).count() < 2_000
+    assert JavaSource(bench.spark, bench.kafka).raw(unjudged).count() < 2_000
 
 
 @pytest.mark.parametrize(

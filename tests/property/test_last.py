@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from replay.base.record_place import LAST, NO_POSITION, TopicRange, no_key
+from replay.base.record_place import NO_POSITION, TopicRange, no_key
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
 from tests.support import model
@@ -197,7 +197,7 @@ def test_a_record_without_a_place_is_refused_or_decides_about_its_key(key, heade
             add_records(kept, [record])
         found = {each.offset: each for each in drained(kept)}
         kept.close()
-        assert found.pop(5) == Found(key, LAST, 5, b"strange", why)
+        assert found.pop(5) == Found(key, b"\xff" * 20, 5, b"strange", why)
         is_of_that_key = key == PREFIX + b"k"
         assert [each.value for each in found.values()] == ([] if is_of_that_key else [b"later"])
 

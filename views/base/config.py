@@ -89,7 +89,6 @@ class RebuildSettings:
     def replay(self) -> ReplaySettings:
         """Return the settings of the replay."""
         return ReplaySettings(
-            client=self.spark.client,
             task_memory_mb=self.spark.task_memory_mb,
             on_bad_record=self.on_bad_record,
         )
@@ -100,6 +99,5 @@ class RebuildSettings:
             master=self.spark.master,
             app_name="rebuild-view",
             warehouse=self.warehouse,
-            client=self.spark.client,
             extra=self.spark.settings,
         )

@@ -19,6 +19,8 @@ from changelog.contract.log.partition import partition_of
 from changelog.native.base.folded import FoldColumns, FoldRecord, Strange, StrangePlaceError
 
 _LAST = b"\xff" * POSITION_BYTES
+"""The position of a record without one: past all others. What it would have done to its key is
+not known, so that it decides about it."""
 _BUCKETS = 128
 _ENTRY_BYTES = 500  # of a key beside its bytes: five objects and a place in the dictionary
 _STORED = struct.Struct("=qqqB")  # offset, sizes of key and value, fault

@@ -13,7 +13,6 @@ from pyspark import cloudpickle
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.stack.base.ports import LOOPBACK, pick
-from replay.base.config import Client
 from replay.spark import connect, server_look, session
 from replay.spark.connect import connected, place_of
 from replay.spark.connect_server import shown, with_server
@@ -21,7 +20,7 @@ from replay.spark.package import fingerprint
 from replay.spark.server_look import WantedServer
 from replay.spark.session import SessionSettings
 
-WANTED = WantedServer(settings={}, properties={}, warehouse=None, client=Client.LIBRDKAFKA)
+WANTED = WantedServer(settings={}, properties={}, warehouse=None)
 
 
 def test_a_server_that_is_not_there_is_told_at_once():
