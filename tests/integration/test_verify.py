@@ -374,14 +374,14 @@ def test_helpers_name_the_place_of_a_corrupt_record(log: HandmadeLog, helped: An
     assert {each.poll() is not None for each in helped} == {True}
 
 
-def test_helpers_set_apart_what_one_process_would(
+def test_helpers_quarantine_what_one_process_would(
     log: HandmadeLog, tmp_path: Path, helped: Any
 ) -> None:
     schema = log.schema_id(FLIGHTS)
     log.raw(FLIGHTS, ("9",), b"\x00" + schema.to_bytes(4) + b"\xff\xff")
     side = MemorySide(tmp_path / "rows.jsonl")
     frontier = log.frontier()
-    with Evidence(log.kafka, log.registry, frontier, sets_apart=True) as evidence:
+    with Evidence(log.kafka, log.registry, frontier, quarantines=True) as evidence:
         report = verify_view(request_for(log, side.address, frontier=frontier), evidence)
         assert (report.verified, evidence.left_out(FLIGHTS.name)) == (True, 1)
     assert helped

@@ -61,7 +61,7 @@ class CertifiedLog:
             self.registry,
             replay.frontier,
             pins=replay.pins if pins else None,
-            sets_apart=state.quarantined is not None,
+            quarantines=state.quarantined is not None,
         ) as evidence:
             report = verify_view(request, evidence)
         rows = {row.id for row in self.spark.read.format("delta").load(path).collect()}

@@ -46,7 +46,7 @@ class DeclaredState:
             log.registry,
             replay.frontier,
             pins=replay.pins,
-            sets_apart=quarantine,
+            quarantines=quarantine,
             declared=[of],
         ) as evidence:
             self.report = verify_view(request, evidence)

@@ -102,7 +102,7 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
             project.registry,
             plan.record.frontier,
             pins=pins_now(plan, settings),
-            sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             keeps_records=True,
         )
         work = _Work(database, spec, key, plan)

@@ -56,7 +56,7 @@ class Certifier:
             project.registry,
             replay.frontier,
             pins=replay.pins,
-            sets_apart=settings.on_bad_record is OnBadRecord.QUARANTINE,
+            quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             declared=declared,
         )
 

@@ -42,7 +42,7 @@ class Evidence:
         work_directory: Path | None = None,
         memory_limit: str = "1GB",
         pins: Mapping[str, SchemaPin] | None = None,
-        sets_apart: bool = False,
+        quarantines: bool = False,
         declared: Sequence[DeclaredLog] = (),
     ) -> None:
         """Read nothing yet.
@@ -54,11 +54,11 @@ class Evidence:
             work_directory: where the database is made, None for the system's place.
             memory_limit: DuckDB's, in its own notation.
             pins: by topic the versions of schemas to read by.
-            sets_apart: leave out the rows whose records cannot be read, and count these.
+            quarantines: leave out the rows whose records cannot be read, and count these.
             declared: the tables that are logs of other programs.
         """
         self._declared = {log.table: log for log in declared}
-        self._pins, self._sets_apart = pins or {}, sets_apart
+        self._pins, self._quarantines = pins or {}, quarantines
         self._left_out: dict[TableName, int] = {}
         self.frontier = frontier
         self._kafka, self._registry = kafka, registry
@@ -84,15 +84,15 @@ class Evidence:
                     self._registry,
                     self.frontier,
                     pins=self._pins,
-                    sets_apart=self._sets_apart,
+                    quarantines=self._quarantines,
                     declared=self._declared,
                     work_directory=self._work_directory,
                 )
             folded = self._log.fold(table)
             self._records[folded.topic] = folded.records
             self._states[table] = self._log.load(folded)
-            if folded.set_apart is not None:
-                self._left_out[table] = len(folded.set_apart)
+            if folded.quarantine is not None:
+                self._left_out[table] = len(folded.quarantine)
         return self._states[table]
 
     def records(self, table: TableName) -> dict[str, int]:

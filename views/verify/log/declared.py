@@ -43,7 +43,7 @@ from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.registry import Schemas
 from views.verify.processes.scratch import fill, first_row, make_table
 from views.verify.records.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
-from views.verify.values.faults import FaultError, SetApart
+from views.verify.values.faults import FaultError, Quarantine
 from views.verify.values.types import quoted
 
 _SCHEMA = pa.schema(
@@ -286,8 +286,8 @@ class DeclaredReader:
 class DeclaredDecoder(Decoder):
     """Reads the rows of the records that decide."""
 
-    def __init__(self, reader: DeclaredReader, set_apart: SetApart | None) -> None:
-        super().__init__(reader.log.topic, reader.columns, set_apart)
+    def __init__(self, reader: DeclaredReader, quarantine: Quarantine | None) -> None:
+        super().__init__(reader.log.topic, reader.columns, quarantine)
         self._reader = reader
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
@@ -301,7 +301,7 @@ def read_declared(
     database: duckdb.DuckDBPyConnection,
     *,
     survivors: str,
-    set_apart: SetApart | None,
+    quarantine: Quarantine | None,
 ) -> int:
     """Read a declared log up to the cut and fold it into `survivors` (part, off, key, value).
 
@@ -325,7 +325,7 @@ def read_declared(
         rows: list[tuple[Any, ...]] = []
         for message in messages(kafka, log.topic, dict(enumerate(facts.starts)), ends):
             count += 1
-            rows += _rows_of(reader, message, set_apart)
+            rows += _rows_of(reader, message, quarantine)
             if len(rows) >= BATCH_RECORDS:
                 yield _batch(rows)
                 rows = []
@@ -339,14 +339,14 @@ def read_declared(
 
 
 def _rows_of(
-    reader: DeclaredReader, message: Message, set_apart: SetApart | None
+    reader: DeclaredReader, message: Message, quarantine: Quarantine | None
 ) -> Iterator[tuple[Any, ...]]:
     part, off = message.partition() or 0, message.offset() or 0
     for step, said in enumerate(reader.said(message.key(), message.value())):
         if said.kind == _FAULT:
-            if set_apart is None:
+            if quarantine is None:
                 raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {said.why}")
-            set_apart.suspect(part, off, said.why)
+            quarantine.suspect(part, off, said.why)
         name = said.name if said.name is not None else f"?{part}:{off}"
         value = message.value() if said.kind in (_ROW, _FAULT) else None
         lacks, begins = [*said.lacks], said.begins

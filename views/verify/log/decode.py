@@ -27,7 +27,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from views.verify.log.documents import Reader, load, value_reader
 from views.verify.log.registry import Schemas
 from views.verify.records.read import place
-from views.verify.values.faults import FaultError, SetApart
+from views.verify.values.faults import FaultError, Quarantine
 
 _FRAME = struct.Struct(">BI")
 _GONE, _THERE = "d", frozenset("rcu")
@@ -74,7 +74,7 @@ class Decoder(ABC):
     Args:
         topic: for messages.
         columns: of the reader's schema.
-        set_apart: takes the records that cannot be read; None makes one an error.
+        quarantine: takes the records that cannot be read; None makes one an error.
 
     Attributes:
         travels: whether it can be sent to another process.
@@ -83,11 +83,11 @@ class Decoder(ABC):
     travels: ClassVar[bool] = False
 
     def __init__(
-        self, topic: str, columns: tuple[LoggedColumn, ...], set_apart: SetApart | None
+        self, topic: str, columns: tuple[LoggedColumn, ...], quarantine: Quarantine | None
     ) -> None:
         self.columns = columns
         self._topic = topic
-        self.set_apart = set_apart
+        self.quarantine = quarantine
 
     def decode(
         self, survivors: Sequence[Survivor]
@@ -100,7 +100,7 @@ class Decoder(ABC):
         places: list[tuple[int, int]] = []
         columns: list[list[Any]] = [[] for _ in self.columns]
         for partition, offset, value in survivors:
-            if self.set_apart is not None and self.set_apart.holds(partition, offset):
+            if self.quarantine is not None and self.quarantine.holds(partition, offset):
                 continue
             try:
                 row = self._row(value)
@@ -125,12 +125,12 @@ class Decoder(ABC):
         """Return the values of a row; None for an event that says that it is gone."""
 
     def _refuse(self, partition: int, offset: int, why: str, error: Exception) -> None:
-        if self.set_apart is None:
+        if self.quarantine is None:
             hint = error.hint if isinstance(error, CorruptRecordError) else ""
             raise CorruptRecordError(
                 f"{place(self._topic, partition, offset)}: {why}", hint=hint
             ) from error
-        self.set_apart.add(partition, offset, why)
+        self.quarantine.add(partition, offset, why)
 
 
 class AvroDecoder(Decoder):
@@ -141,7 +141,7 @@ class AvroDecoder(Decoder):
         topic: for messages.
         reader_id: the schema whose columns are given.
         envelope: what a value tells.
-        set_apart: takes the records that cannot be read; None makes one an error.
+        quarantine: takes the records that cannot be read; None makes one an error.
     """
 
     travels = True
@@ -152,14 +152,14 @@ class AvroDecoder(Decoder):
         topic: str,
         reader_id: int,
         envelope: Envelope = Envelope.ROW,
-        set_apart: SetApart | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._schemas = schemas
         self._envelope = envelope
         self._writers: dict[int, WriterSchema] = {}
         self._plans: dict[int, list[tuple[str | None, Any]]] = {}
         self._reader = self._writer(reader_id)
-        super().__init__(topic, self._reader.columns, set_apart)
+        super().__init__(topic, self._reader.columns, quarantine)
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
         magic, schema_id = _FRAME.unpack_from(value)
@@ -213,7 +213,7 @@ class DocumentDecoder(Decoder):
         topic: for messages.
         schema: the value's schema, as the topic of the schemas has it.
         envelope: what a value tells.
-        set_apart: takes the records that cannot be read; None makes one an error.
+        quarantine: takes the records that cannot be read; None makes one an error.
     """
 
     travels = True
@@ -223,10 +223,10 @@ class DocumentDecoder(Decoder):
         topic: str,
         schema: str,
         envelope: Envelope = Envelope.ROW,
-        set_apart: SetApart | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         logged = read_value_schema(schema)
-        super().__init__(topic, logged.columns, set_apart)
+        super().__init__(topic, logged.columns, quarantine)
         self._schema, self._envelope = schema, envelope
         prefix = AFTER if envelope is Envelope.FLAT else ""
         self._members: list[tuple[str, Reader, bool]] = [
@@ -236,7 +236,7 @@ class DocumentDecoder(Decoder):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel without the functions that read values: they are found again."""
-        return DocumentDecoder, (self._topic, self._schema, self._envelope, self.set_apart)
+        return DocumentDecoder, (self._topic, self._schema, self._envelope, self.quarantine)
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
         document = load(value)

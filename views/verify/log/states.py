@@ -28,7 +28,7 @@ from views.verify.records.fold import FoldRules
 from views.verify.records.read import read_schema_topic
 from views.verify.records.survivors import FoldedBuckets, FoldedTable, Survivors
 from views.verify.records.topic import TopicRecords, read_topic
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Folded:
         survivors: the last records of its keys.
         decoder: decodes them; None when the log has never had a value of the table.
         schema: that they are read as, None likewise.
-        set_apart: takes the records that cannot be read, None where one is an error.
+        quarantine: takes the records that cannot be read, None where one is an error.
         raw: name of the DuckDB table of all records, where they are kept.
     """
 
@@ -52,7 +52,7 @@ class Folded:
     survivors: Survivors
     decoder: Decoder | None
     schema: LoggedSchema | None
-    set_apart: SetApart | None = None
+    quarantine: Quarantine | None = None
     raw: str | None = None
 
 
@@ -67,7 +67,7 @@ class LogTables:
         frontier: Frontier,
         *,
         pins: Mapping[str, SchemaPin] | None = None,
-        sets_apart: bool = False,
+        quarantines: bool = False,
         keeps_records: bool = False,
         declared: Mapping[TableName, DeclaredLog] | None = None,
         work_directory: Path | None = None,
@@ -80,7 +80,7 @@ class LogTables:
             registry: the schema registry.
             frontier: at which states are wanted.
             pins: by topic the versions to read by; of others the newest that a record bears.
-            sets_apart: leave out the rows whose records cannot be read, and count these.
+            quarantines: leave out the rows whose records cannot be read, and count these.
             keeps_records: keep all records in the database, also those that are superseded.
             declared: the tables that are logs of other programs.
             work_directory: where files are made, None for the system's place.
@@ -89,7 +89,7 @@ class LogTables:
         self._work_directory = work_directory
         self._keeps_records = keeps_records
         self._pins = pins or {}
-        self._sets_apart = sets_apart
+        self._quarantines = quarantines
         self._noted: dict[str, dict[str, list[str]]] = {}
         self._database = database
         self._kafka = kafka
@@ -111,21 +111,21 @@ class LogTables:
             raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
         self._count += 1
         pin = self._pins.get(topic)
-        set_apart = SetApart() if self._sets_apart else None
+        quarantine = Quarantine() if self._quarantines else None
         if table in self._declared:
-            return self._fold_declared(self._declared[table], set_apart)
+            return self._fold_declared(self._declared[table], quarantine)
         records = read_topic(
             self._kafka,
             self._frontier,
             topic,
             key_id=None if pin is None else pin.key,
-            set_apart=set_apart,
+            quarantine=quarantine,
             work_directory=self._work_directory,
         )
         since = self._frontier.since.get(topic)
         rules = FoldRules(epoch=self._frontier.epoch, since=since, before=before)
         try:
-            decoder, schema = self._decoder(table, topic, records, set_apart) or (None, None)
+            decoder, schema = self._decoder(table, topic, records, quarantine) or (None, None)
             raw = self._kept(records) if self._keeps_records else None
         except BaseException:
             records.buckets.close()
@@ -133,7 +133,7 @@ class LogTables:
         if decoder is None:
             records.buckets.close()
         survivors = FoldedBuckets(self._database, records.buckets, rules)
-        return Folded(table, topic, records.count, survivors, decoder, schema, set_apart, raw)
+        return Folded(table, topic, records.count, survivors, decoder, schema, quarantine, raw)
 
     def _kept(self, records: TopicRecords) -> str:
         """Copy all records into a table of DuckDB; returns its name."""
@@ -143,7 +143,7 @@ class LogTables:
         fill(self._database, raw, (t for n in range(len(buckets)) for t in buckets.tables(n)))
         return raw
 
-    def _fold_declared(self, log: DeclaredLog, set_apart: SetApart | None) -> Folded:
+    def _fold_declared(self, log: DeclaredLog, quarantine: Quarantine | None) -> Folded:
         survivors = f"__survivors_{self._count}"
         pin = self._pins.get(log.topic)
         reader = DeclaredReader(log, self._schemas, 0 if pin is None else pin.value)
@@ -153,16 +153,16 @@ class LogTables:
             reader,
             self._database,
             survivors=survivors,
-            set_apart=set_apart,
+            quarantine=quarantine,
         )
         return Folded(
             log.table,
             log.topic,
             records,
             FoldedTable(self._database, survivors),
-            DeclaredDecoder(reader, set_apart),
+            DeclaredDecoder(reader, quarantine),
             LoggedSchema(log.table, log.key, reader.columns),
-            set_apart,
+            quarantine,
         )
 
     def _decoder(
@@ -170,7 +170,7 @@ class LogTables:
         table: TableName,
         topic: str,
         records: TopicRecords,
-        set_apart: SetApart | None,
+        quarantine: Quarantine | None,
     ) -> tuple[Decoder, LoggedSchema] | None:
         form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
         if form.output is Output.JSON:
@@ -178,13 +178,13 @@ class LogTables:
             if not values:
                 return None
             text = values[-1 if pin is None else pin.value]
-            decoder: Decoder = DocumentDecoder(topic, text, form.envelope, set_apart)
+            decoder: Decoder = DocumentDecoder(topic, text, form.envelope, quarantine)
             return decoder, read_value_schema(text)
         newest = records.newest_schema_id if pin is None else pin.value
         if newest is None:
             return None
         try:
-            decoder = AvroDecoder(self._schemas, topic, newest, form.envelope, set_apart)
+            decoder = AvroDecoder(self._schemas, topic, newest, form.envelope, quarantine)
             return decoder, read_value_schema(self._schemas.text(newest))
         except CorruptRecordError as error:
             raise CorruptRecordError(

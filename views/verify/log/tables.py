@@ -133,7 +133,7 @@ def load_state(
     if decoder.travels and helpers() > 1 and is_large:
         raw = pickle.dumps(decoder)
         jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
-        tables = done_by_helpers(jobs, decoder.set_apart)
+        tables = done_by_helpers(jobs, decoder.quarantine)
     else:
         tables = (_decoded(state, decoder, batch) for batch in batches)
     fill(database, state.base, tables)
@@ -144,7 +144,7 @@ def _decode(state: TableState, raw: bytes, batch: Sequence[Survivor]) -> Work:
     """Decode some survivors, in a helper."""
     decoder = _unpickled(raw)
     yield _decoded(state, decoder, batch)
-    return decoder.set_apart
+    return decoder.quarantine
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime import child
 from views.verify.processes.job import Done, Work
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
 
 def main() -> None:
@@ -23,13 +23,13 @@ def main() -> None:
             child.answer(Done(end))
 
 
-def _sent(work: Work) -> SetApart | None:
+def _sent(work: Work) -> Quarantine | None:
     """Send the tables of a job; returns what it returns."""
     while True:
         try:
             child.answer(next(work))
         except StopIteration as end:
-            found: SetApart | None = end.value
+            found: Quarantine | None = end.value
             return found
 
 

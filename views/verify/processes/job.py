@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
-Work = Generator[pa.Table, None, SetApart | None]
-"""Returns tables, and returns the records that it set apart."""
+Work = Generator[pa.Table, None, Quarantine | None]
+"""Returns tables, and returns the records that it quarantined."""
 
 Job = tuple[Callable[..., Work], tuple[object, ...]]
 
@@ -19,4 +19,4 @@ Job = tuple[Callable[..., Work], tuple[object, ...]]
 class Done:
     """The end of a job."""
 
-    set_apart: SetApart | None
+    quarantine: Quarantine | None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from changelog.runtime.child import Child
 from views.verify.processes.job import Done, Job
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
 _MOST = 8
 _WAIT_S = 0.1
@@ -28,12 +28,12 @@ def helpers() -> int:
     return min(_MOST, ours or 1)
 
 
-def done_by_helpers(jobs: Iterable[Job], set_apart: SetApart | None) -> Iterator[pa.Table]:
+def done_by_helpers(jobs: Iterable[Job], quarantine: Quarantine | None) -> Iterator[pa.Table]:
     """Do jobs in helpers; returns the tables of all, in no order.
 
     Args:
         jobs: taken one by one, as helpers get free.
-        set_apart: takes the records that the helpers set apart.
+        quarantine: takes the records that the helpers quarantined.
 
     Raises:
         ChangelogError: the first error of a job, or a helper died.
@@ -42,8 +42,8 @@ def done_by_helpers(jobs: Iterable[Job], set_apart: SetApart | None) -> Iterator
         for reply in crew.replies():
             if isinstance(reply, pa.Table):
                 yield reply
-            elif set_apart is not None and reply.set_apart is not None:
-                set_apart.merge(reply.set_apart)
+            elif quarantine is not None and reply.quarantine is not None:
+                quarantine.merge(reply.quarantine)
 
 
 class _Crew:

@@ -39,7 +39,7 @@ from views.verify.records.read import (
     topic_facts,
 )
 from views.verify.records.shares import Share, require_whole, shared_out
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
 _BUCKET_OFFSETS = 200_000
 _MOST_BUCKETS = 4096
@@ -92,7 +92,7 @@ class _Findings:
     topic: str
     frontier: Frontier
     keys: _Keys
-    set_apart: SetApart | None
+    quarantine: Quarantine | None
     count: int = 0
     later: tuple[int, int] = _LAST
     frames: set[bytes] = field(default_factory=set)
@@ -103,14 +103,14 @@ class _Findings:
         """Look at records.
 
         Raises:
-            CorruptRecordError: one breaks the contract, and is not set apart.
+            CorruptRecordError: one breaks the contract, and is not quarantined.
         """
         self._look_at_faults(table)
         columns = {name: table[name].to_numpy() for name in ("part", "off", *_ORDER)}
         later = self._later(columns)
         newest = _newest(table, columns)
         frames: set[bytes] = set()
-        if self.set_apart is None and not self.keys.beginning:
+        if self.quarantine is None and not self.keys.beginning:
             frames = {*pc.unique(pc.binary_slice(table["key"], 0, _FRAME_BYTES)).to_pylist()}
         with self._lock:
             self.count += table.num_rows
@@ -123,12 +123,12 @@ class _Findings:
         faulty = np.flatnonzero(table["fault"].to_numpy())
         for row in table.take(faulty).to_pylist() if len(faulty) else ():
             why = f"the record has {self.keys.said_of(Fault(row['fault']))}"
-            if self.set_apart is None:
+            if self.quarantine is None:
                 raise CorruptRecordError(
                     f"{place(self.topic, row['part'], row['off'])}: {why}",
                     hint="another program wrote to the topic",
                 )
-            self.set_apart.suspect(row["part"], row["off"], why)
+            self.quarantine.suspect(row["part"], row["off"], why)
 
     def _later(self, columns: dict[str, np.ndarray]) -> tuple[int, int]:
         epochs, cut = columns["epoch"], self.frontier
@@ -196,7 +196,7 @@ def read_topic(
     topic: str,
     *,
     key_id: int | None = None,
-    set_apart: SetApart | None = None,
+    quarantine: Quarantine | None = None,
     work_directory: Path | None = None,
 ) -> TopicRecords:
     """Read all records of a topic before the frontier's ends.
@@ -206,7 +206,7 @@ def read_topic(
         frontier: says where to end.
         topic: which.
         key_id: the schema id that every key bears, None where that is not known.
-        set_apart: takes the records that have no place in the order, which then come after all
+        quarantine: takes the records that have no place in the order, which then come after all
             others of their key; None makes one an error.
         work_directory: where files are made, None for the system's place.
 
@@ -219,7 +219,7 @@ def read_topic(
     before = topic_facts(kafka, frontier, topic)
     require_stable(kafka, topic, ends)
     is_json = frontier.scope_of(topic).form.output is Output.JSON
-    found = _Findings(topic, frontier, _Keys(is_json=is_json, schema_id=key_id), set_apart)
+    found = _Findings(topic, frontier, _Keys(is_json=is_json, schema_id=key_id), quarantine)
     offsets = sum(max(0, end - start) for start, end in zip(before.starts, ends, strict=True))
     count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
     buckets = Buckets(count, work_directory)

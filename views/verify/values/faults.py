@@ -1,13 +1,13 @@
-"""Records that cannot be read, where they are set apart instead of ending the verification."""
+"""Records that cannot be read, where they are quarantined instead of ending the verification."""
 
 from __future__ import annotations
 
 
 class FaultError(Exception):
-    """What is wrong with one record; whoever knows its place makes an error or sets it apart."""
+    """What is wrong with one record; whoever knows its place makes an error or quarantines it."""
 
 
-class SetApart:
+class Quarantine:
     """The records of one topic that are left out, each with the reason."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SetApart:
             self._counted.add((partition, offset))
         return found
 
-    def merge(self, other: SetApart) -> None:
+    def merge(self, other: Quarantine) -> None:
         """Take over what was noted elsewhere, of the same topic."""
         self._reasons |= other._reasons
         self._counted |= other._counted

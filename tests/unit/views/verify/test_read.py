@@ -20,7 +20,7 @@ from views.verify.records import topic as reading
 from views.verify.records.buckets import Buckets
 from views.verify.records.shares import require_whole, shared_out
 from views.verify.records.topic import _Findings, _Keys, _Reading, read_share
-from views.verify.values.faults import SetApart
+from views.verify.values.faults import Quarantine
 
 FRAME = b"\0\0\0\0\7"
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -77,15 +77,15 @@ def test_a_key_is_in_one_bucket_and_no_record_is_lost(way, records, prefix, buck
     assert again == whole
 
 
-def findings(set_apart: SetApart | None = None, keys: _Keys | None = None) -> _Findings:
+def findings(quarantine: Quarantine | None = None, keys: _Keys | None = None) -> _Findings:
     frontier = Frontier(slot="s", epoch=2, lsn=Lsn(50), ts_us=0, cluster_id="c")
-    return _Findings("t", frontier, keys or _Keys(False, None), set_apart)
+    return _Findings("t", frontier, keys or _Keys(False, None), quarantine)
 
 
 @given(logs, st.sampled_from([_Keys(False, 7), _Keys(False, None), _Keys(True, None)]))
 def test_a_record_without_a_place_ends_the_reading_or_is_noted(records, how):
     (table,) = columns_of(WAYS[0], records, how.beginning)
-    apart = SetApart()
+    apart = Quarantine()
     findings(apart, how).look(table)
     faulty = [row["off"] for row in table.to_pylist() if row["fault"]]
     assert [at for at in range(len(records)) if apart.holds(3, at)] == faulty
