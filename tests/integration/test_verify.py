@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import httpx
 import pyarrow as pa
 import pytest
@@ -37,6 +38,8 @@ from views.base.address import Address
 from views.verify.compare.evidence import Evidence
 from views.verify.records.shares import shared_out
 from views.verify.records.topic import read_share
+from views.verify.served.served import read_served
+from views.verify.values.types import parse_type
 from views.verify.view import VerifyRequest, verify_view
 
 FLIGHTS = make_relation(
@@ -470,6 +473,53 @@ def test_a_row_that_is_served_twice_is_found(log: HandmadeLog, tmp_path: Path) -
     report = verify_view(request_for(log, side.address))
     assert (report.verified, report.mismatches) == (False, 1)
     assert [d.kind for d in report.differences] == ["extra"]
+
+
+COUNTING = [("id", parse_type("int")), ("text", parse_type("string"))]
+MANY = 300
+
+
+def test_an_index_of_several_shards_is_read_once(
+    endpoints: Endpoints, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("views.verify.served.search._PAGE", 7)
+    base = f"{endpoints.search}/{prefix}-000001"
+    settings = {"settings": {"number_of_replicas": 0, "number_of_shards": 3}}
+    httpx.put(base, json=settings, timeout=60, verify=authorities()).raise_for_status()
+    lines = [
+        f'{{"index":{{"_id":"{n}"}}}}\n{json.dumps({"id": n, "text": "é"})}\n' for n in range(MANY)
+    ]
+    httpx.post(
+        f"{base}/_bulk",
+        content="".join(lines).encode(),
+        headers={"content-type": "application/x-ndjson"},
+        timeout=60,
+        verify=authorities(),
+    ).raise_for_status()
+    address = Address("search", {"url": str(endpoints.search), "index": f"{prefix}-000001"})
+    with duckdb.connect() as database:
+        assert read_served(database, "served", address, COUNTING, ["id"]) == MANY
+        found = database.execute("SELECT DISTINCT id FROM served WHERE __fault IS NULL").fetchall()
+    assert sorted(found) == [(n,) for n in range(MANY)]
+    opened = httpx.get(
+        f"{endpoints.search}/_nodes/stats/indices/search", timeout=60, verify=authorities()
+    ).json()["nodes"]
+    assert [node["indices"]["search"]["scroll_current"] for node in opened.values()] == [0]
+
+
+def test_a_cache_is_read_page_by_page(
+    endpoints: Endpoints, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("views.verify.served.cache._PAGE", 7)
+    client = redis.Redis.from_url(str(endpoints.cache))
+    start = f"{prefix}:1:"
+    client.mset({f"{start}{n}": json.dumps({"id": n, "text": "é"}) for n in range(MANY)})
+    client.close()
+    address = Address("cache", {"url": str(endpoints.cache), "prefix": start})
+    with duckdb.connect() as database:
+        assert read_served(database, "served", address, COUNTING, ["id"]) == MANY
+        found = database.execute("SELECT DISTINCT id FROM served WHERE __fault IS NULL").fetchall()
+    assert sorted(found) == [(n,) for n in range(MANY)]
 
 
 @pytest.mark.parametrize(

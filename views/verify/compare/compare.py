@@ -18,7 +18,7 @@ import duckdb
 
 from changelog.contract.base.errors import ViewError
 from views.verify.processes.scratch import first_row, row_count
-from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.values.types import Type, quoted
 
 RELATIVE_TOLERANCE = 1e-9

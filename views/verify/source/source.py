@@ -31,7 +31,7 @@ from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN
 from views.verify.processes.scratch import first_row, scratch
 from views.verify.records.read import read_frontiers
-from views.verify.served.served import FAULT_COLUMN, ID_COLUMN
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.source.snapshot import (
     Snapshot,
     TextTable,

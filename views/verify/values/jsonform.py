@@ -23,9 +23,9 @@ from views.verify.values.types import Type
 Reader = Callable[[Any], Any]
 """Returns a JSON value's Arrow form; raises ValueError when it is malformed."""
 
-_DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)")
-_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{6})")
-_SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)", re.ASCII)
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)\.(\d{6})", re.ASCII)
+SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UNIX_ORDINAL = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 _RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
@@ -34,7 +34,6 @@ _ERA_YEARS, _ERA_DAYS = 400, 146_097
 _DATE_END = 2**31 - 1
 _TIMESTAMP_END = 2**63 - 1
 _FLOAT = struct.Struct("<f")
-_PAST_FLOAT = 3.5e38
 
 
 def load(text: str | bytes) -> dict[str, Any]:
@@ -43,7 +42,10 @@ def load(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: the text is not a JSON object.
     """
-    row = json.loads(text, parse_constant=_no_constant)
+    try:
+        row = json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - malformed input, not a type
     return row
@@ -142,33 +144,41 @@ def _integer_reader(bits: int) -> Reader:
 
 
 def _double(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, str) and value in _SPECIAL_FLOATS:
-        return _SPECIAL_FLOATS[value]
+    if isinstance(value, str) and value in SPECIAL_FLOATS:
+        return SPECIAL_FLOATS[value]
     _demand(type(value) in {int, float}, value, "a number")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    _demand(math.isfinite(number), value, "a number of 64 bits")
+    return number
 
 
 def _float(value: Any) -> Any:  # noqa: ANN401
-    number = _double(value)
-    _demand(
-        math.isnan(number) or abs(number) == math.inf or abs(number) < _PAST_FLOAT, value, "a float"
-    )
-    return _FLOAT.unpack(_FLOAT.pack(number))[0]
+    try:
+        return _FLOAT.unpack(_FLOAT.pack(_double(value)))[0]
+    except OverflowError as error:
+        raise ValueError(f"{value!r} is not a float") from error
 
 
 def _string(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "a string")
+    value.encode()  # UnicodeEncodeError, a ValueError: half of a surrogate pair is no text
     return value
 
 
 def _binary(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "base64")
-    return base64.b64decode(value, validate=True)
+    found = base64.b64decode(value, validate=True)
+    # Decoding ignores what the last character has beyond the last byte.
+    _demand(base64.b64encode(found).decode() == value, value, "base64")
+    return found
 
 
 def _decimal_reader(kind: Type) -> Reader:
     fraction = rf"\.\d{{{kind.scale}}}" if kind.scale else ""
-    form = re.compile(rf"-?\d+{fraction}")
+    form = re.compile(rf"-?\d+{fraction}", re.ASCII)
 
     def read(value: Any) -> Any:  # noqa: ANN401
         _demand(
@@ -204,7 +214,9 @@ def _date(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "a date")
     if value in {"infinity", "-infinity"}:
         return _DATE_END if value == "infinity" else -_DATE_END
-    return days(value.removesuffix(" BC"), before_christ=value.endswith(" BC"))
+    since = days(value.removesuffix(" BC"), before_christ=value.endswith(" BC"))
+    _demand(abs(since) < _DATE_END, value, "a date of 32 bits")
+    return since
 
 
 def _timestamp_reader(zone: str) -> Reader:
@@ -220,7 +232,9 @@ def _timestamp_reader(zone: str) -> Reader:
             raise ValueError(f"{value!r} is not a timestamp")
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
         since = days(day, before_christ=value.endswith(" BC"))
-        return since * _DAY_US + seconds * 1_000_000 + int(match[4])
+        micros = since * _DAY_US + seconds * 1_000_000 + int(match[4])
+        _demand(abs(micros) < _TIMESTAMP_END, value, "a moment of 64 bits")
+        return micros
 
     return read
 
@@ -260,7 +274,7 @@ def _map_reader(kind: Type) -> Reader:
 
     def read(value: Any) -> Any:  # noqa: ANN401
         _demand(isinstance(value, dict), value, "an object")
-        return [(name, value_reader(item)) for name, item in value.items()]
+        return [(_string(name), value_reader(item)) for name, item in value.items()]
 
     return read
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from changelog.contract.base.errors import RefutedError, ViewError
 from views.verify.compare.compare import Equality, equal
 from views.verify.compare.report import Difference, VerifyReport
-from views.verify.served.served import FAULT_COLUMN, documents_to_arrow
+from views.verify.served.documents import FAULT_COLUMN, Form
 from views.verify.values.jsonform import identifier, reader
 from views.verify.values.types import parse_type
 
@@ -142,7 +142,7 @@ def test_a_fault_stands_beside_its_row() -> None:
         ("2", json.dumps({"id": 3, "x": None})),
         ("4", "{"),
     ]
-    (batch,) = documents_to_arrow(documents, columns, ["id"])
+    (batch,) = Form(columns, ["id"]).tables(documents)
     faults = batch.column(FAULT_COLUMN).to_pylist()
     assert faults[0] is None
     assert "its key says '3'" in faults[1]

@@ -1,0 +1,125 @@
+"""Documents as they come from a server, a page at a time, to Arrow with each fault beside its row.
+
+A page is parsed by orjson and read by column. Where that refuses anything, it is parsed again by
+`json`, which takes more (halves of surrogate pairs, NaN, integers of any size), and read row by
+row by the strict readers: they alone say what a fault is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from views.verify.values.jsoncolumns import UnusualError, columns_of
+from views.verify.values.jsonform import Reader, check_members, identifier, load, reader
+from views.verify.values.types import Type, arrow_type
+
+FAULT_COLUMN = "__fault"
+ID_COLUMN = "__id"
+_TABLE_ROWS = 10_000
+Document = tuple[str, str | dict[str, Any]]
+"""Id, and the row's JSON as text or parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Documents that came together.
+
+    Attributes:
+        quick: their ids and rows as orjson reads them; None when it refuses one.
+        documents: reads them by `json`.
+    """
+
+    quick: tuple[list[str], list[Any]] | None
+    documents: Callable[[], list[Document]]
+
+
+def text_page(ids: list[str], texts: list[bytes]) -> Page:
+    """Return a page of documents that came one by one, in UTF-8 or what should be."""
+
+    def documents() -> list[Document]:
+        read = (text.decode("utf-8", "replace") for text in texts)
+        return list(zip(ids, read, strict=True))
+
+    try:
+        return Page((ids, list(map(orjson.loads, texts))), documents)
+    except orjson.JSONDecodeError:
+        return Page(None, documents)
+
+
+class Form:
+    """What the rows of one view look like in JSON.
+
+    Args:
+        columns: the view's columns.
+        key: names of its key's columns.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
+        kinds = dict(columns)
+        self._columns = list(columns)
+        self._names = kinds.keys()
+        self._key = [(name, kinds[name]) for name in key]
+        self._readers = [(name, reader(kind)) for name, kind in columns]
+        self._schema = pa.schema(
+            [
+                *((name, arrow_type(kind)) for name, kind in columns),
+                (FAULT_COLUMN, pa.string()),
+                (ID_COLUMN, pa.string()),
+            ]
+        )
+
+    def table(self, page: Page) -> pa.Table:
+        """Return the rows of a page, each fault beside its row."""
+        if page.quick is not None:
+            ids, rows = page.quick
+            try:
+                arrays = columns_of(ids, rows, self._columns, self._key)
+            except UnusualError:
+                return self.strictly(page.documents())
+            faults, names = pa.nulls(len(ids), pa.string()), pa.array(ids, pa.string())
+            return pa.Table.from_arrays([*arrays, faults, names], schema=self._schema)
+        return self.strictly(page.documents())
+
+    def strictly(self, documents: Iterable[Document]) -> pa.Table:
+        """Return documents, at least one, that the strict readers read one by one."""
+        rows = [self._row(id_, document) for id_, document in documents]
+        columns = zip(zip(*rows, strict=True), self._schema, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in columns]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+    def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
+        """Return documents that come one by one, read strictly, in tables of bounded length."""
+        left = iter(documents)
+        while some := list(islice(left, _TABLE_ROWS)):
+            yield self.strictly(some)
+
+    def _row(self, id_: str, document: str | dict[str, Any]) -> list[Any]:
+        try:
+            row = document if isinstance(document, dict) else load(document)
+            check_members(row, self._names)
+        except ValueError as error:
+            return [*(None for _ in self._readers), f"malformed: {error}", id_]
+        out, fault = self._values(row, self._readers)
+        if fault is None and (wanted := identifier(row, self._key)) != id_:
+            fault = f"stored under {id_!r}, its key says {wanted!r}"
+        return [*out, fault, id_]
+
+    @staticmethod
+    def _values(
+        row: dict[str, Any], readers: Sequence[tuple[str, Reader]]
+    ) -> tuple[list[Any], str | None]:
+        out: list[Any] = []
+        fault = None
+        for name, read in readers:
+            try:
+                out.append(read(row[name]))
+            except ValueError as error:
+                out.append(None)
+                fault = fault or f"{name}: {error}"
+        return out, fault
