@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import lt
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, Message, TopicCollection
@@ -75,12 +74,7 @@ class FrontierLog:
         """Return itself; leaving closes it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 

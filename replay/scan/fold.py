@@ -32,10 +32,9 @@ def cut_of(frontier: Frontier) -> Position:
     return Position(frontier.epoch, frontier.lsn, 0)
 
 
-def alive(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    """Keep the records from `since` on and before `before`; bytes compare as positions do."""
-    kept = records.where(F.col("position") < _bytes(before))
-    return kept if since is None else from_position(kept, since)
+def before_position(records: DataFrame, before: Position) -> DataFrame:
+    """Keep the records before a position; bytes compare as positions do."""
+    return records.where(F.col("position") < _bytes(before))
 
 
 def from_position(records: DataFrame, since: Position) -> DataFrame:

@@ -23,7 +23,14 @@ from replay.cut.cut import Cut, recheck
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import StateRows, States, TableMetrics
-from replay.scan.fold import alive, cut_of, fold_on, from_position, last_of_each_key, with_values
+from replay.scan.fold import (
+    before_position,
+    cut_of,
+    fold_on,
+    from_position,
+    last_of_each_key,
+    with_values,
+)
 from replay.store.checkpoint import Checkpoint
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
@@ -155,7 +162,7 @@ class StoredRecords:
             wanted = F.broadcast(wanted)
         found = self.base.join(wanted, on="key", how="left_semi")
         if self.layers is not None:
-            older = alive(self.layers, since=None, before=position)
+            older = before_position(self.layers, position)
             found = found.unionByName(older.join(wanted, on="key", how="left_semi"))
         return with_values(last_of_each_key(found, RECORD[1:]))
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from replay.scan.fold import alive, last_of_each_key, survivors
+from replay.scan.fold import before_position, from_position, last_of_each_key, survivors
 from tests.support import model
 from tests.support.model import Entry
 
@@ -125,7 +125,8 @@ def frame_of(spark: SparkSession, entries: list[Entry], partitions: int, seed: i
 
 
 def spark_fold(records: DataFrame, *, since: Position | None, before: Position) -> DataFrame:
-    return survivors(last_of_each_key(alive(records, since=since, before=before)))
+    kept = before_position(records, before)
+    return survivors(last_of_each_key(kept if since is None else from_position(kept, since)))
 
 
 def rows_of(frame: DataFrame) -> dict[bytes, bytes]:

@@ -59,7 +59,6 @@ class RowLineage:
     Attributes:
         sources: the tables that its rows are made of.
         fields: where each column comes from.
-        aggregated: whether a row is made of many rows of a table.
         places: Spark SQL that gives the key's columns, then partition and offset of each
             source's row, for each combination of rows that goes into a row of the view.
         notes: what is not traced.
@@ -67,7 +66,6 @@ class RowLineage:
 
     sources: tuple[QueryTable, ...]
     fields: Mapping[str, FieldOrigin]
-    aggregated: bool
     places: str
     notes: tuple[str, ...] = ()
 
@@ -121,7 +119,6 @@ def _of_flat(
     return RowLineage(
         sources=sources,
         fields=fields,
-        aggregated=group is not None,
         places=_places(query, sources, [_key_item(items, name) for name in key]),
         notes=tuple(_notes(query, _written(tables))),
     )
@@ -167,7 +164,6 @@ def _of_nested(
     return RowLineage(
         sources=tuple(sources),
         fields=columns_of(sql, tables),
-        aggregated=True,
         places=places.sql("spark"),
         notes=notes,
     )

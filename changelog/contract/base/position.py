@@ -59,8 +59,3 @@ class Position(NamedTuple):
             return cls(int(epoch), Lsn.parse(lsn), int(sequence))
         except ConfigurationError as error:
             raise ValueError(str(error)) from error
-
-
-def snapshot_position(epoch: int, consistent_point: Lsn, sequence: int = 0) -> Position:
-    """Return the position of a snapshot's row; `sequence` 0 is where the snapshot begins."""
-    return Position(epoch, Lsn(consistent_point - 1), sequence)

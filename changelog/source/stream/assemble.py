@@ -121,11 +121,6 @@ class Assembler:
         self._sequence = 0
 
     @property
-    def in_transaction(self) -> bool:
-        """Tell whether a transaction has begun and not been committed."""
-        return self._open is not None
-
-    @property
     def open_transaction(self) -> Begin | None:
         """Return the transaction that has begun and not been committed."""
         return self._open

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from types import TracebackType
 from typing import Self
 
 import psycopg2
@@ -213,12 +212,7 @@ class ReplicationStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

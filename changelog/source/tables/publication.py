@@ -119,7 +119,7 @@ class PublicationFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """What `ensure_publication` did; an added or refiltered table needs a snapshot of its own.
+    """What `make_publication` did; an added or refiltered table needs a snapshot of its own.
 
     Attributes:
         created: it was not there.
@@ -194,13 +194,6 @@ def _read(connection: Connection, name: str) -> PublicationFacts | None:
         sent=sent,
         generated=generated,
     )
-
-
-def ensure_publication(
-    connection: Connection, name: str, tables: Iterable[TableName]
-) -> PublicationChange:
-    """Make the publication, or alter it, so that it has exactly these tables, whole."""
-    return make_publication(connection, name, WantedPublication(tables=dict.fromkeys(tables, "")))
 
 
 def make_publication(
@@ -430,13 +423,6 @@ def published_tables(connection: Connection, name: str) -> frozenset[TableName]:
     """Return the tables that a publication sends, none when it is missing; changes nothing."""
     facts = read_publication(connection, name)
     return frozenset() if facts is None else facts.sent
-
-
-def drop_publication(connection: Connection, name: str) -> None:
-    """Drop the publication if it is there."""
-    what = f'cannot drop the publication "{name}"'
-    with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
 
 
 def _statements(

@@ -10,7 +10,7 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.base.headers import Op, decode_headers, encode_headers
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.base.position import Position, snapshot_position
+from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 
@@ -35,13 +35,6 @@ def test_what_is_not_an_lsn_is_refused(text: str) -> None:
 def test_an_lsn_has_64_unsigned_bits(value: int) -> None:
     with pytest.raises(ValueError, match="64 unsigned bits"):
         Lsn(value)
-
-
-def test_a_snapshot_comes_before_all_that_is_streamed_from_its_point() -> None:
-    point = Lsn(1000)
-    assert snapshot_position(1, point, 10**9) < Position(1, point, 0)
-    assert snapshot_position(1, point) > Position(1, Lsn(998), 10**9)
-    assert snapshot_position(2, point) > Position(1, Lsn(2**64 - 1), 10**9)
 
 
 def test_a_position_has_twenty_bytes_in_network_order() -> None:

@@ -57,10 +57,10 @@ def only(events):
 
 def test_a_transaction_is_framed_by_its_begin_and_commit():
     made = Assembler(resolve)
-    seen = [(made.add(message), made.in_transaction) for message in (BEGIN, COMMIT)]
+    seen = [(made.add(message), made.open_transaction) for message in (BEGIN, COMMIT)]
     assert seen == [
-        ((Began(Lsn(50), 7, 3),), True),
-        ((Committed(Lsn(50), Lsn(60), 7),), False),
+        ((Began(Lsn(50), 7, 3),), BEGIN),
+        ((Committed(Lsn(50), Lsn(60), 7),), None),
     ]
 
 

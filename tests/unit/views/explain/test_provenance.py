@@ -23,7 +23,6 @@ def test_a_join_with_a_group_is_traced_to_the_rows_under_the_group():
         ["customer_id"],
     )
     assert [(each.alias, each.table) for each in found.sources] == [("c", CUSTOMERS), ("o", ORDERS)]
-    assert found.aggregated
     assert found.fields["customer_id"] == FieldOrigin((("c", "customer_id"),))
     assert found.fields["name"] == FieldOrigin((("c", "name"),), "UPPER(`c`.`name`)")
     assert found.fields["total"].columns == (("o", "amount"),)
@@ -44,7 +43,6 @@ def test_a_subquery_that_only_selects_dissolves():
         ["order_id"],
     )
     assert [each.table for each in found.sources] == [ORDERS]
-    assert not found.aggregated
     assert "a subquery gives it" in found.fields["most"].note
     assert "a window" in found.fields["r"].note
     assert "customers, orders" in found.notes[0]
