@@ -25,6 +25,7 @@ TESTS = (
     "tests/unit/changelog/native/test_buffers.py",
     "tests/unit/views/verify/test_read.py",
     "tests/property/test_last.py",
+    "tests/property/test_verify_columns.py",
     "tests/property/test_batch.py",
     "tests/property/test_bulk.py",
 )

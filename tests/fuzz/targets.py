@@ -338,6 +338,19 @@ def keys(some: Input) -> None:
     assert found[0] == found[1]
 
 
+def rows(some: Input) -> None:
+    """Decode rows: the first text says which kinds of columns, the others are bodies."""
+    from tests.property.test_verify_columns import KINDS as OF_COLUMNS
+    from tests.property.test_verify_columns import Both, batch_of, schema_of
+
+    names = sorted(OF_COLUMNS)
+    both = Both(schema_of([names[byte % len(names)] for byte in {*(some or (b"",))[0][:3]}]))
+    for body in some[1:]:
+        batch = batch_of([b"\0\0\0\0\0" + body], 1)
+        if both.reader.read(batch) is not None:
+            assert both.by_column(batch) == both.by_rule(batch)
+
+
 def _columns(way: str) -> Any:
     return on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
 
@@ -366,5 +379,6 @@ TARGETS: dict[str, Callable[[Input], None]] = {
     "intake": intake,
     "keys": keys,
     "lines": lines,
+    "rows": rows,
     "stream": stream,
 }

@@ -295,6 +295,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         monkeypatch.setattr(f"views.verify.{place}.helpers", lambda: 2)
     monkeypatch.setattr("views.verify.records.shares.MANY_OFFSETS", 1)
     monkeypatch.setattr("views.verify.log.states.MANY_ROWS", 1)
+    monkeypatch.setattr("views.verify.log.tables.is_by_column", lambda _: False)
     return started
 
 

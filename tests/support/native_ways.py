@@ -14,6 +14,7 @@ from changelog.native.choice import IS_COMPILED
 CLASSES = {
     "buffers": ("Records", "Texts", "WrittenPlaces"),
     "copydata": ("read_copy", "read_stream"),
+    "decode": ("RowDecoder",),
     "fold": ("Fold",),
     "intake": ("Intake", "RecordColumns"),
     "producer": ("ProducerHandle",),

@@ -192,6 +192,52 @@ int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint
 /* Read until all slices are read, so many bytes are held, something is wrong, or the time is out. */
 void intake_poll(intake *r, int timeout_ms, int64_t most_bytes, intake_news *news);
 
+/* ---- decode.c: rows in Avro to columns, for the verifier ---- */
+
+enum {
+    DECODE_BOOLEAN, /* a byte each */
+    DECODE_INT,
+    DECODE_LONG,
+    DECODE_FLOAT,
+    DECODE_DOUBLE,
+    DECODE_DECIMAL, /* 16 bytes each */
+    DECODE_STRING,
+    DECODE_BYTES,
+    DECODE_ARRAY /* of nullable elements */
+};
+
+/* A field of the writer's schema; of a branch that there is not, the number is -1. */
+typedef struct decode_field {
+    int32_t kind;
+    int32_t element;
+    int32_t is_union;
+    int32_t value_branch; /* 0 where there is no union */
+    int32_t null_branch;
+    int32_t text_branch;
+} decode_field;
+
+/* Values in Arrow's layout: `ends` has a number more than there are values. */
+typedef struct series {
+    int64_t count;
+    int64_t size; /* of data */
+    uint8_t *is_there;
+    int32_t *ends;
+    uint8_t *data;
+    int64_t bit_room, end_room, data_room;
+} series;
+
+typedef struct decoded {
+    series own;
+    series text;  /* values that took the text's branch */
+    series items; /* of an array, whose own ends count them */
+} decoded;
+
+/* Decode rows that all begin with a frame of 5 bytes; gives how many were before the first that is
+ * not exactly what the fields say, or all. */
+int64_t decode_rows(const decode_field *fields, int32_t count, const uint8_t *frame,
+                    const uint8_t *bytes, const int32_t *ends, int64_t rows, decoded *to);
+void decoded_free(decoded *of);
+
 /* ---- texts.c: what is read, and the records made of it ---- */
 
 /* Texts back to back, as they arrived: text n ends where ends[n] says, and the next begins there. */

@@ -155,7 +155,7 @@ class AvroDecoder(Decoder):
         quarantine: Quarantine | None = None,
     ) -> None:
         self._schemas = schemas
-        self._envelope = envelope
+        self.envelope = envelope
         self._writers: dict[int, WriterSchema] = {}
         self._plans: dict[int, list[tuple[str | None, Any]]] = {}
         self._reader = self._writer(reader_id)
@@ -173,10 +173,21 @@ class AvroDecoder(Decoder):
         record: Any = fastavro.schemaless_reader(body, self._writer(schema_id).bare, None)
         if body.tell() != len(value):
             raise FaultError(f"{len(value) - body.tell()} bytes are left over")
-        if self._envelope is not Envelope.ROW and is_gone(record["op"]):
+        if self.envelope is not Envelope.ROW and is_gone(record["op"]):
             return None
-        row = record["after"] if self._envelope is Envelope.NESTED else record
+        row = record["after"] if self.envelope is Envelope.NESTED else record
         return [default if field is None else row[field] for field, default in plan]
+
+    def writer(
+        self, schema_id: int
+    ) -> tuple[str, tuple[LoggedColumn, ...], list[tuple[str | None, Any]]]:
+        """Return a writer's schema, its columns, and where each column of the reader comes from.
+
+        Raises:
+            CorruptRecordError: it is none of ours, or does not fit the reader's.
+        """
+        columns = self._writer(schema_id).columns
+        return self._schemas.text(schema_id), columns, self._plan(schema_id)
 
     def _plan(self, schema_id: int) -> list[tuple[str | None, Any]]:
         """Say where each column of the reader comes from: a field of the writer, or a default."""

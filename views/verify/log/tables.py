@@ -13,20 +13,30 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from changelog.contract.base.errors import LogError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
-from views.verify.log.decode import Decoder, Survivor, survivors_of
+from views.verify.log.columns import (
+    SAMPLED,
+    ByColumn,
+    ColumnReader,
+    is_by_column,
+    require_alike,
+)
+from views.verify.log.decode import AvroDecoder, Decoder, Survivor, survivors_of
 from views.verify.processes.job import Job, Work
 from views.verify.processes.pool import done_by_helpers, helpers
 from views.verify.processes.scratch import fill, first_row
+from views.verify.processes.threads import in_threads
 from views.verify.records.survivors import Survivors
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
@@ -129,12 +139,17 @@ def load_state(
         CorruptRecordError: a record does not decode.
     """
     create_base(database, state)
-    batches = map(survivors_of, survivors.batches())
-    if decoder.travels and helpers() > 1 and is_large:
+    if isinstance(decoder, AvroDecoder) and is_by_column(decoder):
+        reader = ColumnReader(decoder, partial(_default_column, state))
+        read = partial(_by_column, state, reader, decoder)
+        tables: Iterator[pa.Table] = chain.from_iterable(in_threads(read, survivors.batches()))
+    elif decoder.travels and helpers() > 1 and is_large:
         raw = pickle.dumps(decoder)
+        batches = map(survivors_of, survivors.batches())
         jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
         tables = done_by_helpers(jobs, decoder.quarantine)
     else:
+        batches = map(survivors_of, survivors.batches())
         tables = (_decoded(state, decoder, batch) for batch in batches)
     fill(database, state.base, tables)
     return replace(state, inexact=_inexact_columns(database, state))
@@ -156,17 +171,50 @@ def _unpickled(raw: bytes) -> Decoder:
 
 def _decoded(state: TableState, decoder: Decoder, batch: Sequence[Survivor]) -> pa.Table:
     places, columns = decoder.decode(batch)
+    made = [_column(each, values) for each, values in zip(state.columns, columns, strict=True)]
+    parts = pa.array([each[0] for each in places], pa.int32())
+    return _table(state, made, parts, pa.array([each[1] for each in places], pa.int64()))
+
+
+def _column(column: LoggedColumn, values: list[Any]) -> ByColumn:
+    """Return bare values as a column, and the texts of those without an exact place."""
+    if not column.type.has_escape:
+        return to_arrow(column.type, values), None
+    exact = [None if isinstance(value, str) else value for value in values]
+    texts = [value if isinstance(value, str) else None for value in values]
+    return to_arrow(column.type, exact), pa.array(texts, pa.string())
+
+
+def _default_column(state: TableState, number: int, default: Any, rows: int) -> ByColumn:  # noqa: ANN401
+    return _column(state.columns[number], [default] * rows)
+
+
+def _table(
+    state: TableState, columns: Sequence[ByColumn], parts: pa.Array, offsets: pa.Array
+) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
-    for number, (column, values) in enumerate(zip(state.columns, columns, strict=True)):
-        exact = values
-        if column.type.has_escape:
-            exact = [None if isinstance(value, str) else value for value in values]
-            texts = [value if isinstance(value, str) else None for value in values]
-            arrays[f"{_ESCAPE}{number}"] = pa.array(texts, pa.string())
-        arrays[column.column] = to_arrow(column.type, exact)
-    arrays[PARTITION_COLUMN] = pa.array([each[0] for each in places], pa.int32())
-    arrays[OFFSET_COLUMN] = pa.array([each[1] for each in places], pa.int64())
-    return pa.table(arrays)
+    for number, (column, (values, texts)) in enumerate(zip(state.columns, columns, strict=True)):
+        if texts is not None:
+            arrays[f"{_ESCAPE}{number}"] = texts
+        arrays[column.column] = values
+    return pa.table({**arrays, PARTITION_COLUMN: parts, OFFSET_COLUMN: offsets})
+
+
+def _by_column(
+    state: TableState, reader: ColumnReader, decoder: Decoder, batch: pa.Table
+) -> list[pa.Table]:
+    """Read some survivors by column; a sample, and whatever does not go so, by the rule."""
+    found = reader.read(batch)
+    if found is None:
+        return [_decoded(state, decoder, survivors_of(batch))]
+    tables = []
+    for rows, columns in found:
+        tables.append(_table(state, columns, *(rows[n].combine_chunks() for n in ("part", "off"))))
+        sample = pa.array(np.flatnonzero(rows["off"].to_numpy() % SAMPLED == 0))
+        if len(sample):
+            rule = _decoded(state, decoder, survivors_of(rows.take(sample)))
+            require_alike(state.topic, tables[-1].take(sample), rule)
+    return tables
 
 
 def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 
 class FaultError(Exception):
     """What is wrong with one record; whoever knows its place makes an error or quarantines it."""
@@ -30,6 +32,13 @@ class Quarantine:
         if found:
             self._counted.add((partition, offset))
         return found
+
+    def has_any(self, places: pa.Table) -> bool:
+        """Tell whether one of some records, by the columns `part` and `off`, is noted."""
+        if not self._reasons:
+            return False
+        pairs = zip(places["part"].to_pylist(), places["off"].to_pylist(), strict=True)
+        return not self._reasons.keys().isdisjoint(pairs)
 
     def merge(self, other: Quarantine) -> None:
         """Take over what was noted elsewhere, of the same topic."""
