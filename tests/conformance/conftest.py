@@ -18,10 +18,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
+from tests.support.memory_sink import MemorySink, MemoryStore
 from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
-from views.sinks.memory import MemoryStore
 
 Rows = list[dict[str, Any]]
 
@@ -37,12 +37,14 @@ class Bench:
     served: Callable[[str], Rows | None]
     stored: Callable[[str, int], int]
     read: Callable[[Address], Rows]
+    memory: MemoryStore | None = None
 
     def sink(self, key: tuple[str, ...] = ("id",), view: str | None = None) -> Sink:
         """Make a sink, as a new process would."""
-        return make_sink(
-            self.kind, view=view or self.view, key=key, settings=self.settings, spark=self.spark
-        )
+        name = view or self.view
+        if self.memory is not None:
+            return MemorySink(view=name, key=key, store=self.memory)
+        return make_sink(self.kind, view=name, key=key, settings=self.settings, spark=self.spark)
 
 
 def delta_rows(path: str) -> Rows | None:
@@ -85,8 +87,8 @@ def memory_bench(folder: Path, spark: Any, view: str) -> Bench:
         lines = Path(address.location["path"]).read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["row"] for line in lines]
 
-    settings = SinkSettings(warehouse=str(folder), memory=store)
-    return Bench("memory", settings, spark, view, served, stored, read)
+    settings = SinkSettings(warehouse=str(folder))
+    return Bench("memory", settings, spark, view, served, stored, read, store)
 
 
 def delta_bench(folder: Path, spark: Any, view: str) -> Bench:

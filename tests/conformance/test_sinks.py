@@ -9,8 +9,8 @@ import pytest
 
 from changelog.contract.base.errors import SinkError, ViewError
 from tests.conformance.conftest import Bench, Rows
+from tests.support.memory_sink import MemorySink
 from views.sinks.base import Sink
-from views.sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
@@ -299,7 +299,7 @@ def test_a_reader_sees_one_generation_whole_at_every_moment(bench):
 def test_the_watching_reader_notices_a_sink_that_swaps_in_two_steps(memory):
     """The twin of the test above, with the defect that it is there to find."""
     published(memory, 1, 2)
-    store = memory.settings.memory
+    store = memory.memory
 
     class TwoSteps(MemorySink):
         def publish(self, generation: int) -> None:

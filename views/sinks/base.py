@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from views.base.address import Address
-    from views.sinks.memory import MemoryStore
 
 
 class UnavailableSinkError(SinkError, UnavailableError):
@@ -37,7 +36,6 @@ class SinkSettings:
         warehouse: folder or URI below which each view has its Delta table.
         search_url: OpenSearch; user and password may be in it.
         cache_url: Redis or Valkey, `redis://…`; user and password may be in it.
-        memory: what sinks of the kind `memory` share, as a server would be shared.
         storage_options: what deltalake needs to reach a warehouse that is not a local folder.
         retry_seconds: how long a server that is busy or away is asked again.
     """
@@ -45,7 +43,6 @@ class SinkSettings:
     warehouse: str
     search_url: str | None = field(default=None, repr=False)
     cache_url: str | None = field(default=None, repr=False)
-    memory: MemoryStore | None = field(default=None, repr=False)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_seconds: float = 60.0
 

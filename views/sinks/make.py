@@ -10,14 +10,13 @@ from views.sinks.base import Sink, SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
 from views.sinks.delta.sink import DeltaSink
-from views.sinks.memory import MemorySink, memory_of
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("delta", "search", "cache", "memory")
+KINDS = ("delta", "search", "cache")
 
 
 def make_sink(
@@ -45,11 +44,9 @@ def make_sink(
         case "cache":
             url = _given(settings.cache_url, kind)
             return CacheSink(view=view, key=key, server=CacheClient(url, retry))
-        case "memory":
-            return MemorySink(view=view, key=key, store=memory_of(settings.memory))
         case _:
             raise ConfigurationError(
-                f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS[:3])}"
+                f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"
             )
 
 

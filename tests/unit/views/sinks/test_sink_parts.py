@@ -68,7 +68,6 @@ def test_settings_and_servers_hide_their_passwords():
     [
         ("search", "no address"),
         ("cache", "no address"),
-        ("memory", "MemoryStore"),
         ("x", "no sink"),
     ],
 )

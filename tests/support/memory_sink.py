@@ -1,4 +1,4 @@
-"""The reference sink: generations in this process, for tests and for reading how a sink behaves.
+"""The reference sink: generations in this process, to read how a sink behaves.
 
 `MemoryStore` is the server. It outlives sinks, as a server outlives a killed rebuild.
 """
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from changelog.contract.base.errors import SinkError
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
@@ -130,10 +129,3 @@ class MemorySink:
 
     def _path(self, generation: int) -> Path:
         return self._store.folder / self._view / f"{generation:06d}.jsonl"
-
-
-def memory_of(store: MemoryStore | None) -> MemoryStore:
-    """Return the store, or say that the settings name none."""
-    if store is None:
-        raise SinkError("the settings hold no MemoryStore for the sink memory")
-    return store
