@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -158,6 +159,8 @@ def test_the_functions_of_the_client_are_found_or_named(tmp_path):
     assert ffi.string(said).startswith(b"rd_kafka_")
 
 
+# Where the package's own sources are, whichever library is open (`make sanitize`).
+SOURCES = Path(build.__file__).parent / "src"
 STRUCT = re.compile(r"typedef struct (\w+) \{\n((?:    .*;\n)+)\}")
 NAMES = {
     "rd_kafka_message": "rd_kafka_message_t",
@@ -166,7 +169,7 @@ NAMES = {
 }
 FIELDS = [
     (struct, field)
-    for struct, body in STRUCT.findall((FOLDER / "src" / "kafka.h").read_text("ascii"))
+    for struct, body in STRUCT.findall((SOURCES / "kafka.h").read_text("ascii"))
     for field in re.findall(r"(\w+);", body)
 ]
 
@@ -185,7 +188,7 @@ def compiler():
 
 def is_alike(compiler, folder, struct, field):
     """Compile what looks at structs, with eight bytes more before a field; return what it says."""
-    shutil.copytree(FOLDER / "src", folder / "src")
+    shutil.copytree(SOURCES, folder / "src")
     header = folder / "src" / "kafka.h"
     before, begin, behind = header.read_text("ascii").partition(f"typedef struct {struct} {{")
     moved, count = re.subn(rf"\n(.*\b{field};)", r"\n    int64_t more;\n\1", behind, count=1)
