@@ -54,6 +54,8 @@ def compiled(folder: Path = FOLDER, *, source: Path = ROOT) -> dict[str, str]:
         build.compile_library(words, sources, target, ["dl"])
     except (CompileError, OSError) as error:
         raise NoSanitizersError(str(error)) from error
+    if b"__asan_" not in target.read_bytes():  # the compiler of a wheel takes the word for nothing
+        raise NoSanitizersError(f"{command[0]} compiles without AddressSanitizer")
     environment = _environment(command, folder)
     probe = f"import ctypes; ctypes.CDLL({str(target)!r}).api_stamp"
     done = subprocess.run(
