@@ -343,7 +343,7 @@ def test_the_first_record_behind_the_ends_starts_the_lag(line):
 def test_a_watched_read_ends_when_its_deadline_does(line):
     log = line.log({**KEEP, "delete.retention.ms": "3000"})
     log.put((b"1", b"x"))
-    replay = line.open(log.freeze())
+    replay = patiently(lambda: line.open(log.freeze()))
     naps = F.expr("java_method('java.lang.Thread', 'sleep', 100L + 0 * id)")
     endless = line.spark.range(0, 1200, 1, 1).select(naps.alias("nap"))
     begun = time.monotonic()
