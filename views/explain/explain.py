@@ -32,7 +32,7 @@ from views.verify.log.tables import (
     create_view,
     exact_values,
 )
-from views.verify.processes.scratch import first_row, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
 from views.verify.sql.translate import MACROS, UnverifiableError, translate
 from views.verify.values.names import folded
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
@@ -90,7 +90,7 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
     plan = planned([spec], settings)
     plan.cut.verdict.require()
     project = settings.project
-    with scratch(None, "1GB") as database:
+    with scratch(None, MEMORY_LIMIT) as database:
         if plan.logs:
             raise ViewError(
                 f'view "{spec.name}" reads logs of other programs, whose records are not traced',

@@ -26,10 +26,10 @@ from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, Differi
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
-from views.verify.processes.scratch import first_row, row_count
+from views.verify.processes.scratch import MEMORY_LIMIT, first_row, row_count
 from views.verify.served.served import read_served
 from views.verify.sql.bags import Bag
-from views.verify.sql.evaluate import Evaluated, evaluate, ordered
+from views.verify.sql.evaluate import Evaluated, computing, evaluate, ordered
 from views.verify.sql.translate import UnverifiableError
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
@@ -73,7 +73,7 @@ class VerifyRequest:
     states: Mapping[TableName, Address] = field(default_factory=dict)
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     work_directory: Path | None = None
-    memory_limit: str = "1GB"
+    memory_limit: str = MEMORY_LIMIT
     max_differences: int = 20
 
     @property
@@ -144,17 +144,17 @@ class _Verification:
         self._read("served", self._request.address, self._columns, self._request.key)
         self._order("served", evaluated.bags)
         comparison = self._comparison("expected", self._columns, self._request.key, floats)
-        mismatches = comparison.run()
-        expected = row_count(self._database, "expected")
+        with computing():
+            mismatches = comparison.run()
+            expected = row_count(self._database, "expected")
+            found = comparison.differences(self._request.max_differences)
         notes = self._notes(evaluated)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
             verified=mismatches == 0,
             rows_expected=expected,
             mismatches=mismatches,
-            differences=self._located(
-                comparison.differences(self._request.max_differences), states
-            ),
+            differences=self._located(found, states),
             notes=notes + counts,
             ranges=comparison.ranges() if mismatches == 0 else [],
         )

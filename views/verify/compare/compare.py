@@ -130,28 +130,33 @@ class Comparison:
             ViewError: two expected rows share a key, or one has a null in it.
         """
         self._check_expected_keys()
-        flags = ", ".join(self._equalities())
         on = " AND ".join(
             f"e.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in self._key
         )
+        keys = ", ".join(
+            f"coalesce(e.{quoted(name)}, s.{quoted(name)}) AS k{place}"
+            for place, name in enumerate(self._key)
+        )
+        # A window over whole rows would hold all of them, a list of flags is made for each.
         self._database.execute(
             f"""
             CREATE OR REPLACE TABLE mismatches AS
-            WITH e AS (SELECT *, rowid AS __row FROM {quoted(self._expected)} {self._where()}),
-                 s AS (
-                    SELECT *, rowid AS __row,
-                        row_number() OVER (PARTITION BY {self._keys()} ORDER BY rowid) AS __copy
-                    FROM {quoted(self._served)} {self._where()}
+            WITH e AS (SELECT *, true AS __is_there FROM {quoted(self._expected)} {self._where()}),
+                 s AS (SELECT *, rowid AS __row FROM {quoted(self._served)} {self._where()}),
+                 copies AS (
+                    SELECT __row FROM (
+                        SELECT rowid AS __row,
+                            row_number() OVER (PARTITION BY {self._keys()} ORDER BY rowid) AS copy
+                        FROM {quoted(self._served)} {self._where()}
+                    ) WHERE copy > 1
                  )
-            SELECT e.__row AS e_row, s.__row AS s_row,
+            SELECT {keys}, e.__is_there AS is_expected, s.__row AS s_row, s.{FAULT_COLUMN} AS fault,
                 CASE WHEN s.__row IS NULL THEN 'missing'
-                     WHEN e.__row IS NULL OR s.__copy > 1 THEN 'extra'
-                     ELSE 'different' END AS kind,
-                s.{FAULT_COLUMN} AS fault,
-                [{flags}] AS same
-            FROM e FULL OUTER JOIN s ON {on}
-            WHERE e.__row IS NULL OR s.__row IS NULL OR s.__copy > 1 OR fault IS NOT NULL
-                OR NOT list_bool_and(same)
+                     WHEN e.__is_there IS NULL OR c.__row IS NOT NULL THEN 'extra'
+                     ELSE 'different' END AS kind
+            FROM e FULL OUTER JOIN s ON {on} LEFT JOIN copies c ON c.__row = s.__row
+            WHERE e.__is_there IS NULL OR s.__row IS NULL OR c.__row IS NOT NULL
+                OR fault IS NOT NULL OR NOT ({" AND ".join(self._equalities())})
             """
         )
         return row_count(self._database, "mismatches")
@@ -162,12 +167,14 @@ class Comparison:
         for alias in ("e", "s"):
             items = ", ".join(shown(f"{alias}.{quoted(n)}", kind) for n, kind in self._columns)
             texts.append(f"[{items}]")
-        order = ", ".join(f"coalesce(e.{quoted(n)}, s.{quoted(n)})" for n in self._key)
+        same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
+        order = ", ".join(f"m.k{place}" for place in range(len(self._key)))
         rows = self._database.execute(
             f"""
-            SELECT m.kind, m.fault, m.same, s.{ID_COLUMN}, {texts[0]}, {texts[1]}
+            SELECT m.kind, m.fault, [{", ".join(self._equalities())}], s.{ID_COLUMN},
+                {texts[0]}, {texts[1]}
             FROM mismatches m
-            LEFT JOIN {quoted(self._expected)} e ON e.rowid = m.e_row
+            LEFT JOIN {quoted(self._expected)} e ON m.is_expected AND {same}
             LEFT JOIN {quoted(self._served)} s ON s.rowid = m.s_row
             ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
             """
@@ -175,19 +182,27 @@ class Comparison:
         return [found for row in rows for found in self._found(row)]
 
     def ranges(self) -> list[dict[str, object]]:
-        """Return first key, last key, number and hash of the rows of each range of served keys."""
-        names = ", ".join(f"{quoted(n)} := {shown(quoted(n), kind)}" for n, kind in self._columns)
+        """Return first key, last key, number and hash of the rows of each range of served keys.
+
+        The hash is the exclusive or of the MD5 of each row: of each column the length of its text
+        in bytes, a colon and the text; of a null the colon alone.
+        """
+        texts = [shown(quoted(name), kind) for name, kind in self._columns]
+        row = ", ".join(f"strlen({text}), ':', {text}" for text in texts)
         keys = ", ".join(shown(quoted(n), kind) for n, kind in self._columns if n in self._key)
         rows = self._database.execute(
             f"""
-            WITH cut AS (
-                SELECT ntile({_RANGES}) OVER (ORDER BY {self._keys()}) AS part,
-                    row_number() OVER (ORDER BY {self._keys()}) AS place,
-                    [{keys}] AS key, md5_number(CAST(struct_pack({names}) AS VARCHAR)) AS hash
+            WITH hashed AS (
+                SELECT {self._keys()}, md5_number(concat({row})) AS __hash
                 FROM {quoted(self._served)}
+            ), placed AS (
+                SELECT *, ntile({_RANGES}) OVER (ORDER BY {self._keys()}) AS __part,
+                    row_number() OVER (ORDER BY {self._keys()}) AS __place
+                FROM hashed
             )
-            SELECT part, arg_min(key, place), arg_max(key, place), count(*), bit_xor(hash)
-            FROM cut GROUP BY part ORDER BY part
+            SELECT __part, arg_min([{keys}], __place), arg_max([{keys}], __place), count(*),
+                bit_xor(__hash)
+            FROM placed GROUP BY __part ORDER BY __part
             """
         ).fetchall()
         return [

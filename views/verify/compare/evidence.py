@@ -20,7 +20,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
-from views.verify.processes.scratch import scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 
 class Evidence:
@@ -40,7 +40,7 @@ class Evidence:
         frontier: Frontier,
         *,
         work_directory: Path | None = None,
-        memory_limit: str = "1GB",
+        memory_limit: str = MEMORY_LIMIT,
         pins: Mapping[str, SchemaPin] | None = None,
         quarantines: bool = False,
         declared: Sequence[DeclaredLog] = (),

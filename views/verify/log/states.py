@@ -23,6 +23,7 @@ from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_decl
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.registry import Schemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
+from views.verify.processes.memory import let_go
 from views.verify.processes.scratch import fill, make_table
 from views.verify.records.fold import FoldRules
 from views.verify.records.read import read_schema_topic
@@ -218,4 +219,5 @@ class LogTables:
             self._database, state, folded.decoder, folded.survivors, is_large=is_large
         )
         create_view(self._database, state)
+        let_go()
         return state

@@ -1,4 +1,4 @@
-"""A DuckDB database for one verification: on disk, bounded in memory, gone afterwards."""
+"""A DuckDB database for one verification: in memory to a limit, then on disk; gone afterwards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import duckdb
 import pyarrow as pa
 
 from views.verify.values.types import quoted
+
+MEMORY_LIMIT = "500MB"
+"""Of DuckDB: with all else the verifier stays below a gigabyte."""
+_TOGETHER_BYTES = 32 << 20
 
 
 def first_row(
@@ -33,27 +37,39 @@ def row_count(database: duckdb.DuckDBPyConnection, table: str) -> int:
 
 
 def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> int:
-    """Write batches into a table, all or none; columns go by name, and one left out is null.
+    """Write batches into a table; columns go by name, and one left out is null.
 
-    A thread of its own writes one batch while the next is made, in one transaction: DuckDB works
-    without Python's lock, and a commit for each batch would cost as much as the writing.
+    A thread of its own writes some batches while the next are made: DuckDB works without Python's
+    lock. They are committed as they come: a transaction holds what it wrote a second time.
 
     Returns:
         The number of rows.
     """
     count = 0
     with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
-        writer.begin()
         pending: Future[None] | None = None
-        for batch in batches:
+        for some in _together(batches):
             if pending is not None:
                 pending.result()
-            pending = pool.submit(insert, writer, table, batch)
-            count += batch.num_rows
+            pending = pool.submit(insert, writer, table, some)
+            count += some.num_rows
         if pending is not None:
             pending.result()
-        writer.commit()
     return count
+
+
+def _together(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Put small batches together, without a copy."""
+    found: list[pa.Table] = []
+    size = 0
+    for batch in batches:
+        found.append(batch)
+        size += batch.nbytes
+        if size >= _TOGETHER_BYTES:
+            yield pa.concat_tables(found)
+            found, size = [], 0
+    if found:
+        yield pa.concat_tables(found)
 
 
 def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
@@ -72,12 +88,15 @@ def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schem
 
 @contextmanager
 def scratch(work_directory: Path | None, memory_limit: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database below `work_directory` (None: the system's place) and remove it after."""
+    """Open a database in memory; what is beyond the limit lies below `work_directory`.
+
+    None is the system's place. A database on disk would compress what is read once or twice.
+    """
     with tempfile.TemporaryDirectory(
         prefix="changelog-verify-", dir=work_directory, ignore_cleanup_errors=True
     ) as folder:
         database = duckdb.connect(
-            str(Path(folder) / "verify.duckdb"),
+            ":memory:",
             config={
                 "memory_limit": memory_limit,
                 "temp_directory": str(Path(folder) / "spill"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 160 << 20
 
 
 class Buckets:

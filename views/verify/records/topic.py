@@ -41,7 +41,7 @@ from views.verify.records.read import (
 from views.verify.records.shares import Share, require_whole, shared_out
 from views.verify.values.faults import Quarantine
 
-_BUCKET_OFFSETS = 200_000
+_BUCKET_OFFSETS = 100_000
 _MOST_BUCKETS = 4096
 _HELD_BYTES = 64 << 20
 """Of all threads, before records go to their buckets."""

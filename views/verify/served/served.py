@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
 from views.base.address import Address
+from views.verify.processes.memory import let_go
 from views.verify.processes.scratch import fill, first_row, row_count
 from views.verify.served.cache import cache_tables
 from views.verify.served.delta import delta_batches
@@ -44,6 +45,7 @@ def read_served(
     ]
     database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({', '.join(definitions)})")
     rows = fill(database, table, _batches(address, columns, key))
+    let_go()
     return _once(database, table, rows) if address.sink == "cache" else rows
 
 

@@ -29,7 +29,7 @@ from views.verify.compare.report import Difference, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.states import Folded, LogTables
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN
-from views.verify.processes.scratch import first_row, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
 from views.verify.records.read import read_frontiers
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.source.snapshot import (
@@ -78,7 +78,7 @@ class SourceRequest:
     tables: tuple[TableName, ...] = ()
     timeout_seconds: float = 60.0
     work_directory: Path | None = None
-    memory_limit: str = "1GB"
+    memory_limit: str = MEMORY_LIMIT
     max_differences: int = 20
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -38,11 +39,14 @@ def evaluate(
     tables: Mapping[TableName, Mapping[str, Type]],
     columns: Sequence[tuple[str, Type]],
 ) -> Evaluated:
-    """Compute a view's query over the states into a new table.
+    """Compute a view's query over the states.
+
+    What takes each row from one row is computed as it is read, without a copy: a reader meets
+    what the query does not compute, and reads in `computing`.
 
     Args:
         database: holds the states under the names of `views.verify.values.names`.
-        table: name of the new table.
+        table: name of what is computed.
         sql: the view's query in Spark SQL.
         tables: the captured tables and the types of their columns.
         columns: names and types of the view's columns.
@@ -63,18 +67,30 @@ def evaluate(
         )
     for macro in MACROS:
         database.execute(macro)
+    with computing():
+        _compute(database, table, translation, columns)
+    bare = {name.lower() for name in translation.bare}
+    as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
+    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
+    return Evaluated(floats, translation.bags)
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Tell what DuckDB says of a view's query.
+
+    Raises:
+        UnverifiableError: DuckDB refuses it.
+        LogError: a value that it reads has no exact place in its column.
+    """
     try:
         with exact_values():
-            _compute(database, table, translation, columns)
+            yield
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
         first = str(error).partition("\n")[0]
         raise UnverifiableError(f"cannot verify this SQL: DuckDB: {first}") from error
-    bare = {name.lower() for name in translation.bare}
-    as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
-    floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
-    return Evaluated(floats, translation.bags)
 
 
 def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
@@ -89,7 +105,7 @@ def _compute(
     translation: Translation,
     columns: Sequence[tuple[str, Type]],
 ) -> None:
-    """Make a table of a query, each of its columns in the type that the view has."""
+    """Make a relation of a query, each of its columns in the type that the view has."""
     places = [f"c{place}" for place in range(len(columns))]
     query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     described = database.execute(f"DESCRIBE {query}").fetchall()
@@ -98,9 +114,11 @@ def _compute(
         _check_exact(name, kind, str(row[1]))
         value = f"CAST({place} AS {duckdb_type(kind)})"
         casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
-    database.execute(
-        f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
-    )
+    made = "VIEW" if translation.by_row else "TABLE"
+    for each in ("VIEW", "TABLE"):
+        with suppress(duckdb.CatalogException):
+            database.execute(f"DROP {each} IF EXISTS {quoted(table)}")
+    database.execute(f"CREATE {made} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})")
 
 
 def _check_exact(name: str, kind: Type, found: str) -> None:

@@ -52,6 +52,10 @@ MACROS = (
 )
 """Functions that translated queries call; the database must have them first."""
 
+_SEVERAL_ROWS = (
+    *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
+    *(exp.With, exp.UDTF, exp.Explode, exp.SetOperation, exp.Order, exp.Limit, exp.Offset),
+)
 _ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ}
 
 
@@ -68,6 +72,7 @@ class Translation:
         names: names of its columns.
         bare: columns that are captured columns as they stand, or structs of such.
         groups: whether equal values become one somewhere, so that 0.0 may stand for -0.0.
+        by_row: whether each row comes from one row of one table.
         bags: columns that hold lists in an order that Spark leaves open, and where.
     """
 
@@ -75,6 +80,7 @@ class Translation:
     names: tuple[str, ...]
     bare: frozenset[str]
     groups: bool
+    by_row: bool = False
     bags: Mapping[str, Bag] = field(default_factory=dict)
 
 
@@ -103,6 +109,7 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
             if isinstance(query, exp.Select) and inferred.is_bare(item)
         )
         groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
+        by_row = isinstance(query, exp.Select) and query.find(*_SEVERAL_ROWS) is None
         found = Bags(query)
         _check(query, inferred, found)
         bags = {item.alias_or_name: bag for item in selects if (bag := found.of(item)) is not None}
@@ -111,7 +118,8 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise UnverifiableError(f"cannot verify this SQL: sqlglot: {first}") from error
-    return Translation(text, tuple(item.alias_or_name for item in selects), bare, groups, bags)
+    names = tuple(item.alias_or_name for item in selects)
+    return Translation(text, names, bare, groups, by_row, bags)
 
 
 def _qualified(sql: str, tables: Collection[TableName], types: TableTypes) -> exp.Expr:

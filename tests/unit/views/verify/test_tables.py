@@ -15,7 +15,7 @@ from tests.support.builders import INTEGER, INTEGERS, TEXT, decimal_type, make_r
 from views.verify.log.decode import DocumentDecoder
 from views.verify.log.tables import TableState, create_view, load_state
 from views.verify.records.survivors import FoldedTable
-from views.verify.sql.evaluate import evaluate
+from views.verify.sql.evaluate import computing, evaluate
 from views.verify.values.types import Type, logged_type, parse_type
 
 KINDS = {"id": INTEGER, "name": TEXT, "price": decimal_type(4, 2), "ns": INTEGERS}
@@ -82,12 +82,18 @@ def test_a_row_that_a_query_leaves_out_does_not_count(loaded):
     assert len(database.execute("FROM expected").fetchall()) == 2
 
 
+def computed(database, sql, columns):
+    evaluate(database, "expected", sql, types(), columns)
+    with computing():
+        return database.execute("FROM expected").fetchall()
+
+
 @pytest.mark.parametrize(("sql", "columns", "name"), READ_SOME)
 def test_a_column_that_a_query_reads_fails_and_names_the_row(loaded, sql, columns, name):
     database, state = loaded
     typed = [(column, parse_type(kind)) for column, kind in columns]
     with pytest.raises(LogError, match="which has no exact form in its type") as raised:
-        evaluate(database, "expected", sql, types(), typed)
+        computed(database, sql, typed)
     assert f'table "public.things", column "{name}" (' in str(raised.value)
     assert '(topic "things", partition 3, offset 41)' in str(raised.value)
     assert "leave the column out of the view" in raised.value.hint
