@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 _LINES = {
     "rebuild_s": "rebuild, published",
+    "rebuild_verified_s": "rebuild, proved and published",
     "limit_s": "limit: bare read and bare write",
     "naive_s": "window over everything decoded",
     "rows_refresh_s": "refresh of 1 %, written whole",

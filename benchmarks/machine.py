@@ -34,12 +34,13 @@ def cpu_s(pid: int) -> float:
 class Memory:
     """The greatest memory of a process and its children, as far as it was looked at."""
 
-    def __init__(self, pid: int, *, every_s: float = _LOOK_S) -> None:
+    def __init__(self, pid: int, *, every_s: float = _LOOK_S, alone: bool = False) -> None:
         """Start to look, not more often than every so many seconds.
 
-        A look walks through all pages: 10 ms for 2 GB.
+        A look walks through all pages: 10 ms for 2 GB. `alone` leaves the children out.
         """
         self.pid = pid
+        self._alone = alone
         self._every_s = every_s
         self.peak_mb = 0.0
         self._next = 0.0
@@ -53,7 +54,8 @@ class Memory:
             self._next = time.monotonic() + self._every_s
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self.pid)
-                all_of_them = [process, *process.children(recursive=True)]
+                children = [] if self._alone else process.children(recursive=True)
+                all_of_them = [process, *children]
                 self.peak_mb = max(self.peak_mb, sum(_pss_mb(each.pid) for each in all_of_them))
         return False
 
@@ -89,22 +91,28 @@ class Noise:
 
 @dataclass
 class Spent:
-    """What something took: seconds of wall time and of CPU, and the greatest memory."""
+    """What something took: seconds of wall time and of CPU, and the greatest memory.
+
+    `own_mb` is what this process took more at its peak than it had before.
+    """
 
     seconds: float = 0.0
     cpu_s: float = 0.0
     peak_mb: float = 0.0
+    own_mb: float = 0.0
 
 
 @contextmanager
 def measured(pid: int) -> Iterator[Spent]:
     """Measure what runs inside, in this process and in another with its children."""
     spent, memory, done = Spent(), Memory(pid, every_s=LONG_LOOK_S), threading.Event()
+    own, own_before = Memory(os.getpid(), alone=True), _pss_mb(os.getpid())
 
     def watch() -> None:
         memory.look()
-        while not done.wait(LONG_LOOK_S):
+        while not done.wait(_LOOK_S):
             memory.look()
+            own.look()
 
     watcher = threading.Thread(target=watch, name="memory")
     began, cpu_before = time.monotonic(), cpu_s(pid) + time.process_time()
@@ -116,4 +124,6 @@ def measured(pid: int) -> Iterator[Spent]:
         done.set()
         watcher.join()
         spent.cpu_s = cpu_s(pid) + time.process_time() - cpu_before
+        own.look()
         spent.peak_mb = memory.peak_mb + _pss_mb(os.getpid())
+        spent.own_mb = own.peak_mb - own_before

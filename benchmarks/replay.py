@@ -280,7 +280,13 @@ def _measure_many(bench: Bench, log: Log) -> None:
 def _measure_verified(bench: Bench, log: Log) -> None:
     """Measure what the default adds: every row compared by the verifier."""
     log.forget()
-    bench.part(log, "rebuild_verified", lambda: bench.rebuild(log, "full"))
+    results: list[dict[str, Any]] = []
+    name, figures = "rebuild_verified", bench.figures(log)
+    spent = bench.part(log, name, lambda: results.append(bench.rebuild(log, "full")))
+    figures.add("verifier_mb", spent.own_mb)
+    certificate = results[0]["certificates"]["delta"]["certificate"]
+    for stage, seconds in certificate["stages"].items():
+        figures.add(f"verify_{stage.replace(' ', '_')}_s", seconds)
 
 
 def _measure_tight(bench: Bench, log: Log) -> None:
@@ -308,6 +314,7 @@ def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any
     return {
         "rebuild_vs_limit": round(whole["rebuild_vs_limit"], 3),
         "verified_vs_rebuild": round(whole["verified_vs_rebuild"], 3),
+        "verifier_mb": whole["verifier_mb"],
         "speedup_vs_naive": round(whole["naive_s"] / whole["rebuild_s"], 3),
         "speedup_vs_tuned_naive": round(whole["naive_tuned_s"] / whole["rebuild_s"], 3),
         "warm_small_view_s": of_small["rebuild_s"],

@@ -106,13 +106,14 @@ def verify_view(request: VerifyRequest, evidence: Evidence | None = None) -> Ver
     with own if evidence is None else nullcontext(evidence) as shared:
         if shared.frontier != request.frontier:
             raise ConfigurationError("the evidence is of another frontier than the view")
-        work = _Verification(shared, request)
+        work, before = _Verification(shared, request), shared.stages.so_far()
         try:
             report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
         except UnverifiableError as error:
             report = work.unverified(str(error))
     seconds = time.monotonic() - started
-    certificate = {**report.certificate, "seconds": round(seconds, 3)}
+    took = {"seconds": round(seconds, 3), "stages": shared.stages.since(before)}
+    certificate = {**report.certificate, **took}
     return _replaced(report, seconds=seconds, certificate=certificate)
 
 
@@ -127,6 +128,7 @@ class _Verification:
     def __init__(self, evidence: Evidence, request: VerifyRequest) -> None:
         self._evidence = evidence
         self._database = evidence.database
+        self._stages = evidence.stages
         self._request = request
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
         self._records: dict[str, int] = {}
@@ -138,16 +140,18 @@ class _Verification:
         types = {
             state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
         }
-        evaluated = evaluate(self._database, "expected", sql, types, self._columns)
+        with self._stages.of("evaluate"):
+            evaluated = evaluate(self._database, "expected", sql, types, self._columns)
         floats = evaluated.floats
         self._check_key(floats)
         self._read("served", self._request.address, self._columns, self._request.key)
         self._order("served", evaluated.bags)
         comparison = self._comparison("expected", self._columns, self._request.key, floats)
-        with computing():
+        with self._stages.of("compare"), computing():
             mismatches = comparison.run()
             expected = row_count(self._database, "expected")
             found = comparison.differences(self._request.max_differences)
+            ranges = comparison.ranges() if mismatches == 0 else []
         notes = self._notes(evaluated)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
@@ -156,7 +160,7 @@ class _Verification:
             mismatches=mismatches,
             differences=self._located(found, states),
             notes=notes + counts,
-            ranges=comparison.ranges() if mismatches == 0 else [],
+            ranges=ranges if mismatches == 0 else [],
         )
 
     def python_view(self) -> VerifyReport:
@@ -202,7 +206,8 @@ class _Verification:
     def _read(
         self, name: str, address: Address, columns: Sequence[tuple[str, Type]], key: Sequence[str]
     ) -> None:
-        self._served += read_served(self._database, name, address, columns, key)
+        with self._stages.of("served"):
+            self._served += read_served(self._database, name, address, columns, key)
 
     def _order(self, table: str, bags: Mapping[str, Bag]) -> None:
         """Put the lists of a table in order that Spark collected in any."""

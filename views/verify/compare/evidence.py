@@ -20,7 +20,9 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
+from views.verify.processes.memory import let_go
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
+from views.verify.processes.stages import Stages
 
 
 class Evidence:
@@ -28,6 +30,7 @@ class Evidence:
 
     Attributes:
         frontier: at which the states hold.
+        stages: what took how long.
         database: holds them until the end of the context.
     """
 
@@ -61,6 +64,7 @@ class Evidence:
         self._pins, self._quarantines = pins or {}, quarantines
         self._left_out: dict[TableName, int] = {}
         self.frontier = frontier
+        self.stages = Stages()
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
@@ -88,9 +92,11 @@ class Evidence:
                     declared=self._declared,
                     work_directory=self._work_directory,
                 )
-            folded = self._log.fold(table)
+            with self.stages.of("read"):
+                folded = self._log.fold(table)
             self._records[folded.topic] = folded.records
-            self._states[table] = self._log.load(folded)
+            with self.stages.of("fold and decode"):
+                self._states[table] = self._log.load(folded)
             if folded.quarantine is not None:
                 self._left_out[table] = len(folded.quarantine)
         return self._states[table]
@@ -117,3 +123,4 @@ class Evidence:
     ) -> None:
         """Remove the database."""
         self._held.close()
+        let_go()

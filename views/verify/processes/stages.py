@@ -1,0 +1,32 @@
+"""How long each stage of a verification takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+
+class Stages:
+    """Seconds of wall time, by stage; several verifications may share what was read."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, float] = {}
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Add what is done inside to a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent[name] = self._spent.get(name, 0.0) + time.monotonic() - began
+
+    def since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds of each stage that took some since then."""
+        spent = {name: found - before.get(name, 0.0) for name, found in self._spent.items()}
+        return {name: round(seconds, 3) for name, seconds in spent.items() if seconds > 0}
+
+    def so_far(self) -> dict[str, float]:
+        """Return the seconds of each stage."""
+        return dict(self._spent)
