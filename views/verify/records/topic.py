@@ -248,10 +248,10 @@ class _Reading:
 
     def drain(self, columns: RecordColumns) -> None:
         """Put all records that were read into their buckets."""
-        for bucket in range(len(self.buckets)):
-            table = columns.take(bucket)
+        taken = [columns.take(bucket) for bucket in range(len(self.buckets))]
+        self.found.look(pa.concat_tables(taken))
+        for bucket, table in enumerate(taken):
             if table.num_rows:
-                self.found.look(table)
                 self.buckets.put(bucket, table)
 
 
