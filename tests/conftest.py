@@ -125,7 +125,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
             master="local[2]",
             app_name="tests",
             warehouse=str(tmp_path_factory.mktemp("warehouse")),
-            shuffle_partitions=2,
             extra={"spark.driver.extraJavaOptions": SHORT_LIVED},
         )
     )

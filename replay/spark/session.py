@@ -55,10 +55,6 @@ class SessionSettings:
         master: Spark's master URL.
         app_name: what Spark's own pages call the application.
         warehouse: folder of Spark's managed tables, or None for Spark's default.
-        driver_memory: heap of the driver, which with a local master does all the work.
-        shuffle_partitions: tasks of a shuffle; None for one a core with a local master and
-            Spark's own default elsewhere.
-        ui: whether Spark serves its status pages.
         extra: further settings by Spark's names; they win over ours, but options for Java
             stand beside ours.
     """
@@ -66,9 +62,6 @@ class SessionSettings:
     master: str = "local[*]"
     app_name: str = "changelog"
     warehouse: str | None = None
-    driver_memory: str = "2g"
-    shuffle_partitions: int | None = None
-    ui: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -138,10 +131,10 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         # would send it to every task of a join: only sizes that were measured may decide that.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
-        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": _REDACTED,
-        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": (
             f"{_JAVA} -Dlog4j2.configurationFile={_log_settings().as_uri()}"
         ),
@@ -160,8 +153,6 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
         ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
-    if settings.shuffle_partitions is not None:
-        ours["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
     if settings.warehouse is not None and not is_remote(settings.master):
         ours["spark.sql.warehouse.dir"] = settings.warehouse
     return {**ours, **settings.extra, **_java_options(ours, settings.extra)}

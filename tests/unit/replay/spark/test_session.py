@@ -26,12 +26,10 @@ def test_what_exactness_rests_on_is_set():
 
 def test_the_callers_settings_win():
     extra = {"spark.sql.shuffle.partitions": "7", "spark.custom": "x"}
-    made = spark_settings(SessionSettings(master="local[4]", shuffle_partitions=3, extra=extra))
+    made = spark_settings(SessionSettings(master="local[4]", extra=extra))
     assert made["spark.sql.shuffle.partitions"] == "7"
     assert made["spark.custom"] == "x"
-    assert spark_settings(SessionSettings(shuffle_partitions=3))[
-        "spark.sql.shuffle.partitions"
-    ] == ("3")
+    assert spark_settings(SessionSettings(master="local[4]"))["spark.sql.shuffle.partitions"] == "4"
 
 
 def test_a_connect_server_gets_settings_of_sql_alone():
