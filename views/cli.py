@@ -113,7 +113,7 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
 def _settings(asked: Asked, given: Given) -> RebuildSettings:
     return RebuildSettings(
         project=load_project(asked.project, overrides=given, needs=[BROKERS, REGISTRY]),
-        verify=asked.verify,
+        verify=asked.proved,
         as_of=asked.moment,
         source=asked.made_of,
         together=asked.together,

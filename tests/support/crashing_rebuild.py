@@ -30,6 +30,7 @@ from views.base.progress import Stages
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
 from views.rebuild.one_view import refresh
+from views.verify.kept.folder import KeptTopic
 
 
 class PublishesOnSeal:
@@ -158,9 +159,15 @@ def keep_the_session():
     cli.release = lambda: None
 
 
+def die_sealing():
+    """End between the files of a kept state and its manifest; no defect of the program."""
+    KeptTopic.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
 DEFECTS = {
     "arrival_decides": arrival_decides,
     "cancel_nothing": cancel_nothing,
+    "die_sealing": die_sealing,
     "forget_to_settle": forget_to_settle,
     "forget_what_serves": forget_what_serves,
     "hear_the_first_line": hear_the_first_line,

@@ -20,6 +20,7 @@ class VerifyMode(Enum):
 
     NONE = "none"
     SAMPLE = "sample"
+    CHANGED = "changed"
     FULL = "full"
 
 

@@ -318,6 +318,8 @@ class Rebuild:
                     raise error
                 if build.verified:
                     build.generation = build.generation.verify()
+        with self._stage("keep", "what was proved"), _only_warned("keeping what was proved"):
+            certifier.keep()
 
     def _reports(self, certifier: Certifier, build: ViewBuild) -> dict[str, VerifyReport]:
         reports: dict[str, VerifyReport] = {}

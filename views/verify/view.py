@@ -25,6 +25,7 @@ from views.base.address import Address
 from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, DifferingRow, Equality
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import Difference, VerifyReport
+from views.verify.kept.keeper import Taken
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row, row_count
 from views.verify.served.served import read_served
@@ -33,7 +34,7 @@ from views.verify.sql.evaluate import Evaluated, computing, evaluate, ordered
 from views.verify.sql.translate import UnverifiableError
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
-Mode = Literal["full", "sample"]
+Mode = Literal["full", "changed", "sample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,8 @@ class VerifyRequest:
         key: its key's columns.
         schema: names of its columns and Spark's simple names of their types.
         address: where the generation is served.
-        mode: `full`, or `sample` for a part of the keys and the counts.
+        mode: `full`; `changed` for the same from what is kept of earlier proofs, where there is
+            such; `sample` for a part of the keys and the counts.
         sample_share: the part that `sample` compares.
         states: of a view in Python, where the states that it was given can be read.
         columns: of a view in Python, the columns that it was given of a table, where not all.
@@ -131,7 +133,7 @@ class _Verification:
         self._stages = evidence.stages
         self._request = request
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
-        self._records: dict[str, int] = {}
+        self._taken: dict[TableName, Taken] = {}
         self._served = 0
 
     def sql_view(self, sql: str) -> VerifyReport:
@@ -200,7 +202,8 @@ class _Verification:
 
     def _state(self, table: TableName) -> TableState:
         state = self._evidence.state(table)
-        self._records.update(self._evidence.records(table))
+        if (taken := self._evidence.taken(table)) is not None:
+            self._taken[table] = taken
         return state
 
     def _read(
@@ -237,7 +240,7 @@ class _Verification:
     def _counted(self, mismatches: int, expected: int) -> tuple[int, list[str]]:
         """Let the counts of a sample refute what its rows do not."""
         apart = abs(expected - self._served)
-        if self._request.mode == "full" or apart <= mismatches:
+        if self._request.mode != "sample" or apart <= mismatches:
             return mismatches, []
         return apart, [f"the counts differ by {apart}, outside the sample"]
 
@@ -322,7 +325,8 @@ class _Verification:
         notes: Sequence[str],
         ranges: Sequence[Mapping[str, object]],
     ) -> VerifyReport:
-        request, frontier = self._request, self._request.frontier
+        request, frontier, taken = self._request, self._request.frontier, self._taken.values()
+        notes = [*notes, *(each.note for each in taken if each.note)]
         topics = [t for table in request.tables if (t := frontier.topic_of(table)) is not None]
         certificate: dict[str, Any] = {
             "view": request.view,
@@ -333,7 +337,8 @@ class _Verification:
             "slot": frontier.slot,
             "system_id": frontier.system_id,
             "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
-            "records_read": dict(self._records),
+            "records_read": {each.state.topic: each.records for each in taken},
+            "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
             "sink": request.address.sink,

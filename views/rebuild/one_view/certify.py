@@ -24,12 +24,18 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import read_of
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
-from views.verify.view import VerifyRequest, verify_view
+from views.verify.kept.keeper import NOWHERE, Keeping
+from views.verify.view import Mode, VerifyRequest, verify_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_verify"
+_MODES: Mapping[VerifyMode, Mode] = {
+    VerifyMode.SAMPLE: "sample",
+    VerifyMode.CHANGED: "changed",
+    VerifyMode.FULL: "full",
+}
 
 
 class Certifier:
@@ -58,7 +64,9 @@ class Certifier:
             pins=replay.pins,
             quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             declared=declared,
+            keeping=_keeping(settings, replay) if not declared else NOWHERE,
         )
+        self._refuted: set[TableName] = set()
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
@@ -66,7 +74,7 @@ class Certifier:
         """Verify what one sink holds of one view."""
         project = self._settings.project
         inputs = spec.tables if spec.sql is None else ()
-        return verify_view(
+        report = verify_view(
             VerifyRequest(
                 kafka=project.kafka,
                 registry=project.registry,
@@ -77,12 +85,19 @@ class Certifier:
                 key=spec.key,
                 schema=columns,
                 address=address,
-                mode="sample" if self._settings.verify is VerifyMode.SAMPLE else "full",
+                mode=_MODES[self._settings.verify],
                 states={table: self._written[spec.name, table] for table in inputs},
                 columns=spec.columns,
             ),
             self._evidence,
         )
+        if report.verified is False:
+            self._refuted.update(spec.tables)
+        return report
+
+    def keep(self) -> None:
+        """Keep what was proved for the next proof; what a mismatch puts in doubt is forgotten."""
+        self._evidence.keep(self._refuted)
 
     def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:
         """Write the states that a Python view reads to where the verifier can read them."""
@@ -111,3 +126,20 @@ class Certifier:
         self._evidence.__exit__(kind, error, trace)
         if self._written:
             Files().remove(self._place)
+
+
+def _keeping(settings: RebuildSettings, replay: States) -> Keeping:
+    """Return where the verifier keeps what it proves.
+
+    A sample proves too little to go on from. What is proved from the start of the log is kept by
+    runs that refresh, and where something is kept already: who never refreshes pays nothing.
+    """
+    if settings.verify not in {VerifyMode.CHANGED, VerifyMode.FULL}:
+        return NOWHERE
+    return Keeping(
+        warehouse=uri_of(settings.warehouse),
+        frontier_topic=settings.frontier_topic,
+        offset=replay.cut.record.offset,
+        goes_on=settings.verify is VerifyMode.CHANGED,
+        begins=settings.reads_checkpoints or settings.verify is VerifyMode.CHANGED,
+    )

@@ -26,9 +26,14 @@ class Asked:
         Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
     ] = Path()
     verify: Annotated[
-        VerifyMode,
-        typer.Option("--verify", help="How much is proved before it is published."),
-    ] = VerifyMode.FULL
+        VerifyMode | None,
+        typer.Option(
+            "--verify",
+            help="How much is proved before it is published: all rows against the log from its "
+            "start, or from what was proved before and what changed since; a part of the keys; "
+            "nothing. The default is full, of --refresh and --follow changed.",
+        ),
+    ] = None
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
@@ -110,6 +115,13 @@ class Asked:
     def reads_on(self) -> bool:
         """Tell whether what serves is refreshed."""
         return self.refresh or self.following
+
+    @property
+    def proved(self) -> VerifyMode:
+        """Return how much is proved."""
+        if self.verify is not None:
+            return self.verify
+        return VerifyMode.CHANGED if self.reads_on else VerifyMode.FULL
 
     @property
     def made_of(self) -> Source | None:

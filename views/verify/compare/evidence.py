@@ -5,7 +5,7 @@ A run verifies several views, and a view in several sinks; they share the states
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
+from views.verify.kept.keeper import NOWHERE, Keeper, Keeping, Taken
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
 from views.verify.processes.memory import let_go
@@ -47,6 +48,7 @@ class Evidence:
         pins: Mapping[str, SchemaPin] | None = None,
         quarantines: bool = False,
         declared: Sequence[DeclaredLog] = (),
+        keeping: Keeping = NOWHERE,
     ) -> None:
         """Read nothing yet.
 
@@ -59,18 +61,18 @@ class Evidence:
             pins: by topic the versions of schemas to read by.
             quarantines: leave out the rows whose records cannot be read, and count these.
             declared: the tables that are logs of other programs.
+            keeping: where states are kept that were proved, and what for.
         """
+        self._keeping = keeping
+        self._keeper: Keeper | None = None
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
-        self._left_out: dict[TableName, int] = {}
         self.frontier = frontier
         self.stages = Stages()
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
-        self._log: LogTables | None = None
-        self._states: dict[TableName, TableState] = {}
-        self._records: dict[str, int] = {}
+        self._taken: dict[TableName, Taken] = {}
 
     def state(self, table: TableName) -> TableState:
         """Return the state of a table; the first call reads its topic.
@@ -80,35 +82,52 @@ class Evidence:
             LogError: the topic is not what the frontier says.
             CorruptRecordError: a record breaks the contract.
         """
-        if table not in self._states:
-            if self._log is None:
-                self._log = LogTables(
-                    self.database,
-                    self._kafka,
-                    self._registry,
-                    self.frontier,
-                    pins=self._pins,
-                    quarantines=self._quarantines,
-                    declared=self._declared,
-                    work_directory=self._work_directory,
-                )
-            with self.stages.of("read"):
-                folded = self._log.fold(table)
-            self._records[folded.topic] = folded.records
-            with self.stages.of("fold and decode"):
-                self._states[table] = self._log.load(folded)
-            if folded.quarantine is not None:
-                self._left_out[table] = len(folded.quarantine)
-        return self._states[table]
+        if table not in self._taken:
+            self._taken[table] = self._opened().take(table)
+        return self._taken[table].state
 
-    def records(self, table: TableName) -> dict[str, int]:
-        """Return the number of records that were read of a table's topic, by topic."""
-        topic = self._states[table].topic
-        return {topic: self._records[topic]}
+    def taken(self, table: TableName) -> Taken | None:
+        """Return what the state of a table was made of; None when nobody has asked for it."""
+        return self._taken.get(table)
 
     def left_out(self, table: TableName) -> int:
         """Return the number of records of a table that could not be read and were left out."""
-        return self._left_out.get(table, 0)
+        found = self._taken.get(table)
+        return 0 if found is None else found.left_out
+
+    def keep(self, refuted: Collection[TableName] = ()) -> None:
+        """Keep the states that were proved, where that is wanted.
+
+        Args:
+            refuted: the tables of views in which a mismatch was found; theirs are not kept.
+        """
+        if self._keeper is not None:
+            self._keeper.keep(refuted)
+
+    def _opened(self) -> Keeper:
+        if self._keeper is None:
+            tables = LogTables(
+                self.database,
+                self._kafka,
+                self._registry,
+                self.frontier,
+                pins=self._pins,
+                quarantines=self._quarantines,
+                declared=self._declared,
+                work_directory=self._work_directory,
+            )
+            made = Keeper(
+                self._keeping,
+                self.database,
+                tables,
+                self._kafka,
+                self.frontier,
+                pins=self._pins,
+                stages=self.stages,
+                never="records that cannot be read are left out" if self._quarantines else "",
+            )
+            self._keeper = self._held.enter_context(made)
+        return self._keeper
 
     def __enter__(self) -> Self:
         """Open the database."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -11,6 +11,7 @@ import duckdb
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, ViewError
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import Output
@@ -19,6 +20,7 @@ from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.intake import SCHEMA
+from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.registry import Schemas
@@ -98,8 +100,16 @@ class LogTables:
         self._frontier = frontier
         self._count = self._loaded = 0
 
-    def fold(self, table: TableName, *, before: Lsn | None = None) -> Folded:
+    def fold(
+        self, table: TableName, *, before: Lsn | None = None, behind: Frontier | None = None
+    ) -> Folded:
         """Read a table's records, to be folded when their survivors are asked for.
+
+        Args:
+            table: which.
+            before: only transactions whose commit LSN is before it; None for all.
+            behind: only what came after another frontier of the same log, and then the survivors
+                tell which keys were deleted, too; None for all.
 
         Raises:
             ViewError: the table is not captured.
@@ -120,11 +130,19 @@ class LogTables:
             self._frontier,
             topic,
             key_id=None if pin is None else pin.key,
+            behind=None if behind is None else behind.ends[topic],
             quarantine=quarantine,
             work_directory=self._work_directory,
         )
         since = self._frontier.since.get(topic)
-        rules = FoldRules(epoch=self._frontier.epoch, since=since, before=before)
+        if behind is not None:  # what is older was sent again
+            since = Position(behind.epoch, behind.lsn, 0)
+        rules = FoldRules(
+            epoch=self._frontier.epoch,
+            since=since,
+            before=before,
+            tells_deleted=behind is not None,
+        )
         try:
             decoder, schema = self._decoder(table, topic, records, quarantine) or (None, None)
             raw = self._kept(records) if self._keeps_records else None
@@ -197,8 +215,22 @@ class LogTables:
             self._noted[topic] = read_schema_topic(self._kafka, topic)
         return self._noted[topic]
 
-    def load(self, folded: Folded) -> TableState:
+    def schema_text(self, schema_id: int) -> str:
+        """Return the text of a schema.
+
+        Raises:
+            CorruptRecordError: the registry does not know it.
+            UnavailableLogError: the registry does not answer.
+        """
+        return self._schemas.text(schema_id)
+
+    def load(self, folded: Folded, *, keyed: bool = False) -> TableState:
         """Decode a table's survivors into a typed table, under the name that views use.
+
+        Args:
+            folded: the survivors.
+            keyed: whether the table gets the bytes of each row's key, too, where rows are read by
+                column.
 
         Raises:
             LogError: the columns of the table are not known, since it has never had a row.
@@ -214,6 +246,8 @@ class LogTables:
         base = f"__state_{self._loaded}"
         columns, key = folded.schema.columns, folded.schema.key
         state = TableState(folded.table, folded.topic, base, columns, key)
+        keyed = keyed and folded.quarantine is None and is_by_column(folded.decoder)
+        state = replace(state, is_keyed=keyed)
         is_large = folded.records >= MANY_ROWS
         state = load_state(
             self._database, state, folded.decoder, folded.survivors, is_large=is_large

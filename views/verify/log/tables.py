@@ -47,6 +47,7 @@ _DECIMAL_BYTES = 16
 _NO_DECIMAL = bytes(_DECIMAL_BYTES)
 PARTITION_COLUMN = "__partition"
 OFFSET_COLUMN = "__offset"
+KEY_COLUMN = "__key"
 _ESCAPE = "__escape_"
 """Before the number of a column: the column that holds the texts of its values without a place."""
 _INEXACT = "which has no exact form in its type"
@@ -59,10 +60,11 @@ class TableState:
     Attributes:
         table: which.
         topic: where its records lie.
-        base: name of the DuckDB table; it has each row's partition and offset beside the columns.
+        base: name of the relation in DuckDB; it has partition and offset of rows, too.
         columns: the captured columns.
         key: names of the primary key's columns.
         inexact: names of the columns that hold a value without an exact place; null in `base`.
+        is_keyed: whether `base` has the bytes of each row's key, too: of rows read by column only.
     """
 
     table: TableName
@@ -71,6 +73,7 @@ class TableState:
     columns: tuple[LoggedColumn, ...]
     key: tuple[str, ...]
     inexact: frozenset[str] = frozenset()
+    is_keyed: bool = False
 
     def selected(self) -> str:
         """Return the columns as a query of `base` selects them, failing on what is not exact."""
@@ -162,6 +165,11 @@ def _decode(state: TableState, raw: bytes, batch: Sequence[Survivor]) -> Work:
     return decoder.quarantine
 
 
+def _keyed(state: TableState, rows: pa.Table, batch: pa.Table) -> pa.Table:
+    """Return the rows of a batch, with the bytes of their keys where the state has them."""
+    return rows.append_column(KEY_COLUMN, batch["key"]) if state.is_keyed else rows
+
+
 @lru_cache(maxsize=1)
 def _unpickled(raw: bytes) -> Decoder:
     """Keep a decoder from job to job, with the schemas that it has asked for."""
@@ -206,14 +214,15 @@ def _by_column(
     """Read some survivors by column; a sample, and whatever does not go so, by the rule."""
     found = reader.read(batch)
     if found is None:
-        return [_decoded(state, decoder, survivors_of(batch))]
+        return [_keyed(state, _decoded(state, decoder, survivors_of(batch)), batch)]
     tables = []
     for rows, columns in found:
-        tables.append(_table(state, columns, *(rows[n].combine_chunks() for n in ("part", "off"))))
+        read = _table(state, columns, *(rows[n].combine_chunks() for n in ("part", "off")))
+        tables.append(_keyed(state, read, rows))
         sample = pa.array(np.flatnonzero(rows["off"].to_numpy() % SAMPLED == 0))
         if len(sample):
             rule = _decoded(state, decoder, survivors_of(rows.take(sample)))
-            require_alike(state.topic, tables[-1].take(sample), rule)
+            require_alike(state.topic, read.take(sample), rule)
     return tables
 
 
@@ -225,6 +234,8 @@ def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:
             columns.append(f"{_ESCAPE}{number} VARCHAR")
         columns.append(f"{quoted(column.column)} {duckdb_type(logged_type(column.type))}")
     columns += [f"{PARTITION_COLUMN} INTEGER", f"{OFFSET_COLUMN} BIGINT"]
+    if state.is_keyed:
+        columns.append(f"{KEY_COLUMN} BLOB")
     database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({', '.join(columns)})")
 
 

@@ -31,17 +31,21 @@ class FoldRules:
         epoch: the frontier's; `before` counts in it, records of older epochs all count.
         since: records before this position are dead; None when there are none.
         before: only transactions whose commit LSN is before it; None for all.
+        tells_deleted: whether tombstones that decide are among the survivors.
     """
 
     epoch: int
     since: Position | None = None
     before: Lsn | None = None
+    tells_deleted: bool = False
 
 
 def fold(
     database: duckdb.DuckDBPyConnection, tables: Iterable[pa.Table], rules: FoldRules
 ) -> pa.Table:
     """Return the rows that are alive, and the records without a place that decide about one.
+
+    Tombstones are among them where the rules say so.
 
     Args:
         database: where it is computed.
@@ -54,6 +58,8 @@ def fold(
         last = _last(database, records.combine_chunks(), rules)
     if last is None:
         return pa.table({name: [] for name in _SURVIVOR})
+    if rules.tells_deleted:
+        return last.select(_SURVIVOR)
     is_there = last["value"].is_valid().to_numpy() | (last["epoch"].to_numpy() == NO_EPOCH)
     return last.select(_SURVIVOR).filter(pa.array(is_there))
 

@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -40,6 +47,42 @@ class TopicFacts:
 
     topic_id: str
     starts: tuple[int, ...]
+
+
+def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
+    """Ask the brokers for the settings of a topic that are in force now.
+
+    Raises:
+        LogError: the topic does not exist.
+        UnavailableLogError: the brokers do not answer.
+    """
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        asked = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
+        found = asked[resource].result()
+    except KafkaException as error:
+        raise _unavailable(topic, error) from error
+    return {name: entry.value or "" for name, entry in found.items()}
+
+
+def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Frontier) -> int | None:
+    """Return when a frontier was appended to its topic, by the broker's clock.
+
+    Returns:
+        Milliseconds since 1970; None where another record, or none, is at the offset, or its time
+        is not the broker's.
+
+    Raises:
+        LogError: the topic does not exist.
+        UnavailableLogError: the brokers do not answer.
+    """
+    for message in messages(kafka, topic, {0: offset}, {0: offset + 1}):
+        clock, at = message.timestamp()
+        value = message.value()
+        is_it = value is not None and Frontier.from_json(value) == frontier
+        return at if is_it and clock == TIMESTAMP_LOG_APPEND_TIME else None
+    return None
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:

@@ -29,7 +29,6 @@ from views.verify.processes.pool import helpers
 from views.verify.records.buckets import Buckets
 from views.verify.records.read import (
     STALL_SECONDS,
-    TopicFacts,
     consumer_settings,
     ended_early,
     place,
@@ -196,6 +195,7 @@ def read_topic(
     topic: str,
     *,
     key_id: int | None = None,
+    behind: Sequence[int] | None = None,
     quarantine: Quarantine | None = None,
     work_directory: Path | None = None,
 ) -> TopicRecords:
@@ -206,6 +206,7 @@ def read_topic(
         frontier: says where to end.
         topic: which.
         key_id: the schema id that every key bears, None where that is not known.
+        behind: the first offset of each partition that is read, where not the partition's start.
         quarantine: takes the records that have no place in the order, which then come after all
             others of their key; None makes one an error.
         work_directory: where files are made, None for the system's place.
@@ -220,11 +221,12 @@ def read_topic(
     require_stable(kafka, topic, ends)
     is_json = frontier.scope_of(topic).form.output is Output.JSON
     found = _Findings(topic, frontier, _Keys(is_json=is_json, schema_id=key_id), quarantine)
-    offsets = sum(max(0, end - start) for start, end in zip(before.starts, ends, strict=True))
+    starts = before.starts if behind is None else tuple(behind)
+    offsets = sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
     count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
     buckets = Buckets(count, work_directory)
     try:
-        _read(kafka, topic, before, ends, _Reading(found, buckets))
+        _read(kafka, topic, starts, ends, _Reading(found, buckets))
         if topic_facts(kafka, frontier, topic) != before:
             raise LogError(
                 f'topic "{topic}" moved while it was read: another topic id or log start',
@@ -256,9 +258,13 @@ class _Reading:
 
 
 def _read(
-    kafka: KafkaConnection, topic: str, facts: TopicFacts, ends: Sequence[int], reading: _Reading
+    kafka: KafkaConnection,
+    topic: str,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    reading: _Reading,
 ) -> None:
-    shares = shared_out(facts.starts, ends, helpers())
+    shares = shared_out(starts, ends, helpers())
     if shares:
         most = _HELD_BYTES // len(shares)
         with ThreadPoolExecutor(len(shares), "verify-read") as pool:
@@ -269,7 +275,7 @@ def _read(
                 reading.stopped.set()
     else:
         read = []
-    require_whole(topic, facts.starts, ends, read)
+    require_whole(topic, starts, ends, read)
 
 
 def read_share(

@@ -1,0 +1,66 @@
+"""The law of kept states: what was proved and what came since is what a whole reading gives."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from tests.support.kept_log import ROWS, KeptLog
+from tests.support.native_ways import needs_c
+from views.verify.kept import keeper as keeping
+
+pytestmark = needs_c
+
+puts = st.tuples(st.just("put"), st.integers(0, 6), st.sampled_from([None, *ROWS]))
+again = st.tuples(st.just("again"), st.integers(0, 9), st.none())
+cut = st.tuples(st.just("cut"), st.none(), st.none())
+histories = st.lists(puts | puts | again | cut, max_size=25)
+
+
+@pytest.fixture(params=[(1, 1), (2, 10_000)], ids=["into the base at once", "layers"], autouse=True)
+def layers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few layers, so that they are put together often; a base that takes them soon or late."""
+    many, small = request.param
+    monkeypatch.setattr(keeping, "_MANY_LAYERS", many)
+    monkeypatch.setattr(keeping, "_SMALL_ROWS", small)
+
+
+def lived(
+    history: list[tuple[str, Any, Any]], folder: Path, patch: pytest.MonkeyPatch
+) -> list[tuple[Any, Any, int]]:
+    """Return at each cut the rows as they are gone on to, and as a whole reading gives them."""
+    log, sent, found = KeptLog(folder), list[Any](), list[Any]()
+    for what, number, row in [*history, ("cut", None, None)]:
+        match what:
+            case "put":
+                sent.append((log.put(number, row), number, row))
+            case "again":
+                for each in sent[:1] and [sent[number % len(sent)]]:
+                    log.again(*each)
+            case _:
+                taken, going_on = log.proved(patch)
+                _, whole = log.proved(patch, goes_on=False, keeps=False)
+                found.append((taken, going_on, whole))
+    return found
+
+
+@given(histories)
+@examples(20)
+def test_what_was_proved_and_what_came_since_is_the_whole(monkeypatch_module, history) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = lived(history, Path(folder), monkeypatch_module)
+    for number, (taken, going_on, whole) in enumerate(found):
+        assert going_on == whole
+        assert (taken.since is not None) is (number > 0), taken.note
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch

@@ -1,0 +1,177 @@
+"""Where states are kept: a folder for each topic, below one of the warehouse.
+
+    {warehouse}/_proved/{topic}/manifest.json   what counts; replaced in one step
+    {warehouse}/_proved/{topic}/{name}.parquet  rows; written once, and counts when it is named
+
+Files are written first, under names that nobody has used, then the manifest takes the place of the
+one before. Whoever is killed in between leaves files that no manifest names. Two runs may go on
+from one state; the second one to end finds another manifest than it began with, and leaves it.
+
+Whoever reads holds a lock that others may hold too (`flock`, which ends with its process). Files
+that no manifest names are removed by whoever can have that lock for himself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from changelog.contract.log.frontier import Frontier
+from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
+from views.verify.processes.threads import in_threads
+
+FOLDER = "_proved"
+_MANIFEST, _LOCK, _SWAP = "manifest.json", "lock", "swap.lock"
+
+
+class KeptTopic:
+    """What is kept of one topic; a context manager that holds the lock of a reader."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder of the topic."""
+        self._folder = folder
+        self._lock: IO[bytes] | None = None
+        self._read: bytes | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether there is a manifest."""
+        return (self._folder / _MANIFEST).exists()
+
+    def manifest(self) -> Manifest | None:
+        """Return what is kept, each of its files read through; None when nothing is.
+
+        Raises:
+            BrokenError: it is not what was written.
+            OSError: it cannot be read.
+        """
+        self._read = self._text()
+        if self._read is None:
+            return None
+        found = Manifest.from_json(self._read)
+        for file, digest in zip(
+            found.files, in_threads(self._digest, [each.name for each in found.files]), strict=True
+        ):
+            if digest is None:
+                raise BrokenError(f"{file.name} is not there")
+            if digest != file.sha256:
+                raise BrokenError(f"{file.name} was changed")
+        return found
+
+    def place(self, name: str) -> Path:
+        """Return the place of a file."""
+        return self._folder / name
+
+    def new_name(self) -> str:
+        """Return a name that no file has."""
+        return f"{uuid.uuid4().hex}.parquet"
+
+    def written(self, name: str, rows: int, inexact: Iterable[str]) -> KeptFile:
+        """Return what a manifest says of a file that has been written."""
+        digest = self._digest(name)
+        assert digest is not None  # noqa: S101 - it has been written
+        return KeptFile(name=name, rows=rows, sha256=digest, inexact=tuple(sorted(inexact)))
+
+    def seal(self, manifest: Manifest) -> bool:
+        """Let a state count in place of the one that was read; False when another run was quicker.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with (self._folder / _SWAP).open("ab") as swap:
+            fcntl.flock(swap, fcntl.LOCK_EX)
+            if self._text() != self._read:
+                return False
+            self._replace(manifest.to_json().encode())
+        return True
+
+    def forget(self) -> None:
+        """Let nothing be kept."""
+        (self._folder / _MANIFEST).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove the files that no manifest names, unless somebody else reads here."""
+        if not self._is_alone():
+            return
+        text, named = self._text(), {_MANIFEST, _LOCK, _SWAP}
+        if text is not None:
+            with suppress(BrokenError):
+                named |= {file.name for file in Manifest.from_json(text).files}
+        for path in self._folder.iterdir():
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove all of it, unless somebody else reads here."""
+        if self._is_alone():
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _is_alone(self) -> bool:
+        if self._lock is None:
+            return False
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        """Make the folder if need be, and hold the lock of a reader."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self._folder / _LOCK).open("ab")
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._read = self._text()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _text(self) -> bytes | None:
+        try:
+            return (self._folder / _MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _digest(self, name: str) -> str | None:
+        try:
+            with self.place(name).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return None
+
+    def _replace(self, text: bytes) -> None:
+        part = self._folder / f"{uuid.uuid4().hex}.part"
+        with part.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._folder / _MANIFEST)
+
+
+def remove_gone(root: Path, frontier: Frontier) -> None:
+    """Remove what is kept of tables of a slot that are not captured any more.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    for path in root.glob(f"*/{_MANIFEST}"):
+        with suppress(BrokenError, FileNotFoundError):
+            proved = Manifest.from_json(path.read_bytes()).proved
+            if proved.frontier.slot == frontier.slot and proved.topic not in frontier.tables:
+                with KeptTopic(path.parent) as topic:
+                    topic.remove()

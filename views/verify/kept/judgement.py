@@ -1,0 +1,216 @@
+"""Does what was proved at one frontier lead to another one, and until when? Pure.
+
+A state that was proved at a frontier F0 holds all records before F0's ends. With the last record of
+each key from F0's ends to F1's on top it is the state at F1, if the two are cuts of one log and the
+part between them has lost nothing that decides about a key:
+
+- A row goes only for a newer record of its key, which lies before F1's ends too or is not old
+  enough to be cleaned for.
+- A tombstone goes by itself. It was appended behind F0's ends; the cleaner leaves it alone for
+  `min.compaction.lag.ms`, and then for `delete.retention.ms`. Until F0's append + both, by the
+  broker's clock and the shorter of each setting then and now, none is gone; later a key may live on
+  here that was deleted, and nothing tells.
+
+Positions below F0 behind F0's ends are records sent again; the state has them.
+
+A state is kept only if the read that it comes from was over before anything that it needs can have
+been gone: a scan must end before the tombstones that it passes by are old (`delete.retention.ms`
+from its start), and before the cleaner may drop a record before F1's ends for one behind them
+(`min.compaction.lag.ms` from F1's append on).
+
+The rules are those of checkpoints (docs/decisions/0023-checkpoints-and-refresh.md), and stricter
+where strictness is cheap: a leader that changed is reason enough to read from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from changelog.contract.log.form import PLAIN
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.schema import SchemaPin
+
+ALLOWANCE_MS = 5_000
+"""How far our clock and the broker's may be apart."""
+COMPACTED, BROKERS_CLOCK = "compact", "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What a topic's cleaner goes by.
+
+    Attributes:
+        policy: `cleanup.policy`.
+        clock: `message.timestamp.type`, of the times that it counts from.
+        lag_ms: `min.compaction.lag.ms`.
+        retention_ms: `delete.retention.ms`.
+    """
+
+    policy: str
+    clock: str
+    lag_ms: int
+    retention_ms: int
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """Take what counts of a topic's settings."""
+        return cls(
+            policy=settings.get("cleanup.policy", ""),
+            clock=settings.get("message.timestamp.type", ""),
+            lag_ms=int(settings.get("min.compaction.lag.ms") or 0),
+            retention_ms=int(settings.get("delete.retention.ms") or 0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """By what a topic is read.
+
+    Attributes:
+        pin: the ids of the schemas that keys bear and that rows are read as.
+        schema: SHA-256 of the text of the latter.
+        program: the version of this program.
+    """
+
+    pin: SchemaPin
+    schema: str
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """What a kept state is of.
+
+    Attributes:
+        topic: whose.
+        frontier: at which it was proved.
+        appended_ms: when that was appended to its topic, by the broker's clock.
+        cleaning: how the topic was cleaned then.
+        reading: by what it was read then.
+    """
+
+    topic: str
+    frontier: Frontier
+    appended_ms: int
+    cleaning: Cleaning
+    reading: Reading
+
+    def until_ms(self, now: Cleaning) -> int:
+        """Return from when on a tombstone behind the frontier may be gone."""
+        lag = min(self.cleaning.lag_ms, now.lag_ms)
+        return self.appended_ms + lag + min(self.cleaning.retention_ms, now.retention_ms)
+
+
+def obstacles(
+    proved: Proved,
+    frontier: Frontier,
+    *,
+    reading: Reading,
+    cleaning: Cleaning,
+    starts: Sequence[int],
+    now_ms: int,
+) -> Iterator[str]:
+    """Say why a kept state does not lead to a frontier.
+
+    Args:
+        proved: what it is of.
+        frontier: where to go.
+        reading: by what the topic would be read now.
+        cleaning: how it is cleaned now.
+        starts: per partition the first offset that is still there.
+        now_ms: our clock.
+    """
+    old, topic = proved.frontier, proved.topic
+    for what, was, now in _identity(old, frontier, topic):
+        if was != now:
+            yield f"{what} changed from {was} to {now}"
+    if proved.reading != reading:
+        yield f"it was read by {_told(proved.reading)}, now by {_told(reading)}"
+    known, ends = old.ends.get(topic, ()), frontier.ends.get(topic, ())
+    if len(known) != len(ends) or len(known) != len(starts):
+        yield f"it has {len(ends)} partitions and had {len(known)}"
+    elif frontier.lsn < old.lsn or any(e < k for k, e in zip(known, ends, strict=True)):
+        yield f"what was proved is newer: LSN {old.lsn}, not {frontier.lsn}"
+    else:
+        for partition, (start, end) in enumerate(zip(starts, known, strict=True)):
+            if start > end:
+                yield f"partition {partition} starts at offset {start}, behind what was proved"
+    yield from unfit(cleaning)
+    if (why := too_late(proved, cleaning, now_ms)) is not None:
+        yield why
+
+
+def too_late(proved: Proved, cleaning: Cleaning, now_ms: int) -> str | None:
+    """Say that deletes may have been missed since a state was proved, or nothing."""
+    if now_ms + ALLOWANCE_MS < proved.until_ms(cleaning):
+        return None
+    return (
+        f"what was proved at LSN {proved.frontier.lsn} is older than min.compaction.lag.ms and "
+        "delete.retention.ms: deletes may have been missed since"
+    )
+
+
+def unfit(cleaning: Cleaning) -> Iterator[str]:
+    """Say why no state of a topic can be gone on from, by its settings."""
+    if cleaning.policy != COMPACTED:
+        yield f"cleanup.policy is {cleaning.policy}, not {COMPACTED}"
+    if cleaning.clock != BROKERS_CLOCK:
+        yield f"message.timestamp.type is {cleaning.clock}, not {BROKERS_CLOCK}"
+
+
+def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> str | None:
+    """Say why the read that a state comes from may have missed something, or nothing.
+
+    Args:
+        proved: what the state is of.
+        begun_ms: our clock before the read.
+        ended_ms: our clock after it.
+        whole: whether the topic was read from its start.
+    """
+    cleaning, late = proved.cleaning, ended_ms + ALLOWANCE_MS
+    if late >= proved.appended_ms + cleaning.lag_ms:
+        return "it was read later than min.compaction.lag.ms after its frontier"
+    if whole and late >= begun_ms + cleaning.retention_ms * 9 // 10:
+        return "reading it took longer than delete.retention.ms allows"
+    return None
+
+
+def cannot_be_kept(frontier: Frontier, topic: str) -> Iterator[str]:
+    """Say why the state of a topic is not kept, by its frontier."""
+    if frontier.scope_of(topic).form != PLAIN:
+        yield "its records are not rows in Avro"
+    if -1 in frontier.leader_epochs.get(topic, (-1,)):
+        yield "the frontier does not know the leaders of its partitions"
+
+
+def _told(reading: Reading) -> str:
+    key, value = reading.pin.key, reading.pin.value
+    return f"schemas {key} and {value} ({reading.schema[:8]}), version {reading.program}"
+
+
+def _identity(old: Frontier, new: Frontier, topic: str) -> tuple[tuple[str, object, object], ...]:
+    return (
+        ("the slot", old.slot, new.slot),
+        ("the epoch of the slot", old.epoch, new.epoch),
+        ("the PostgreSQL cluster", old.system_id, new.system_id),
+        ("its timeline", old.timeline, new.timeline),
+        ("the Kafka cluster", old.cluster_id, new.cluster_id),
+        ("the table", old.tables.get(topic), new.tables.get(topic)),
+        ("the topic's id", old.topic_ids.get(topic), new.topic_ids.get(topic)),
+        ("when its partitions grew", _grown_ms(old, topic), _grown_ms(new, topic)),
+        ("what is alive (since)", old.since.get(topic), new.since.get(topic)),
+        ("the last copy of the table (LSN)", old.whole.get(topic), new.whole.get(topic)),
+        ("what of the table is captured", old.scope_of(topic), new.scope_of(topic)),
+        (
+            "who leads its partitions",
+            old.leader_epochs.get(topic),
+            new.leader_epochs.get(topic),
+        ),
+    )
+
+
+def _grown_ms(frontier: Frontier, topic: str) -> int | None:
+    growth = frontier.grown.get(topic)
+    return None if growth is None else growth.ms

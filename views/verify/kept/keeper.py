@@ -1,0 +1,371 @@
+"""Take the states of tables from what is kept of them, and keep what was proved.
+
+Whatever does not hold ends the short way and not the run: the topic is read from its start then,
+and the report says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.forms.event_record import read_value_schema
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from changelog.native.choice import IS_COMPILED
+from views.verify.kept.folder import FOLDER, KeptTopic, remove_gone
+from views.verify.kept.judgement import (
+    Cleaning,
+    Proved,
+    Reading,
+    cannot_be_kept,
+    not_exact,
+    obstacles,
+    too_late,
+    unfit,
+)
+from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
+from views.verify.kept.rows import OWN_COLUMNS, Touched, joined, mark_gone, write_rows
+from views.verify.log.states import LogTables
+from views.verify.log.tables import TableState, create_view
+from views.verify.processes.scratch import row_count
+from views.verify.processes.stages import Stages
+from views.verify.records.read import appended_ms, topic_facts, topic_settings
+
+log = logging.getLogger("changelog.views")
+
+_MANY_LAYERS = 16
+_LAYERS_OF_BASE = 5
+"""Layers are put into the base when they hold one row for so many of its own."""
+_SMALL_ROWS = 10_000
+"""A base of fewer rows counts as one of so many."""
+_PATTERN = frozenset("*?[")
+"""What DuckDB takes for a pattern in a path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where states are kept, and what for.
+
+    Attributes:
+        warehouse: folder or URI.
+        frontier_topic: the topic of the frontier.
+        offset: of the frontier there.
+        goes_on: whether states are taken from what is kept.
+        begins: whether what was proved is kept also where nothing is kept yet.
+    """
+
+    warehouse: str
+    frontier_topic: str
+    offset: int
+    goes_on: bool
+    begins: bool
+
+
+NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begins=False)
+"""Nothing is kept, and nothing taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The state of a table, and what it was made of.
+
+    Attributes:
+        state: the state.
+        records: how many were read for it.
+        left_out: how many of them could not be read.
+        note: how it was come by, where there is something to say.
+        since: the frontier that it goes on from, and the LSN at which the topic was last read from
+            its start; None where it was read from there now.
+    """
+
+    state: TableState
+    records: int
+    left_out: int = 0
+    note: str = ""
+    since: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A topic whose state may be kept."""
+
+    place: KeptTopic
+    cleaning: Cleaning
+    reading: Reading
+    begun_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A state that may be kept: of the whole topic, or of what was touched since another."""
+
+    case: _Case
+    state: TableState
+    records: int
+    ended_ms: int
+    before: Manifest | None = None
+    layer: str = ""
+    touched: str = ""
+
+
+class Keeper:
+    """Keeps the states of one frontier; a context manager."""
+
+    def __init__(
+        self,
+        keeping: Keeping,
+        database: duckdb.DuckDBPyConnection,
+        log_tables: LogTables,
+        kafka: KafkaConnection,
+        frontier: Frontier,
+        *,
+        pins: Mapping[str, SchemaPin],
+        stages: Stages | None = None,
+        never: str = "",
+    ) -> None:
+        """Take what is needed; reads nothing.
+
+        Args:
+            keeping: where states are kept.
+            database: of the states.
+            log_tables: reads topics.
+            kafka: the brokers.
+            frontier: at which states are wanted.
+            pins: by topic the versions of schemas to read by.
+            stages: notes what takes how long.
+            never: why no state of this run can be kept, or nothing.
+        """
+        self._keeping, self._database, self._log = keeping, database, log_tables
+        self._kafka, self._frontier, self._pins = kafka, frontier, pins
+        self._stages = stages or Stages()
+        self._never = never or _never(keeping.warehouse)
+        self._root = Path(keeping.warehouse.removeprefix("file://")) / FOLDER
+        self._held = ExitStack()
+        self._found: dict[TableName, _Found] = {}
+
+    def take(self, table: TableName) -> Taken:
+        """Return the state of a table.
+
+        Raises:
+            ViewError: the table is not captured.
+            LogError: the topic is not what the frontier says.
+            CorruptRecordError: a record breaks the contract.
+        """
+        case, why = self._case(table)
+        if case is not None and self._keeping.goes_on:
+            found = self._gone_on(table, case)
+            if isinstance(found, Taken):
+                return found
+            why = found
+        with self._stages.of("read"):
+            folded = self._log.fold(table)
+        with self._stages.of("fold and decode"):
+            state = self._log.load(folded, keyed=case is not None)
+        if case is not None and state.is_keyed:
+            self._found[table] = _Found(
+                case=case, state=state, records=folded.records, ended_ms=_now_ms()
+            )
+        note = f"{table} was read from its topic's start: {why}" if self._keeping.goes_on else ""
+        if note:
+            log.info("%s", note)
+        left_out = 0 if folded.quarantine is None else len(folded.quarantine)
+        return Taken(state=state, records=folded.records, left_out=left_out, note=note)
+
+    def keep(self, refuted: Collection[TableName] = ()) -> None:
+        """Keep what was proved, and forget what a mismatch puts in doubt.
+
+        Args:
+            refuted: the tables of views that are not what was recomputed. Whichever of the two is
+                wrong, the next proof reads their topics from the start.
+        """
+        for table, found in self._found.items():
+            try:
+                if table in refuted:
+                    found.case.place.forget()
+                elif (why := self._kept(found)) is not None:
+                    log.info("what was proved of %s is not kept: %s", table, why)
+            except (OSError, duckdb.IOException) as error:
+                log.warning("what was proved of %s is not kept: %s", table, error)
+        if self._found:
+            remove_gone(self._root, self._frontier)
+
+    def __enter__(self) -> Self:
+        """Hold nothing yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go of the locks."""
+        self._held.close()
+
+    def _case(self, table: TableName) -> tuple[_Case | None, str]:
+        """Return what is to be known of a topic whose state may be kept; else why it is not."""
+        topic = self._frontier.topic_of(table)
+        pin = self._pins.get(topic or "")
+        if self._never or topic is None or pin is None:
+            return None, self._never or "no version of its schema is given"
+        place = KeptTopic(self._root / topic)
+        why = "; ".join(cannot_be_kept(self._frontier, topic))
+        if why or not (self._keeping.begins or place.is_there):
+            return None, why or "nothing is kept of it"
+        cleaning = Cleaning.of(topic_settings(self._kafka, topic))
+        why = "; ".join(unfit(cleaning))
+        text = self._log.schema_text(pin.value)
+        if OWN_COLUMNS & {each.column.lower() for each in read_value_schema(text).columns}:
+            why = "it has a column of a name that the verifier uses"
+        try:
+            self._held.enter_context(place)
+        except OSError as error:
+            why = str(error)
+        if why:
+            return None, why
+        reading = Reading(
+            pin=pin,
+            schema=sha256(text.encode()).hexdigest(),
+            program=version("changelog-store"),
+        )
+        case = _Case(place=place, cleaning=cleaning, reading=reading, begun_ms=_now_ms())
+        return case, "nothing is kept of it yet"
+
+    def _gone_on(self, table: TableName, case: _Case) -> Taken | str:
+        """Return the state of a table from what is kept of it, or why that cannot be."""
+        try:
+            with self._stages.of("kept"):
+                manifest = case.place.manifest()
+        except (BrokenError, OSError) as error:
+            log.warning("what is kept of %s is broken: %s", table, error)
+            return f"what is kept of it is broken: {error}"
+        if manifest is None:
+            return "nothing is kept of it yet"
+        proved = manifest.proved
+        topic = self._frontier.topic_of(table) or ""
+        if proved.topic != topic:
+            return f'what is kept in its place is of topic "{proved.topic}"'
+        found = obstacles(
+            proved,
+            self._frontier,
+            reading=case.reading,
+            cleaning=case.cleaning,
+            starts=topic_facts(self._kafka, self._frontier, topic).starts,
+            now_ms=_now_ms(),
+        )
+        if why := "; ".join(found):
+            return why
+        with self._stages.of("read"):
+            folded = self._log.fold(table, behind=proved.frontier)
+        touched = Touched(folded.survivors)
+        with self._stages.of("fold and decode"):
+            layer = self._log.load(replace(folded, survivors=touched), keyed=True)
+        ended_ms = _now_ms()
+        if late := too_late(proved, case.cleaning, ended_ms):
+            return late
+        places = [case.place.place(file.name) for file in manifest.files]
+        with self._stages.of("kept"):
+            mark_gone(self._database, layer, touched.keys)
+            state, of_layers = joined(self._database, layer, places[0], places[1:])
+        inexact = layer.inexact.union(*(file.inexact for file in manifest.files))
+        state = replace(state, inexact=inexact)
+        create_view(self._database, state)
+        self._found[table] = _Found(
+            case=case,
+            state=state,
+            records=folded.records,
+            ended_ms=ended_ms,
+            before=manifest,
+            layer=layer.base,
+            touched=of_layers,
+        )
+        lsn = str(proved.frontier.lsn)
+        note = (
+            f"{table} was proved on from LSN {lsn}: {folded.records:,} records read, its topic "
+            f"from the start at LSN {manifest.begun}"
+        )
+        since = {"lsn": lsn, "begun": manifest.begun}
+        return Taken(state=state, records=folded.records, note=note, since=since)
+
+    def _kept(self, found: _Found) -> str | None:
+        """Keep a state; returns why it is not, if it is not."""
+        case, before, topic = found.case, found.before, found.state.topic
+        if before is not None and before.proved.frontier == self._frontier:
+            return None
+        keeping = self._keeping
+        at = appended_ms(self._kafka, keeping.frontier_topic, keeping.offset, self._frontier)
+        if at is None:
+            return "its frontier is not on its topic any more"
+        proved = Proved(
+            topic=topic,
+            frontier=self._frontier,
+            appended_ms=at,
+            cleaning=case.cleaning,
+            reading=case.reading,
+        )
+        why = not_exact(
+            proved, begun_ms=case.begun_ms, ended_ms=found.ended_ms, whole=before is None
+        )
+        if why is not None:
+            return why
+        if before is None:
+            base, *layers = [self._written(case, found.state.base, found.state.inexact)]
+            records, begun = found.records, str(self._frontier.lsn)
+        else:
+            base, *layers = self._layered(found, before)
+            records, begun = before.records + found.records, before.begun
+        manifest = Manifest(
+            proved=proved, base=base, layers=tuple(layers), records=records, begun=begun
+        )
+        if not case.place.seal(manifest):
+            return "another run has kept one in the meantime"
+        case.place.sweep()
+        return None
+
+    def _layered(self, found: _Found, before: Manifest) -> list[KeptFile]:
+        """Return the files of a state that went on from another: few, and small beside the base."""
+        case, inexact = found.case, found.state.inexact
+        new = row_count(self._database, found.layer)
+        if not new:
+            return list(before.files)
+        rows = new + sum(layer.rows for layer in before.layers)
+        if rows * _LAYERS_OF_BASE > max(before.base.rows, _SMALL_ROWS):
+            return [self._written(case, found.state.base, inexact)]
+        if len(before.layers) >= _MANY_LAYERS:
+            return [before.base, self._written(case, found.touched, inexact)]
+        return [*before.files, self._written(case, found.layer, inexact)]
+
+    def _written(self, case: _Case, table: str, inexact: Collection[str]) -> KeptFile:
+        name = case.place.new_name()
+        rows = write_rows(self._database, table, case.place.place(name))
+        return case.place.written(name, rows, inexact)
+
+
+def _never(warehouse: str) -> str:
+    """Say why nothing is kept in a warehouse, or nothing."""
+    if not warehouse:
+        return "nobody has said where"
+    if "://" in warehouse and not warehouse.startswith("file://"):
+        return "the warehouse is no folder of this machine"
+    if _PATTERN & set(warehouse):
+        return "the name of the warehouse has a sign of a pattern"
+    if not IS_COMPILED:
+        return "rows are not read by column without the compiled part"
+    return ""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,124 @@
+"""What a kept state consists of, as its manifest tells; pure.
+
+The manifest bears a digest of its own, and one of each file. That finds what a disk or a hand has
+changed by mistake; who changes both on purpose can do so, as he can change what is served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.schema import SchemaPin
+from views.verify.kept.judgement import Cleaning, Proved, Reading
+
+FORMAT = 1
+
+
+class BrokenError(Exception):
+    """A kept state is not what was written, or of another format; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A Parquet file of rows.
+
+    Attributes:
+        name: in the folder of its topic.
+        rows: how many; of a layer the keys that it touches, deleted ones too.
+        sha256: of its bytes.
+        inexact: the columns that may hold a value without an exact place.
+    """
+
+    name: str
+    rows: int
+    sha256: str
+    inexact: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A kept state.
+
+    Attributes:
+        proved: what it is of.
+        base: the rows of all keys, once.
+        layers: the rows of keys that were touched since, oldest first.
+        records: how many were read for it, since the base was read from the topic's start.
+        begun: the LSN at which the topic was last read from its start.
+    """
+
+    proved: Proved
+    base: KeptFile
+    layers: tuple[KeptFile, ...]
+    records: int
+    begun: str
+
+    @property
+    def files(self) -> tuple[KeptFile, ...]:
+        """Return all its files."""
+        return (self.base, *self.layers)
+
+    def to_json(self) -> str:
+        """Return the text of the manifest's file."""
+        proved = self.proved
+        kept = {
+            "topic": proved.topic,
+            "frontier": proved.frontier.to_json(),
+            "appended_ms": proved.appended_ms,
+            "cleaning": asdict(proved.cleaning),
+            "reading": asdict(proved.reading),
+            "base": asdict(self.base),
+            "layers": [asdict(each) for each in self.layers],
+            "records": self.records,
+            "begun": self.begun,
+        }
+        return json.dumps({"format": FORMAT, "sha256": _digest(kept), "kept": kept}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Read what `to_json` gave.
+
+        Raises:
+            BrokenError: it is not.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if raw["format"] != FORMAT:
+                raise BrokenError(f"its format is {raw['format']}, this program's is {FORMAT}")
+            kept = raw["kept"]
+            if raw["sha256"] != _digest(kept):
+                raise BrokenError("its manifest was changed")
+            reading = kept["reading"]
+            return cls(
+                proved=Proved(
+                    topic=kept["topic"],
+                    frontier=Frontier.from_json(kept["frontier"]),
+                    appended_ms=kept["appended_ms"],
+                    cleaning=Cleaning(**kept["cleaning"]),
+                    reading=Reading(
+                        pin=SchemaPin(**reading["pin"]),
+                        schema=reading["schema"],
+                        program=reading["program"],
+                    ),
+                ),
+                base=_file(kept["base"]),
+                layers=tuple(map(_file, kept["layers"])),
+                records=kept["records"],
+                begun=kept["begun"],
+            )
+        except (ChangelogError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BrokenError(f"its manifest cannot be read: {error!r}") from error
+
+
+def _file(raw: dict[str, Any]) -> KeptFile:
+    return KeptFile(**{**raw, "inexact": tuple(raw["inexact"])})
+
+
+def _digest(kept: dict[str, Any]) -> str:
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,111 @@
+"""Kept rows in DuckDB: a base that stays in its file, and on top of it what was touched since.
+
+A base has one row for each key. A layer has one for each key that was touched: the row, or that it
+is gone. The newest layer that has a key decides about it, and the base about keys that no layer
+has. Keys are compared by the bytes that they have on the log, so nothing is taken for the same that
+the log does not take for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from views.verify.log.tables import KEY_COLUMN, TableState
+from views.verify.processes.scratch import row_count
+from views.verify.records.survivors import Survivors
+from views.verify.values.types import literal, quoted
+
+GONE_COLUMN = "__gone"
+OWN_COLUMNS = frozenset({KEY_COLUMN, GONE_COLUMN})
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Survivors without those that tell that their row is gone; notes the keys of all."""
+
+    survivors: Survivors
+    keys: list[pa.ChunkedArray] = field(default_factory=list)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Return the records that are rows."""
+        for batch in self.survivors.batches():
+            self.keys.append(batch["key"])
+            yield batch.filter(batch["value"].is_valid())
+
+
+def mark_gone(
+    database: duckdb.DuckDBPyConnection, state: TableState, keys: Sequence[pa.ChunkedArray]
+) -> None:
+    """Make a layer of the table of a state that holds the rows of some keys.
+
+    Args:
+        database: has the table.
+        state: the rows.
+        keys: all that were touched; one without a row is gone.
+    """
+    base = quoted(state.base)
+    database.execute(f"ALTER TABLE {base} ADD COLUMN {GONE_COLUMN} BOOLEAN DEFAULT false")
+    chunks = [chunk for each in keys for chunk in each.chunks]
+    database.register("touched", pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())}))
+    database.execute(
+        f"INSERT INTO {base} BY NAME SELECT t.{KEY_COLUMN}, true AS {GONE_COLUMN} "
+        f"FROM touched AS t ANTI JOIN {base} AS b ON t.{KEY_COLUMN} = b.{KEY_COLUMN}"
+    )
+    database.unregister("touched")
+
+
+def joined(
+    database: duckdb.DuckDBPyConnection,
+    state: TableState,
+    base: Path,
+    layers: Sequence[Path],
+) -> tuple[TableState, str]:
+    """Return a state: the rows of a base, layers on top of it, and a new one on top of these.
+
+    Args:
+        database: has the new layer.
+        state: the new layer.
+        base: file of the base.
+        layers: files of the layers, oldest first.
+
+    Returns:
+        The state, and the table of all that was touched since the base.
+    """
+    names = _names(database, state)
+    whole, touched = f"{state.base}_whole", state.base
+    if layers:
+        touched = f"{state.base}_touched"
+        database.execute(f"CREATE OR REPLACE TABLE {quoted(touched)} AS FROM {quoted(state.base)}")
+    # No window: DuckDB 2.0 makes arg_max of a struct of one, which takes -0.0 for 0.0.
+    for path in reversed(layers):
+        database.execute(
+            f"INSERT INTO {quoted(touched)} BY NAME SELECT f.* FROM {_file(path)} AS f "
+            f"ANTI JOIN {quoted(touched)} AS t ON f.{KEY_COLUMN} = t.{KEY_COLUMN}"
+        )
+    database.execute(
+        f"CREATE OR REPLACE VIEW {quoted(whole)} AS "
+        f"SELECT {names} FROM {_file(base)} AS b "
+        f"ANTI JOIN {quoted(touched)} AS t ON b.{KEY_COLUMN} = t.{KEY_COLUMN} "
+        f"UNION ALL SELECT {names} FROM {quoted(touched)} WHERE NOT {GONE_COLUMN}"
+    )
+    return replace(state, base=whole), touched
+
+
+def write_rows(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> int:
+    """Write a table into a file; returns how many rows that were."""
+    database.execute(f"COPY {quoted(table)} TO {literal(str(path))} (FORMAT parquet)")
+    return row_count(database, table)
+
+
+def _names(database: duckdb.DuckDBPyConnection, state: TableState) -> str:
+    described = database.execute(f"DESCRIBE {quoted(state.base)}").fetchall()
+    return ", ".join(quoted(str(row[0])) for row in described if row[0] != GONE_COLUMN)
+
+
+def _file(path: Path) -> str:
+    return f"read_parquet({literal(str(path))}, hive_partitioning = false)"
