@@ -1,9 +1,10 @@
 """Refreshes beside rebuilds: one per cent of a table's keys change, at random places.
 
 The log holds a copy of the table and some updates of each row, as one does that has lived for a
-while. All runs are in one process whose Spark is warm, and none is verified: proving a view costs
-what it does, whatever made it. Two views are measured: the rows of the table, and groups of them;
-once written whole by each refresh, and once by deletion vectors.
+while. All runs are in one process whose Spark is warm. Two views are measured: the rows of the
+table, and groups of them; once written whole by each refresh, and once by deletion vectors, both
+without a proof; and once with one: of rebuilds from the start of the log, of refreshes from what
+was proved before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,9 @@ _VIEWS = {
 }
 _MARKED = "_marked"
 """Ends the name of the same view where refreshes use deletion vectors."""
+_PROVED = "_verified"
+"""Ends the name of the same view where every run is proved."""
+_MODES = {Source.START: VerifyMode.FULL, Source.REFRESH: VerifyMode.CHANGED}
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,15 @@ class Runs:
         """Take the project's folder, and the processes of the servers, whose CPU does not count."""
         self._project, self._servers = project, servers
         self._costs: dict[tuple[str, Source], list[Cost]] = defaultdict(list)
+        self._proofs: dict[tuple[str, Source], list[Mapping[str, float]]] = defaultdict(list)
 
     def run(self, view: str, source: Source, *, counts: bool = True) -> None:
         """Do it once; the first of a kind is for warming up."""
         project = load_project(
             self._project, overrides={"rebuild.deletion_vectors": view.endswith(_MARKED)}
         )
-        settings = RebuildSettings(project=project, verify=VerifyMode.NONE, source=source)
+        verify = _MODES[source] if view.endswith(_PROVED) else VerifyMode.NONE
+        settings = RebuildSettings(project=project, verify=verify, source=source)
         specs = Catalog.of(self._project).load_all([view])
         began, spent = time.monotonic(), self._cpu_s()
         outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
@@ -82,6 +88,8 @@ class Runs:
         say(f"{view} {source.value}: {cost.wall_s:.2f} s, CPU {cost.cpu_s:.2f} s, {_told(result)}")
         if counts:
             self._costs[view, source].append(cost)
+            proofs = (report.certificate["stages"] for report in result.reports.values())
+            self._proofs[view, source].extend(proofs)
 
     def _cpu_s(self) -> float:
         """Return the CPU seconds of this process and of Spark, its workers counted."""
@@ -93,6 +101,10 @@ class Runs:
         for (view, source), costs in self._costs.items():
             told[f"{view}_{source.value}_s"] = _median(each.wall_s for each in costs)
             told[f"{view}_{source.value}_cpu_s"] = _median(each.cpu_s for each in costs)
+        for (view, source), proofs in self._proofs.items():
+            for stage in dict.fromkeys(stage for proof in proofs for stage in proof):
+                name = f"{view}_{source.value}_{stage.replace(' ', '_')}_s"
+                told[name] = _median(proof.get(stage, 0.0) for proof in proofs)
         for view in [view for view, source in self._costs if source is Source.REFRESH]:
             for what in ("s", "cpu_s"):
                 start = told[f"{view.removesuffix(_MARKED)}_start_{what}"]
@@ -106,7 +118,9 @@ def _median(values: Iterable[float]) -> float:
 
 def _told(result: ViewResult) -> str:
     stages = ", ".join(f"{name} {taken:.1f}" for name, taken in result.seconds.items())
-    return f"{result.records_read} records, {result.origin} ({stages})"
+    proofs = [report.certificate for report in result.reports.values()]
+    proof = "".join(f"; {each['records_read']} proved in {each['stages']}" for each in proofs)
+    return f"{result.records_read} records, {result.origin} ({stages}{proof})"
 
 
 def measured(
@@ -121,7 +135,8 @@ def measured(
         of: the views that are measured, among `rows` and `groups`.
     """
     whole = {name: text for name, text in _VIEWS.items() if name in of}
-    views = whole | {f"{name}{_MARKED}": text for name, text in whole.items()}
+    proved = {f"{name}{_PROVED}": text for name, text in whole.items()}
+    views = whole | proved | {f"{name}{_MARKED}": text for name, text in whole.items()}
     with (
         tempfile.TemporaryDirectory(prefix="bench-refresh-") as folder,
         Stack(Path(folder) / "stack", postgres_settings=POSTGRES) as stack,
@@ -142,7 +157,7 @@ def measured(
             line.settle()
         found = Runs(line.project, servers)
         for number in range(runs + 1):
-            for view in whole:
+            for view in whole | proved:
                 found.run(view, Source.START, counts=number > 0)
         for view in views:
             found.run(view, Source.REFRESH, counts=False)

@@ -242,6 +242,7 @@ def _add_refreshes(told: dict[str, Any], size: Size, runs: int) -> None:
     told["sizes"][size.label]["refresh"] = found
     told["refresh_share"] = found["rows_share_s"]
     told["refresh_marked_share"] = found["rows_marked_share_s"]
+    told["refresh_verified_share"] = found["rows_verified_share_s"]
 
 
 def _measure_small(bench: Bench, log: Log) -> None:

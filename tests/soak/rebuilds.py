@@ -7,7 +7,18 @@ import psycopg2
 from tests.soak.child import Child
 from tests.soak.part import Part
 
-STAGES = ("plan", "session", "settle", "replay", "write", "recheck", "verify", "publish", "record")
+STAGES = (
+    "plan",
+    "session",
+    "settle",
+    "replay",
+    "write",
+    "recheck",
+    "verify",
+    "keep",
+    "publish",
+    "record",
+)
 DEADLINE_S = 400.0
 KILLED, LOCKED = -signal.SIGKILL, 5
 _NAP_S = 0.5

@@ -66,7 +66,6 @@ class Certifier:
             declared=declared,
             keeping=_keeping(settings, replay) if not declared else NOWHERE,
         )
-        self._refuted: set[TableName] = set()
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
@@ -92,12 +91,12 @@ class Certifier:
             self._evidence,
         )
         if report.verified is False:
-            self._refuted.update(spec.tables)
+            self._evidence.forget(spec.tables)
         return report
 
     def keep(self) -> None:
-        """Keep what was proved for the next proof; what a mismatch puts in doubt is forgotten."""
-        self._evidence.keep(self._refuted)
+        """Keep what was proved for the next proof, but of the tables of refuted views."""
+        self._evidence.keep()
 
     def keep_inputs(self, spec: ViewSpec, states: Mapping[TableName, DataFrame]) -> None:
         """Write the states that a Python view reads to where the verifier can read them."""

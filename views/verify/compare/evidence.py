@@ -95,14 +95,15 @@ class Evidence:
         found = self._taken.get(table)
         return 0 if found is None else found.left_out
 
-    def keep(self, refuted: Collection[TableName] = ()) -> None:
-        """Keep the states that were proved, where that is wanted.
-
-        Args:
-            refuted: the tables of views in which a mismatch was found; theirs are not kept.
-        """
+    def forget(self, tables: Collection[TableName]) -> None:
+        """Keep no states of the tables of a view in which a mismatch was found."""
         if self._keeper is not None:
-            self._keeper.keep(refuted)
+            self._keeper.forget(tables)
+
+    def keep(self) -> None:
+        """Keep the states that were proved, where that is wanted."""
+        if self._keeper is not None:
+            self._keeper.keep()
 
     def _opened(self) -> Keeper:
         if self._keeper is None:

@@ -184,20 +184,27 @@ class Keeper:
         left_out = 0 if folded.quarantine is None else len(folded.quarantine)
         return Taken(state=state, records=folded.records, left_out=left_out, note=note)
 
-    def keep(self, refuted: Collection[TableName] = ()) -> None:
-        """Keep what was proved, and forget what a mismatch puts in doubt.
+    def forget(self, tables: Collection[TableName]) -> None:
+        """Forget what is kept of tables that a mismatch puts in doubt.
 
-        Args:
-            refuted: the tables of views that are not what was recomputed. Whichever of the two is
-                wrong, the next proof reads their topics from the start.
+        Whatever is wrong, the view or what was recomputed, the next proof reads their topics from
+        the start.
         """
+        for table in tables:
+            if (found := self._found.pop(table, None)) is None:
+                continue
+            try:
+                found.case.place.forget()
+            except OSError as error:
+                log.warning("what is kept of %s cannot be forgotten, remove it: %s", table, error)
+
+    def keep(self) -> None:
+        """Keep what was proved."""
         for table, found in self._found.items():
             try:
-                if table in refuted:
-                    found.case.place.forget()
-                elif (why := self._kept(found)) is not None:
+                if (why := self._kept(found)) is not None:
                     log.info("what was proved of %s is not kept: %s", table, why)
-            except (OSError, duckdb.IOException) as error:
+            except (OSError, duckdb.Error) as error:
                 log.warning("what was proved of %s is not kept: %s", table, error)
         if self._found:
             remove_gone(self._root, self._frontier)

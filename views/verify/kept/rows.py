@@ -21,6 +21,8 @@ from views.verify.records.survivors import Survivors
 from views.verify.values.types import literal, quoted
 
 GONE_COLUMN = "__gone"
+_GROUP_BYTES = "32MiB"
+"""Of rows that a thread holds while it writes, whatever their size."""
 OWN_COLUMNS = frozenset({KEY_COLUMN, GONE_COLUMN})
 
 
@@ -98,7 +100,8 @@ def joined(
 
 def write_rows(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> int:
     """Write a table into a file; returns how many rows that were."""
-    database.execute(f"COPY {quoted(table)} TO {literal(str(path))} (FORMAT parquet)")
+    how = f"FORMAT parquet, ROW_GROUP_SIZE_BYTES '{_GROUP_BYTES}'"
+    database.execute(f"COPY {quoted(table)} TO {literal(str(path))} ({how})")
     return row_count(database, table)
 
 

@@ -339,7 +339,8 @@ def test_a_kill_before_the_manifest_loses_nothing(log, monkeypatch, defect) -> N
 def test_a_mismatch_leaves_nothing_to_go_on_from(log, monkeypatch) -> None:
     with log.keeper(monkeypatch, log.frontier()) as (keeper, _):
         assert keeper.take(TABLE).since is not None
-        keeper.keep({TABLE})
+        keeper.forget([TABLE])
+        keeper.keep()
     is_whole(log, monkeypatch, "nothing is kept of it yet")
     goes_on(log, monkeypatch, 0)
 
