@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.kept_log import ROWS, KeptLog
+from tests.support.kept_log import PIN, ROWS, TOPIC, KeptLog
 from tests.support.native_ways import needs_c
 from views.verify.kept import keeper as keeping
+from views.verify.kept.judgement import ALLOWANCE_MS, Cleaning, Proved, Reading, obstacles
 
 pytestmark = needs_c
 
@@ -58,6 +59,55 @@ def test_what_was_proved_and_what_came_since_is_the_whole(monkeypatch_module, hi
     for number, (taken, going_on, whole) in enumerate(found):
         assert going_on == whole
         assert (taken.since is not None) is (number > 0), taken.note
+
+
+moves = st.lists(
+    puts | st.tuples(st.just("pass"), st.integers(1, 60), st.none()) | cut, min_size=3, max_size=20
+)
+
+
+@given(moves)
+@examples(20)
+def test_whatever_the_cleaner_does_no_delete_is_missed(monkeypatch_module, history) -> None:
+    """Minutes pass, and the cleaner removes all that it may as soon as it may."""
+    state: dict[int, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        log = KeptLog(Path(folder))
+        for what, number, row in [*history, ("cut", None, None)]:
+            match what:
+                case "put":
+                    log.put(number, row)
+                    state[number] = row
+                case "pass":
+                    log.now_ms += number * 60_000
+                    log.clean()
+                case _:
+                    _, found = log.proved(monkeypatch_module)
+                    alive = {key: row[2] for key, row in state.items() if row is not None}
+                    assert {each[0] for each in found} == set(alive)
+                    days = {each[0]: each[5] for each in found}
+                    assert all(days[key] == DAYS[day] for key, day in alive.items())
+
+
+DAYS = {None: None, b"2013-01-01": "2013-01-01", b"infinity": "infinity"}
+DAYS |= {b"0044-03-15 BC": "0044-03-15 (BC)"}
+times = st.integers(0, 10**7)
+
+
+@given(times, times, times, times, times, times)
+def test_a_state_leads_on_until_a_tombstone_behind_it_may_be_gone(
+    at, lag, retention, lag_now, retention_now, now
+) -> None:
+    then, later = (
+        Cleaning(policy="compact", clock="LogAppendTime", lag_ms=each[0], retention_ms=each[1])
+        for each in ((lag, retention), (lag_now, retention_now))
+    )
+    reading = Reading(pin=PIN, schema="", program="1")
+    frontier = KeptLog(Path()).frontier()
+    proved = Proved(topic=TOPIC, frontier=frontier, appended_ms=at, cleaning=then, reading=reading)
+    told = [*obstacles(proved, frontier, reading=reading, cleaning=later, starts=(0,), now_ms=now)]
+    first_gone = at + min(lag, lag_now) + min(retention, retention_now)
+    assert bool(told) is (now + ALLOWANCE_MS >= first_gone)
 
 
 @pytest.fixture(scope="module")

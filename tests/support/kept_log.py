@@ -116,6 +116,8 @@ class KeptLog:
     Attributes:
         folder: of the warehouse.
         records: partition, offset, position, key, value and fault of each, as `intake` has them.
+        appended: when each was, by the clock.
+        gone: offsets of those that the cleaner has removed.
         now_ms: the clock, ours and the broker's.
         appended_ms: when frontiers are appended, None for now.
         changes: of the frontiers that are taken from here on.
@@ -123,6 +125,8 @@ class KeptLog:
 
     folder: Path
     records: list[tuple[Any, ...]] = field(default_factory=list)
+    appended: list[int] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
     relation: Relation = THINGS
     now_ms: int = BEGINNING_MS
@@ -144,9 +148,21 @@ class KeptLog:
         codec = RowCodec(
             self.relation, key_schema_id=self.pin.key or 0, value_schema_id=self.pin.value
         )
+        self.appended.append(self.now_ms)
         text = b"%d" % key
         value = None if row is None else codec.encode_value((text, *row))
         self.records.append((0, len(self.records), *position, codec.encode_key((text,)), value, 0))
+
+    def clean(self) -> None:
+        """Remove all that the cleaner may: what is superseded, and tombstones after a while."""
+        lag, retention = (int(self.settings[name]) for name in list(SETTINGS)[2:])
+        old = [n for n, at in enumerate(self.appended) if at + lag <= self.now_ms]
+        last = {self.records[n][5]: n for n in old}  # offsets grow as positions do
+        for n in old:
+            key, value = self.records[n][5:7]
+            is_over = self.appended[last[key]] + lag + retention <= self.now_ms
+            if n < last[key] or (value is None and is_over):
+                self.gone.add(n)
 
     def frontier(self, **changes: Any) -> Frontier:
         """Return a frontier over all that was put."""
@@ -211,7 +227,7 @@ class KeptLog:
     def _read(self, _kafka: Any, frontier: Frontier, topic: str, **more: Any) -> TopicRecords:
         (start,) = more["behind"] or (self.start,)
         (end,) = frontier.ends[topic]
-        read = self.records[start:end]
+        read = [each for each in self.records[start:end] if each[1] not in self.gone]
         buckets = Buckets(2, None)
         for number in range(2):
             own = [each for each in read if each[5][-1] % 2 == number]
