@@ -27,7 +27,7 @@ from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.kept.keeper import Taken
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
-from views.verify.processes.scratch import MEMORY_LIMIT, first_row, row_count
+from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served
 from views.verify.sql.bags import Bag
 from views.verify.sql.evaluate import Evaluated, computing, evaluate, ordered
@@ -150,10 +150,10 @@ class _Verification:
         self._order("served", evaluated.bags)
         comparison = self._comparison("expected", self._columns, self._request.key, floats)
         with self._stages.of("compare"), computing():
-            mismatches = comparison.run()
-            expected = row_count(self._database, "expected")
+            mismatches, expected = comparison.run()
             found = comparison.differences(self._request.max_differences)
-            ranges = comparison.ranges() if mismatches == 0 else []
+            is_whole = self._request.mode == "full" and mismatches == 0
+            ranges = comparison.ranges() if is_whole else []
         notes = self._notes(evaluated)
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
@@ -162,7 +162,7 @@ class _Verification:
             mismatches=mismatches,
             differences=self._located(found, states),
             notes=notes + counts,
-            ranges=ranges if mismatches == 0 else [],
+            ranges=ranges,
         )
 
     def python_view(self) -> VerifyReport:
@@ -181,8 +181,8 @@ class _Verification:
             columns = [(c.column, logged_type(c.type)) for c in read]
             self._read("served", address, columns, state.key)
             comparison = self._comparison(state.base, columns, state.key, {})
-            mismatches += comparison.run()
-            expected += row_count(self._database, state.base)
+            apart, rows = comparison.run()
+            mismatches, expected = mismatches + apart, expected + rows
             found += self._located(comparison.differences(self._request.max_differences), [state])
         notes += self._left_out_notes()
         return self._report(

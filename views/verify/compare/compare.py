@@ -123,13 +123,16 @@ class Comparison:
         self._floats = floats
         self._share = share
 
-    def run(self) -> int:
-        """Find all mismatches, kept in the table `mismatches`; give their number.
+    def run(self) -> tuple[int, int]:
+        """Find all mismatches, kept in the table `mismatches`.
+
+        Returns:
+            Their number, and how many rows are expected.
 
         Raises:
             ViewError: two expected rows share a key, or one has a null in it.
         """
-        self._check_expected_keys()
+        expected = self._expected_rows()
         on = " AND ".join(
             f"e.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in self._key
         )
@@ -159,7 +162,7 @@ class Comparison:
                 OR fault IS NOT NULL OR NOT ({" AND ".join(self._equalities())})
             """
         )
-        return row_count(self._database, "mismatches")
+        return row_count(self._database, "mismatches"), expected
 
     def differences(self, limit: int) -> list[DifferingRow]:
         """Return the first mismatches in the order of their keys; `run` found them."""
@@ -249,19 +252,22 @@ class Comparison:
             return ""
         return f"WHERE hash({self._keys()}) % 1000000 < {round(self._share * 1_000_000)}"
 
-    def _check_expected_keys(self) -> None:
+    def _expected_rows(self) -> int:
+        """Return how many rows are expected, each under a key of its own."""
         nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in self._key)
-        row = first_row(
-            self._database,
-            f"SELECT {self._keys()}, count(*) FROM {quoted(self._expected)} "
-            f"GROUP BY ALL HAVING count(*) > 1 OR {nulls} ORDER BY ALL LIMIT 1",
+        keys = (
+            f"SELECT {self._keys()}, count(*) AS __rows, {nulls} AS __has_null "
+            f"FROM {quoted(self._expected)} GROUP BY {self._keys()}"
         )
-        if row is not None:
-            key = ", ".join(f"{n}={v}" for n, v in zip(self._key, row[:-1], strict=True))
-            what = "is in two rows" if row[-1] > 1 else "has a null"
-            raise ViewError(
-                f"the key {key} of the view {what}", hint="declare a key that is unique"
-            )
+        told = "sum(__rows), coalesce(max(__rows) > 1 OR bool_or(__has_null), false)"
+        rows, is_odd = first_row(self._database, f"SELECT {told} FROM ({keys})") or (0, False)
+        if not is_odd:
+            return int(rows or 0)
+        odd = f"FROM ({keys}) WHERE __rows > 1 OR __has_null ORDER BY {self._keys()} LIMIT 1"
+        *values, count, _ = first_row(self._database, odd) or ()
+        key = ", ".join(f"{n}={v}" for n, v in zip(self._key, values, strict=True))
+        what = "is in two rows" if count > 1 else "has a null"
+        raise ViewError(f"the key {key} of the view {what}", hint="declare a key that is unique")
 
 
 def _row_text(names: Sequence[str], values: Sequence[str | None]) -> str:

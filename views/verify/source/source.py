@@ -262,7 +262,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
         columns=[(name, Type("string")) for name in names],
         key=[name for name, column in names.items() if column in key],
     )
-    mismatches = comparison.run()
+    mismatches, _ = comparison.run()
     differences = tuple(
         _difference(found, names, _offset(database, topic, found.key))
         for found in comparison.differences(request.max_differences)
