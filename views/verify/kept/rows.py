@@ -83,7 +83,6 @@ def joined(
     if layers:
         touched = f"{state.base}_touched"
         database.execute(f"CREATE OR REPLACE TABLE {quoted(touched)} AS FROM {quoted(state.base)}")
-    # No window: DuckDB 2.0 makes arg_max of a struct of one, which takes -0.0 for 0.0.
     for path in reversed(layers):
         database.execute(
             f"INSERT INTO {quoted(touched)} BY NAME SELECT f.* FROM {_file(path)} AS f "

@@ -27,6 +27,7 @@ from views.verify.kept import judgement
 from views.verify.kept import keeper as keeping
 from views.verify.kept.folder import FOLDER, KeptTopic
 from views.verify.kept.manifest import BrokenError, Manifest
+from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 pytestmark = needs_c
 
@@ -402,6 +403,18 @@ def test_a_disk_that_is_full_is_told_and_ends_nothing(log, monkeypatch, caplog) 
         log.proved(patch)
     assert "No space left" in caplog.text
     assert manifest_of(log) == before
+
+
+def test_a_window_over_what_is_kept_leaves_zeros_their_signs(tmp_path) -> None:
+    path = tmp_path / "rows.parquet"
+    last = (
+        "SELECT id, CAST(r AS VARCHAR) FROM (SELECT *, row_number() OVER "
+        f"(PARTITION BY k ORDER BY n) AS place FROM '{path}') WHERE place = 1"
+    )
+    with scratch(None, MEMORY_LIMIT) as database:
+        row = "SELECT 1 AS id, CAST('-0' AS DOUBLE) AS r, 0 AS k, 0 AS n"
+        database.execute(f"COPY ({row}) TO '{path}' (FORMAT parquet)")
+        assert database.execute(last).fetchall() == [(1, "-0.0")]
 
 
 def test_a_manifest_survives_text(log) -> None:
