@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import uuid
@@ -32,7 +33,10 @@ def slow_things(things):
     slept = F.expr("java_method('java.lang.Thread', 'sleep', 3L)")
     return things.select("id", "name", "amount", slept.alias("slept"))
 """
+PLAIN = "plain_things"
+PLAIN_SQL = "-- key: id\nSELECT id, name, amount FROM things\n"
 ROWS = 6_000
+RECORDS = 3 * ROWS + ROWS // 10
 MERGED = "spark.sql.adaptive.coalescePartitions.enabled"  # so few rows would be one task
 REBUILD_S = 600
 
@@ -74,10 +78,12 @@ def project(stack, tmp_path_factory):
         f'"spark.executor.extraJavaOptions" = "{SHORT_LIVED}"\n'
         '"spark.driver.host" = "127.0.0.1"\n"spark.driver.bindAddress" = "127.0.0.1"\n'
         '"spark.executor.memory" = "700m"\n"spark.sql.shuffle.partitions" = "2"\n'
-        f'"{MERGED}" = "false"\n',
+        f'"{MERGED}" = "false"\n'
+        "[rebuild]\nverify_cluster_offsets = 1\n",
         encoding="utf-8",
     )
     made = CapturedProject(root, dsn="")
+    made.view(f"{PLAIN}.sql", PLAIN_SQL)
     made.view(f"{VIEW}.py", SLOW)
     return made
 
@@ -115,12 +121,12 @@ class _Silent:
 class Rebuilding:
     """`rebuild-view` on a cluster, as a process of its own."""
 
-    def __init__(self, project, cluster, folder, *, defect=None):
+    def __init__(self, project, cluster, folder, *, defect=None, view=VIEW, verify="none"):
         self._folder, self._errors = project, folder / f"{uuid.uuid4().hex}.txt"
         words = [sys.executable, "-m", "tests.support.crashing_rebuild"]
         words += ["--defect", defect] if defect else []
-        words += ["--", VIEW, "--project", str(project.root), "--master", cluster.url]
-        words += ["--verify", "none", "--keep", "9", "--json"]
+        words += ["--", view, "--project", str(project.root), "--master", cluster.url]
+        words += ["--verify", verify, "--keep", "9", "--json"]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors
@@ -135,6 +141,19 @@ class Rebuilding:
     def said(self):
         """Return the end of what it wrote to standard error."""
         return self._errors.read_text("utf-8")[-3000:]
+
+    def wait_until_waiting(self, tasks):
+        """Wait until so many tasks of the proof have done their part, and give no receipt yet."""
+
+        def waiting():
+            assert self._process.poll() is None, self.said()
+            return len([*(self._folder.warehouse / "waiting").glob("*")]) >= tasks
+
+        wait_until(waiting, REBUILD_S, f"{tasks} tasks wait")
+
+    def go_on(self):
+        """Let the tasks that wait, and those that come, go on."""
+        (self._folder.warehouse / "waiting" / "go").touch()
 
     def wait_until_writing(self, tasks):
         """Wait until so many tasks have begun a file of the new generation."""
@@ -188,3 +207,69 @@ def test_a_worker_killed_in_mid_rebuild_changes_nothing(
     assert (code, result["published"]) == (0, True)
     assert (digest(project, result["generation"]) == expected) is (defect is None)
     assert "Lost executor" in rebuilding.said()
+
+
+def proving(project, cluster, folder, **more):
+    return Rebuilding(project, cluster, folder, view=PLAIN, verify="full", **more)
+
+
+@pytest.fixture(scope="module")
+def proved(project, cluster, tmp_path_factory):
+    """A generation whose topic was read on the cluster for its proof; its result and its errors."""
+    ran = proving(project, cluster, tmp_path_factory.mktemp("proved"))
+    code, result = ran.ended()
+    assert (code, result["published"], result["verified"]) == (0, True, True)
+    assert "2 tasks have read, folded and decoded it for its proof" in ran.said()
+    return result
+
+
+def certificate(result):
+    """Return what was proved: the hashes of ranges of rows, and how many records were read."""
+    (report,) = result["certificates"].values()
+    found = report["certificate"]
+    assert found["ranges"]
+    return found["ranges"], found["records_read"]
+
+
+def test_a_proof_on_the_cluster_is_the_one_of_one_process(
+    project, proved, spark, capsys, monkeypatch
+):
+    words = (PLAIN, "--verify", "full", "--keep", "9", "--verify-on", "driver", "--json")
+    ran = rebuild_view(capsys, monkeypatch, project, *words)
+    spark.conf.unset(MERGED)
+
+    assert ran.code == 0, ran.err
+    (alone,) = ran.results
+    assert certificate(proved) == certificate(alone)
+    assert [*certificate(proved)[1].values()] == [RECORDS]
+    assert [*(project.warehouse / "_verify").glob("*")] == []
+
+
+def test_a_record_that_a_task_of_the_proof_skips_refutes_it(project, cluster, tmp_path):
+    """The twin: the proof is the tasks' own reading."""
+    code, result = proving(project, cluster, tmp_path, defect="skip_in_parts").ended()
+
+    assert (code, result["published"], result["verified"]) == (3, False, False)
+
+
+@pytest.mark.parametrize("defect", ["wait_in_parts", "forget_parts"])
+def test_a_worker_killed_in_mid_proof_changes_nothing(project, cluster, proved, tmp_path, defect):
+    """The twin: nothing comes of what the lost worker had to do, which ends the proof."""
+    shutil.rmtree(project.warehouse / "waiting", ignore_errors=True)
+    try:
+        running = proving(project, cluster, tmp_path, defect=defect)
+        running.wait_until_waiting(2)
+        cluster.kill(cluster.workers.pop())
+        running.go_on()
+        code, result = running.ended()
+    finally:
+        cluster.add_worker()
+        cluster.wait_until_whole()
+
+    assert "Lost executor" in running.said()
+    if defect == "forget_parts":
+        assert (code, result["published"]) == (1, False)
+        assert "a task gave no receipt" in running.said()
+    else:
+        assert (code, result["published"], result["verified"]) == (0, True, True)
+        assert certificate(result) == certificate(proved)

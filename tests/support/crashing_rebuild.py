@@ -25,6 +25,7 @@ from replay.spark import server_look
 from replay.store.advancer import Advancer
 from tests.support import fold_records
 from tests.support.fold_records import add_records
+from tests.support.odd_parts import ForgettingJob, SkippingJob, WaitingJob, have
 from views import cli
 from views.base.progress import Stages
 from views.generations.served import Served, served_of
@@ -165,6 +166,9 @@ def die_sealing():
 
 
 DEFECTS = {
+    "forget_parts": lambda: have(ForgettingJob),
+    "skip_in_parts": lambda: have(SkippingJob),
+    "wait_in_parts": lambda: have(WaitingJob),
     "arrival_decides": arrival_decides,
     "cancel_nothing": cancel_nothing,
     "die_sealing": die_sealing,

@@ -1,4 +1,4 @@
 """Settings of views, addresses of what is served, failures in one line, progress.
 
-Values come in and go out. All of views may import it; the verifier takes addresses alone.
+Values come in and go out. All of views may import it; the verifier takes addresses and progress.
 """

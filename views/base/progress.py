@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 log = logging.getLogger("changelog.views")
+_LOGGED_S = 10.0
 SHARED = ""
 """In place of a view's name: a stage that all views of a run have in common."""
 
@@ -32,6 +33,8 @@ class Stages:
         self._before = before
         self._console = console
         self._shown: Progress | None = None
+        self._running: tuple[str, TaskID | None] = ("", None)
+        self._logged = 0.0
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -50,15 +53,27 @@ class Stages:
         self._before(name)
         begun = time.monotonic()
         task = self._shown.add_task(text, total=1) if self._shown is not None else None
+        outer, self._running, self._logged = self._running, (text, task), begun
         try:
             yield
         finally:
+            self._running = outer
             taken = time.monotonic() - begun
             self._seconds[view][name] += taken
             if self._shown is not None and task is not None:
-                self._shown.update(task, completed=1)
+                self._shown.update(task, description=text, completed=1)
         if self._shown is None:
             log.info("%s: %.1f s", text, taken)
+
+    def tell(self, how_far: str) -> None:
+        """Show how far the stage is that runs now; a log has a line of it every ten seconds."""
+        text, task = self._running
+        now = time.monotonic()
+        if self._shown is not None and task is not None:
+            self._shown.update(task, description=f"{text}: {how_far}")
+        elif now - self._logged >= _LOGGED_S:
+            self._logged = now
+            log.info("%s: %s", text, how_far)
 
     def seconds(self, view: str) -> Mapping[str, float]:
         """Return the seconds of a view's own stages and of the shared ones."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from changelog.runtime.setting import Section, Setting
 from replay.base.sections import Kept
+
+
+class VerifyOn(Enum):
+    """Where the log is read for a proof."""
+
+    AUTO = "auto"
+    DRIVER = "driver"
+    CLUSTER = "cluster"
 
 
 class Rebuild(Kept):
@@ -28,6 +37,20 @@ class Rebuild(Kept):
             "all anew; its readers must know deletion vectors."
         ),
     ] = False
+    verify_on: Annotated[
+        VerifyOn,
+        Setting(
+            "Where the log is read for a proof: by tasks of Spark, which run the verifier's own "
+            "code (cluster), by this process (driver), or by tasks on a cluster for topics of "
+            "`verify_cluster_offsets` and more (auto).",
+            "--verify-on",
+        ),
+    ] = VerifyOn.AUTO
+    verify_cluster_offsets: Annotated[
+        int,
+        Field(ge=1),
+        Setting("From so many offsets of a topic on tasks read it for its proof."),
+    ] = 5_000_000
 
 
 class Search(Section):

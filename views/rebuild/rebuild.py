@@ -125,7 +125,12 @@ class Rebuild:
         try:
             replay = self._opened(spark, plan, [build.spec for build in builds])
             with Certifier(
-                spark, self._settings, replay, self._run, declared=plan.logs
+                spark,
+                self._settings,
+                replay,
+                self._run,
+                declared=plan.logs,
+                tell=self._stages.tell,
             ) as certifier:
                 with replay.watched():
                     self._build(spark, certifier, replay, builds)

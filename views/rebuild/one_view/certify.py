@@ -8,6 +8,7 @@ verifier and removed at the end of the run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,22 +16,30 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from replay.base.failures import translated
+from replay.broker.client_options import travelling
 from replay.result.state import States
+from replay.scan.scan import cores_of
 from replay.spark.files import Files, uri_of
 from replay.store.committed import write
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode
+from views.base.pace import Tell, quiet
+from views.base.sections import VerifyOn
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import read_of
+from views.rebuild.one_view.launch import SparkLauncher, is_cluster
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
+from views.verify.log.spread import Spread
 from views.verify.view import Mode, VerifyRequest, verify_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_verify"
+PARTS = "log"
+"""Below it: what tasks have read of the log for a proof."""
 _MODES: Mapping[VerifyMode, Mode] = {
     VerifyMode.SAMPLE: "sample",
     VerifyMode.CHANGED: "changed",
@@ -49,6 +58,7 @@ class Certifier:
         run: str,
         *,
         declared: Sequence[DeclaredLog] = (),
+        tell: Tell = quiet,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -56,7 +66,8 @@ class Certifier:
         self._keys = {table: state.key for table, state in replay.states.items()}
         self._place = f"{uri_of(settings.warehouse)}/{FOLDER}/{run}"
         self._written: dict[tuple[str, TableName], Address] = {}
-        project = settings.project
+        project, spread = settings.project, self._spread()
+        self._has_spread = spread is not None
         self._evidence = Evidence(
             project.kafka,
             project.registry,
@@ -65,6 +76,27 @@ class Certifier:
             quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             declared=declared,
             keeping=_keeping(settings, replay) if not declared else NOWHERE,
+            spread=spread,
+            tell=tell,
+        )
+
+    def _spread(self) -> Spread | None:
+        """Return where large topics are read for their proof; None to read all of them here."""
+        rebuild, project = self._settings.rebuild, self._settings.project
+        everywhere = rebuild.verify_on is VerifyOn.CLUSTER
+        is_for_tasks = everywhere or (
+            rebuild.verify_on is VerifyOn.AUTO and is_cluster(self._spark)
+        )
+        if not is_for_tasks or self._settings.verify is VerifyMode.NONE:
+            return None
+        kafka, registry = project.kafka, project.registry
+        return Spread(
+            launcher=SparkLauncher(self._spark),
+            width=cores_of(self._spark),
+            place=f"{self._place}/{PARTS}",
+            kafka=replace(kafka, options=travelling(kafka.options)),
+            registry=replace(registry, options=travelling(registry.options)),
+            least_offsets=0 if everywhere else rebuild.verify_cluster_offsets,
         )
 
     def report(
@@ -123,7 +155,7 @@ class Certifier:
         trace: TracebackType | None,
     ) -> None:
         self._evidence.__exit__(kind, error, trace)
-        if self._written:
+        if self._written or self._has_spread:
             Files().remove(self._place)
 
 

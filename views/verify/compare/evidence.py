@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,9 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
+from views.base.pace import Tell, quiet
 from views.verify.kept.keeper import NOWHERE, Keeper, Keeping, Taken
+from views.verify.log.spread import Spread, SpreadTables
 from views.verify.log.states import LogTables
 from views.verify.log.tables import TableState
 from views.verify.processes.memory import let_go
@@ -49,6 +52,8 @@ class Evidence:
         quarantines: bool = False,
         declared: Sequence[DeclaredLog] = (),
         keeping: Keeping = NOWHERE,
+        spread: Spread | None = None,
+        tell: Tell = quiet,
     ) -> None:
         """Read nothing yet.
 
@@ -62,9 +67,13 @@ class Evidence:
             quarantines: leave out the rows whose records cannot be read, and count these.
             declared: the tables that are logs of other programs.
             keeping: where states are kept that were proved, and what for.
+            spread: where tasks read large topics; None to read all of them here.
+            tell: is told how far the reading is.
         """
         self._keeping = keeping
         self._keeper: Keeper | None = None
+        self._spread, self._tell = spread, tell
+        self._spread_tables: SpreadTables | None = None
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
         self.frontier = frontier
@@ -83,12 +92,39 @@ class Evidence:
             CorruptRecordError: a record breaks the contract.
         """
         if table not in self._taken:
-            self._taken[table] = self._opened().take(table)
+            self._taken[table] = self._read_by_tasks(table) or self._opened().take(table)
         return self._taken[table].state
 
     def taken(self, table: TableName) -> Taken | None:
         """Return what the state of a table was made of; None when nobody has asked for it."""
         return self._taken.get(table)
+
+    def _read_by_tasks(self, table: TableName) -> Taken | None:
+        """Return a state that tasks have read; None where this process reads it.
+
+        What is kept for the next proof, or goes on from what is kept, is read here.
+        """
+        if self._spread is None or self._keeping.goes_on or self._keeping.begins:
+            return None
+        if self._spread_tables is None:
+            folder = TemporaryDirectory(
+                prefix="changelog-verify-", dir=self._work_directory, ignore_cleanup_errors=True
+            )
+            self._spread_tables = SpreadTables(
+                self.database,
+                self._spread,
+                self.frontier,
+                folder=Path(self._held.enter_context(folder)),
+                pins=self._pins,
+                quarantines=self._quarantines,
+                declared=self._declared,
+                tell=self._tell,
+            )
+        with self.stages.of("read by tasks"):
+            found = self._spread_tables.state(table)
+        if found is None:
+            return None
+        return Taken(state=found.state, records=found.records, left_out=found.left_out)
 
     def left_out(self, table: TableName) -> int:
         """Return the number of records of a table that could not be read and were left out."""
@@ -116,6 +152,7 @@ class Evidence:
                 quarantines=self._quarantines,
                 declared=self._declared,
                 work_directory=self._work_directory,
+                tell=self._tell,
             )
             made = Keeper(
                 self._keeping,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from tempfile import NamedTemporaryFile
 
 import httpx
 
@@ -57,13 +58,18 @@ class Schemas:
     def _client(self) -> httpx.Client:
         options = self._connection.options
         user, _, password = options.get("basic.auth.user.info", "").partition(":")
-        authority = options.get("ssl.ca.location")
+        authority, text = options.get("ssl.ca.location"), options.get("ssl.ca.pem")
         certificate = options.get("ssl.certificate.location")
         trusted = authorities()
-        if authority or certificate:
-            trusted = ssl.create_default_context(cafile=authority)
+        if authority or text or certificate or "ssl.certificate.pem" in options:
+            trusted = ssl.create_default_context(cafile=authority, cadata=text)
         if certificate:
             trusted.load_cert_chain(certificate, options.get("ssl.key.location"))
+        elif "ssl.certificate.pem" in options:
+            with NamedTemporaryFile("w", encoding="ascii") as file:  # Python takes it from a file
+                file.write(f"{options['ssl.certificate.pem']}\n{options.get('ssl.key.pem', '')}")
+                file.flush()
+                trusted.load_cert_chain(file.name)
         return httpx.Client(
             auth=(user, password) if user else None,
             verify=trusted,

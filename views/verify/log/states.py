@@ -20,6 +20,7 @@ from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.intake import SCHEMA
+from views.base.pace import Tell, quiet
 from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
@@ -74,6 +75,7 @@ class LogTables:
         keeps_records: bool = False,
         declared: Mapping[TableName, DeclaredLog] | None = None,
         work_directory: Path | None = None,
+        tell: Tell = quiet,
     ) -> None:
         """Read nothing yet.
 
@@ -87,8 +89,10 @@ class LogTables:
             keeps_records: keep all records in the database, also those that are superseded.
             declared: the tables that are logs of other programs.
             work_directory: where files are made, None for the system's place.
+            tell: is told how far the reading is.
         """
         self._declared = declared or {}
+        self._tell = tell
         self._work_directory = work_directory
         self._keeps_records = keeps_records
         self._pins = pins or {}
@@ -133,6 +137,7 @@ class LogTables:
             behind=None if behind is None else behind.ends[topic],
             quarantine=quarantine,
             work_directory=self._work_directory,
+            tell=self._tell,
         )
         since = self._frontier.since.get(topic)
         if behind is not None:  # what is older was sent again
@@ -144,7 +149,8 @@ class LogTables:
             tells_deleted=behind is not None,
         )
         try:
-            decoder, schema = self._decoder(table, topic, records, quarantine) or (None, None)
+            newest = records.newest_schema_id
+            decoder, schema = self.reader(table, topic, newest, quarantine) or (None, None)
             raw = self._kept(records) if self._keeps_records else None
         except BaseException:
             records.buckets.close()
@@ -184,13 +190,25 @@ class LogTables:
             quarantine,
         )
 
-    def _decoder(
+    def reader(
         self,
         table: TableName,
         topic: str,
-        records: TopicRecords,
+        newest: int | None,
         quarantine: Quarantine | None,
     ) -> tuple[Decoder, LoggedSchema] | None:
+        """Return what decodes a topic of ours, and the schema that rows are read as.
+
+        Args:
+            table: whose topic it is.
+            topic: which.
+            newest: schema id of its newest value, for a topic without a pin; None where there
+                is none, and then neither is there a reader.
+            quarantine: takes the records that cannot be read; None makes one an error.
+
+        Raises:
+            CorruptRecordError: the schema is none that capture made.
+        """
         form, pin = self._frontier.scope_of(topic).form, self._pins.get(topic)
         if form.output is Output.JSON:
             values = self._noted_schemas(schema_topic_of(topic, table)).get(f"{topic}-value", [])
@@ -199,7 +217,7 @@ class LogTables:
             text = values[-1 if pin is None else pin.value]
             decoder: Decoder = DocumentDecoder(topic, text, form.envelope, quarantine)
             return decoder, read_value_schema(text)
-        newest = records.newest_schema_id if pin is None else pin.value
+        newest = newest if pin is None else pin.value
         if newest is None:
             return None
         try:

@@ -142,20 +142,45 @@ def load_state(
         CorruptRecordError: a record does not decode.
     """
     create_base(database, state)
-    if isinstance(decoder, AvroDecoder) and is_by_column(decoder):
-        reader = ColumnReader(decoder, partial(_default_column, state))
-        read = partial(_by_column, state, reader, decoder)
-        tables: Iterator[pa.Table] = chain.from_iterable(in_threads(read, survivors.batches()))
-    elif decoder.travels and helpers() > 1 and is_large:
+    if not is_by_column(decoder) and decoder.travels and helpers() > 1 and is_large:
         raw = pickle.dumps(decoder)
         batches = map(survivors_of, survivors.batches())
         jobs: Iterator[Job] = ((_decode, (state, raw, batch)) for batch in batches)
         tables = done_by_helpers(jobs, decoder.quarantine)
     else:
-        batches = map(survivors_of, survivors.batches())
-        tables = (_decoded(state, decoder, batch) for batch in batches)
+        tables = decoded_tables(state, decoder, survivors)
     fill(database, state.base, tables)
-    return replace(state, inexact=_inexact_columns(database, state))
+    return replace(state, inexact=inexact_columns(database, state))
+
+
+def decoded_tables(
+    state: TableState, decoder: Decoder, survivors: Survivors, threads: int | None = None
+) -> Iterator[pa.Table]:
+    """Decode survivors in this process; see `load_state`.
+
+    Args:
+        state: says how the table looks.
+        decoder: decodes them.
+        survivors: the last records of its keys.
+        threads: of those that can be read by column; None for one a core.
+    """
+    if isinstance(decoder, AvroDecoder) and is_by_column(decoder):
+        reader = ColumnReader(decoder, partial(_default_column, state))
+        read = partial(_by_column, state, reader, decoder)
+        yield from chain.from_iterable(in_threads(read, survivors.batches(), threads))
+    else:
+        for batch in survivors.batches():
+            yield _decoded(state, decoder, survivors_of(batch))
+
+
+def empty_table(state: TableState) -> pa.Table:
+    """Return a table of a state without a row."""
+    return _table(
+        state,
+        [_column(column, []) for column in state.columns],
+        pa.array([], pa.int32()),
+        pa.array([], pa.int64()),
+    )
 
 
 def _decode(state: TableState, raw: bytes, batch: Sequence[Survivor]) -> Work:
@@ -228,15 +253,19 @@ def _by_column(
 
 def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:
     """Make the empty table of a state."""
+    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in base_columns(state))
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({columns})")
+
+
+def base_columns(state: TableState) -> list[tuple[str, str]]:
+    """Return the columns of the table of a state, with DuckDB's names of their types."""
     columns = []
     for number, column in enumerate(state.columns):
         if column.type.has_escape:
-            columns.append(f"{_ESCAPE}{number} VARCHAR")
-        columns.append(f"{quoted(column.column)} {duckdb_type(logged_type(column.type))}")
-    columns += [f"{PARTITION_COLUMN} INTEGER", f"{OFFSET_COLUMN} BIGINT"]
-    if state.is_keyed:
-        columns.append(f"{KEY_COLUMN} BLOB")
-    database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({', '.join(columns)})")
+            columns.append((f"{_ESCAPE}{number}", "VARCHAR"))
+        columns.append((column.column, duckdb_type(logged_type(column.type))))
+    columns += [(PARTITION_COLUMN, "INTEGER"), (OFFSET_COLUMN, "BIGINT")]
+    return [*columns, (KEY_COLUMN, "BLOB")] if state.is_keyed else columns
 
 
 def create_view(
@@ -250,7 +279,7 @@ def create_view(
     database.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM {quoted(state.base)}")
 
 
-def _inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> frozenset[str]:
+def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> frozenset[str]:
     """Return the columns that hold a value without an exact place."""
     suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
     if not suspects:

@@ -13,12 +13,19 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def in_threads(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
+def in_threads(
+    work: Callable[[Given], Made], given: Iterable[Given], threads: int | None = None
+) -> Iterator[Made]:
     """Return what comes of each thing that is given, in their order; one a thread is under way.
 
     An error of one ends all: nothing of what comes behind it is returned.
+
+    Args:
+        work: makes it.
+        given: taken as threads get free.
+        threads: how many; None for one a core.
     """
-    count = helpers()
+    count = threads or helpers()
     with ThreadPoolExecutor(count, "verify") as pool:
         waiting: deque[Future[Made]] = deque()
         try:

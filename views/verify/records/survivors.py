@@ -28,16 +28,17 @@ class Survivors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoldedBuckets:
-    """The survivors of records in buckets."""
+    """The survivors of records in buckets, folded by some threads; None for one a core."""
 
     database: duckdb.DuckDBPyConnection
     buckets: Buckets
     rules: FoldRules
+    threads: int | None = None
 
     def batches(self) -> Iterator[pa.Table]:
         """Fold one bucket after the other, and let go of it."""
         with closing(self.buckets):
-            for folded in in_threads(self._fold, range(len(self.buckets))):
+            for folded in in_threads(self._fold, range(len(self.buckets)), self.threads):
                 for first in range(0, len(folded), BATCH_ROWS):
                     yield folded.slice(first, BATCH_ROWS)
 

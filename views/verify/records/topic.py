@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +25,13 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
 from changelog.native.intake import NO_EPOCH, Fault, Intake, IntakeNews, Outcome, RecordColumns
+from views.base.pace import Pace, Tell, quiet
 from views.verify.processes.pool import helpers
-from views.verify.records.buckets import Buckets
+from views.verify.records.buckets import KEPT_BYTES, Buckets
+from views.verify.records.homes import first_astray
 from views.verify.records.read import (
     STALL_SECONDS,
+    TopicFacts,
     consumer_settings,
     ended_early,
     place,
@@ -48,7 +51,8 @@ _POLL_MS = 500
 _FRAME = struct.Struct(">BI")
 _FRAME_BYTES = _FRAME.size
 _ORDER = ("epoch", "commit_lsn", "sequence")
-_LAST = (2**31, 2**63)
+LAST = (2**31, 2**63)
+"""Behind the place of any record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,14 @@ class _Keys:
 
 
 @dataclass(slots=True)
-class _Findings:
+class Findings:
     """What is found of records as they go by; several threads may tell.
 
     Attributes:
+        homes: the partitions of the topic, where it is looked whether each key lies in its own.
         count: of the records.
         later: place of the first record after the cut.
+        astray: place of the first record whose key belongs to another partition.
         frames: how keys begin, where no schema id is pinned.
         newest: the place in the order of the newest value, and its frame.
     """
@@ -92,8 +98,10 @@ class _Findings:
     frontier: Frontier
     keys: _Keys
     quarantine: Quarantine | None
+    homes: int | None = None
     count: int = 0
-    later: tuple[int, int] = _LAST
+    later: tuple[int, int] = LAST
+    astray: tuple[int, int] = LAST
     frames: set[bytes] = field(default_factory=set)
     newest: tuple[tuple[int, ...], bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -108,12 +116,13 @@ class _Findings:
         columns = {name: table[name].to_numpy() for name in ("part", "off", *_ORDER)}
         later = self._later(columns)
         newest = _newest(table, columns)
+        astray = self._astray(table)
         frames: set[bytes] = set()
         if self.quarantine is None and not self.keys.beginning:
             frames = {*pc.unique(pc.binary_slice(table["key"], 0, _FRAME_BYTES)).to_pylist()}
         with self._lock:
             self.count += table.num_rows
-            self.later = min(self.later, later)
+            self.later, self.astray = min(self.later, later), min(self.astray, astray)
             self.frames |= frames
             if newest is not None and (self.newest is None or newest[0] > self.newest[0]):
                 self.newest = newest
@@ -136,7 +145,13 @@ class _Findings:
             | ((epochs == cut.epoch) & (columns["commit_lsn"] >= np.uint64(int(cut.lsn))))
         )
         rows = np.flatnonzero(is_later)
-        return min(((int(columns["part"][n]), int(columns["off"][n])) for n in rows), default=_LAST)
+        return min(((int(columns["part"][n]), int(columns["off"][n])) for n in rows), default=LAST)
+
+    def _astray(self, table: pa.Table) -> tuple[int, int]:
+        if self.homes is None:
+            return LAST
+        keyed = table.filter(pc.not_equal(table["fault"], Fault.NO_KEY))
+        return first_astray(keyed, self.homes) or LAST
 
     def require(self) -> None:
         """Require of the whole topic what a frontier and its capture promise.
@@ -145,7 +160,7 @@ class _Findings:
             LogError: a record of a later transaction lies before the ends, or keys bear several
                 schema ids.
         """
-        if self.later != _LAST:
+        if self.later != LAST:
             raise LogError(
                 f"{place(self.topic, *self.later)} belongs to a transaction after the frontier "
                 f"{self.frontier.lsn} but lies before its end",
@@ -198,6 +213,7 @@ def read_topic(
     behind: Sequence[int] | None = None,
     quarantine: Quarantine | None = None,
     work_directory: Path | None = None,
+    tell: Tell = quiet,
 ) -> TopicRecords:
     """Read all records of a topic before the frontier's ends.
 
@@ -210,6 +226,7 @@ def read_topic(
         quarantine: takes the records that have no place in the order, which then come after all
             others of their key; None makes one an error.
         work_directory: where files are made, None for the system's place.
+        tell: is told how far the reading is.
 
     Raises:
         LogError: the topic is not the one of the frontier, or moved while it was read.
@@ -217,35 +234,71 @@ def read_topic(
         UnavailableLogError: the brokers do not answer.
     """
     ends = frontier.ends.get(topic, ())
-    before = topic_facts(kafka, frontier, topic)
-    require_stable(kafka, topic, ends)
-    is_json = frontier.scope_of(topic).form.output is Output.JSON
-    found = _Findings(topic, frontier, _Keys(is_json=is_json, schema_id=key_id), quarantine)
-    starts = before.starts if behind is None else tuple(behind)
-    offsets = sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
-    count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
-    buckets = Buckets(count, work_directory)
-    try:
-        _read(kafka, topic, starts, ends, _Reading(found, buckets))
-        if topic_facts(kafka, frontier, topic) != before:
-            raise LogError(
-                f'topic "{topic}" moved while it was read: another topic id or log start',
-                hint="run the verification again; look who made the topic anew or deleted records",
-            )
+    found = findings_of(frontier, topic, key_id, quarantine)
+    with ExitStack() as held:
+        with unmoved(kafka, frontier, topic) as facts:
+            starts = facts.starts if behind is None else tuple(behind)
+            offsets = sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))
+            buckets = buckets_of(offsets, work_directory)
+            held.callback(buckets.close)
+            pace = Pace(tell, f'topic "{topic}": read', offsets, "records")
+            _read(kafka, topic, starts, ends, Reading(found, buckets, pace.add))
         found.require()
-    except BaseException:
-        buckets.close()
-        raise
+        held.pop_all()
     newest = None if found.newest is None else int.from_bytes(found.newest[1][1:], "big")
     return TopicRecords(found.count, newest, buckets)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Where records go, and whether reading goes on."""
+def findings_of(
+    frontier: Frontier,
+    topic: str,
+    key_id: int | None,
+    quarantine: Quarantine | None,
+    *,
+    homes: int | None = None,
+) -> Findings:
+    """Return the findings of a topic of which nothing is read yet."""
+    is_json = frontier.scope_of(topic).form.output is Output.JSON
+    keys = _Keys(is_json=is_json, schema_id=key_id)
+    return Findings(topic, frontier, keys, quarantine, homes)
 
-    found: _Findings
+
+def buckets_of(offsets: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> Buckets:
+    """Return buckets for the records of so many offsets; see `Buckets`."""
+    count = min(1 + offsets // _BUCKET_OFFSETS, _MOST_BUCKETS)
+    return Buckets(count, folder, most_bytes=most_bytes)
+
+
+@contextmanager
+def unmoved(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Iterator[TopicFacts]:
+    """Require that a topic is the frontier's, and still is when it was read.
+
+    Raises:
+        LogError: it is another one, or moved meanwhile.
+        VerdictError: it has lost its beginning.
+        UnavailableLogError: the brokers do not answer.
+    """
+    before = topic_facts(kafka, frontier, topic)
+    require_stable(kafka, topic, frontier.ends.get(topic, ()))
+    yield before
+    if topic_facts(kafka, frontier, topic) != before:
+        raise LogError(
+            f'topic "{topic}" moved while it was read: another topic id or log start',
+            hint="run the verification again; look who made the topic anew or deleted records",
+        )
+
+
+def _untold(_records: int) -> None:
+    """Tell nobody how many were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where records go, who is told their number, and whether reading goes on."""
+
+    found: Findings
     buckets: Buckets
+    tell: Callable[[int], None] = _untold
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def drain(self, columns: RecordColumns) -> None:
@@ -255,6 +308,7 @@ class _Reading:
         for bucket, table in enumerate(taken):
             if table.num_rows:
                 self.buckets.put(bucket, table)
+                self.tell(table.num_rows)
 
 
 def _read(
@@ -262,7 +316,7 @@ def _read(
     topic: str,
     starts: Sequence[int],
     ends: Sequence[int],
-    reading: _Reading,
+    reading: Reading,
 ) -> None:
     shares = shared_out(starts, ends, helpers())
     if shares:
@@ -279,7 +333,7 @@ def _read(
 
 
 def read_share(
-    kafka: KafkaConnection, topic: str, share: Share, reading: _Reading, most_bytes: int
+    kafka: KafkaConnection, topic: str, share: Share, reading: Reading, most_bytes: int
 ) -> Share:
     """Read a share; returns it when it was read to its end."""
     columns = RecordColumns(prefix=reading.found.keys.beginning, buckets=len(reading.buckets))

@@ -45,6 +45,10 @@ class Quarantine:
         self._reasons |= other._reasons
         self._counted |= other._counted
 
+    def places(self) -> list[tuple[int, int]]:
+        """Return partition and offset of the records whose rows are left out."""
+        return sorted(self._counted)
+
     def __len__(self) -> int:
         """Count the records whose rows are left out."""
         return len(self._counted)

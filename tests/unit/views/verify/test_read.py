@@ -19,7 +19,7 @@ from tests.support.native_ways import WAYS, needs_c, on
 from views.verify.records import topic as reading
 from views.verify.records.buckets import Buckets
 from views.verify.records.shares import require_whole, shared_out
-from views.verify.records.topic import _Findings, _Keys, _Reading, read_share
+from views.verify.records.topic import Findings, Reading, _Keys, read_share
 from views.verify.values.faults import Quarantine
 
 FRAME = b"\0\0\0\0\7"
@@ -77,9 +77,9 @@ def test_a_key_is_in_one_bucket_and_no_record_is_lost(way, records, prefix, buck
     assert again == whole
 
 
-def findings(quarantine: Quarantine | None = None, keys: _Keys | None = None) -> _Findings:
+def findings(quarantine: Quarantine | None = None, keys: _Keys | None = None) -> Findings:
     frontier = Frontier(slot="s", epoch=2, lsn=Lsn(50), ts_us=0, cluster_id="c")
-    return _Findings("t", frontier, keys or _Keys(False, None), quarantine)
+    return Findings("t", frontier, keys or _Keys(False, None), quarantine)
 
 
 @given(logs, st.sampled_from([_Keys(False, 7), _Keys(False, None), _Keys(True, None)]))
@@ -187,7 +187,7 @@ class Scripted:
 def test_what_a_consumer_meets_ends_the_reading(monkeypatch, news, said):
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(news))
     with pytest.raises(LogError, match=said):
-        read_share(cast(Any, None), "t", {0: (0, 9)}, _Reading(findings(), Buckets(1, None)), 9)
+        read_share(cast(Any, None), "t", {0: (0, 9)}, Reading(findings(), Buckets(1, None)), 9)
 
 
 def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
@@ -195,12 +195,12 @@ def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(silent))
     monkeypatch.setattr(reading, "STALL_SECONDS", -1.0)
     with pytest.raises(LogError, match="nothing came"):
-        read_share(cast(Any, None), "t", {0: (0, 9)}, _Reading(findings(), Buckets(1, None)), 9)
+        read_share(cast(Any, None), "t", {0: (0, 9)}, Reading(findings(), Buckets(1, None)), 9)
 
 
 def test_a_share_that_was_stopped_does_not_count(monkeypatch):
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted())
-    work = _Reading(findings(), Buckets(1, None))
+    work = Reading(findings(), Buckets(1, None))
     work.stopped.set()
     assert read_share(cast(Any, None), "t", {0: (0, 9)}, work, 9) == {}
 

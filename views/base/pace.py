@@ -1,0 +1,65 @@
+"""How far a long piece of work is: how much of it is done, how fast, and the time that is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+Tell = Callable[[str], None]
+"""Is told in a few words how far the work is."""
+_EVERY_S = 0.5
+_MINUTE_S = 60
+
+
+def quiet(_text: str) -> None:
+    """Tell nobody."""
+
+
+class Pace:
+    """Tells how far a piece of work is, twice a second at most; several threads may add to it."""
+
+    def __init__(
+        self,
+        tell: Tell,
+        what: str,
+        total: int,
+        unit: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin now.
+
+        Args:
+            tell: is told.
+            what: is done.
+            total: how much there is of it, at most.
+            unit: what is counted.
+            clock: tells seconds.
+        """
+        self._tell, self._what, self._total, self._unit = tell, what, total, unit
+        self._clock, self._begun = clock, clock()
+        self._told, self._done = self._begun, 0
+        self._lock = threading.Lock()
+
+    def add(self, more: int, what: str = "") -> None:
+        """Note that so much more is done; `what` says it in other words from here on."""
+        with self._lock:
+            self._done, self._what = self._done + more, what or self._what
+            now = self._clock()
+            if more and now - self._told >= _EVERY_S:
+                self._told = now
+                self._tell(self._text(now - self._begun))
+
+    def _text(self, seconds: float) -> str:
+        rate = self._done / seconds
+        left = max(0, self._total - self._done) / rate
+        return (
+            f"{self._what} {self._done:,} of at most {self._total:,} {self._unit}, "
+            f"{rate:,.0f}/s, {_duration(left)} left"
+        )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), _MINUTE_S)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

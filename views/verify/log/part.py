@@ -1,0 +1,167 @@
+"""What a task of a verification does: whole partitions of a topic -> a file of rows, and a receipt.
+
+It reads, folds and decodes by the same code as a verification in one process, with one thread and
+bounded memory; imported where the task runs. Each attempt writes a file of its own name, and only
+the receipt that comes back says which one counts.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.log.frontier import Frontier
+from views.verify.log.decode import Decoder
+from views.verify.log.tables import TableState, decoded_tables, empty_table
+from views.verify.processes.place import Place, stamp_of
+from views.verify.records.buckets import Buckets
+from views.verify.records.fold import FoldRules
+from views.verify.records.receipts import Part, Receipt, failed
+from views.verify.records.survivors import FoldedBuckets
+from views.verify.records.topic import (
+    LAST,
+    Reading,
+    buckets_of,
+    findings_of,
+    read_share,
+)
+
+_HELD_BYTES = 32 << 20
+"""Of records before they go to their buckets."""
+_KEPT_BYTES = 64 << 20
+"""Of buckets, before they go on in files."""
+_DUCKDB_MEMORY = "256MB"
+_GROUP_BYTES, _GROUP_ROWS = 16 << 20, 120_000
+"""Of a row group, which one thread of DuckDB reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartJob:
+    """What tasks have to know of a topic.
+
+    Attributes:
+        run: of which verification.
+        kafka: the brokers; its options name no file.
+        frontier: says what belongs to the cut.
+        topic: what is read.
+        key_id: the schema id that every key bears, None where that is not known.
+        rules: which records count.
+        state: says how the rows look.
+        decoder: decodes them, pickled.
+        place: where the file goes.
+    """
+
+    run: str
+    kafka: KafkaConnection
+    frontier: Frontier
+    topic: str
+    key_id: int | None
+    rules: FoldRules
+    state: TableState
+    decoder: bytes
+    place: Place
+
+    def do(self, part: Part) -> str:
+        """Return the receipt of a part as text, or the error that ended it."""
+        try:
+            return self._done(part).to_text()
+        except ChangelogError as error:
+            return failed(error)
+
+    def _done(self, part: Part) -> Receipt:
+        decoder: Decoder = pickle.loads(self.decoder)  # noqa: S301 - of our own driver
+        found = findings_of(
+            self.frontier,
+            self.topic,
+            self.key_id,
+            decoder.quarantine,
+            homes=len(self.frontier.ends[self.topic]),
+        )
+        with tempfile.TemporaryDirectory(
+            prefix="changelog-verify-", dir=_local_folder(), ignore_cleanup_errors=True
+        ) as folder:
+            buckets = buckets_of(part.offsets, Path(folder), most_bytes=_KEPT_BYTES)
+            with closing(buckets):
+                read = read_share(
+                    self.kafka, self.topic, part.share, Reading(found, buckets), _HELD_BYTES
+                )
+                file = Path(folder) / "rows.parquet"
+                rows = self._written(file, decoder, buckets)
+            stamp = stamp_of(file)
+            name = f"{part.number}-{uuid.uuid4().hex}.parquet"
+            self.place.put(name, file)
+        return Receipt(
+            run=self.run,
+            part=part.number,
+            share=read,
+            records=found.count,
+            rows=rows,
+            later=None if found.later == LAST else found.later,
+            astray=None if found.astray == LAST else found.astray,
+            frames=tuple(sorted(frame.hex() for frame in found.frames)),
+            left_out=() if decoder.quarantine is None else tuple(decoder.quarantine.places()),
+            file=name,
+            size=stamp.size,
+            digest=stamp.digest,
+        )
+
+    def _written(self, file: Path, decoder: Decoder, buckets: Buckets) -> int:
+        """Fold and decode the records into a file; returns the number of rows."""
+        settings = {"memory_limit": _DUCKDB_MEMORY, "temp_directory": f"{file.parent}/spill"}
+        with duckdb.connect(config={**settings, "threads": "1"}) as database:
+            survivors = FoldedBuckets(database, buckets, self.rules, threads=1)
+            tables = decoded_tables(self.state, decoder, survivors, threads=1)
+            return write_rows(file, empty_table(self.state).schema, tables)
+
+
+def write_rows(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+    """Write tables into a Parquet file; returns the number of rows.
+
+    Columns go by their place, whatever a table calls its own. There are no statistics: those of
+    floats know no NaN, so that a filter would pass over it.
+    """
+    rows, names = 0, [column_name(number) for number in range(len(schema))]
+    numbered = schema.empty_table().rename_columns(names).schema
+    with pq.ParquetWriter(file, numbered, write_statistics=False) as writer:
+        for group in _groups(tables):
+            found = group.select(schema.names).cast(schema).rename_columns(names)
+            writer.write_table(found, _GROUP_ROWS)
+            rows += group.num_rows
+    return rows
+
+
+def column_name(number: int) -> str:
+    """Return the name of a column in the file of a part, by its place in the table."""
+    return f"c{number}"
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Put tables together to groups that are worth a thread of their reader."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        held.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.concat_tables(held, promote_options="permissive")
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held, promote_options="permissive")
+
+
+def _local_folder() -> str | None:
+    """Return the first folder that Spark gives its tasks for their files, None for the system's."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return first if first and Path(first).is_dir() else None

@@ -1,0 +1,273 @@
+"""States of tables whose topics tasks have read, each some whole partitions, wherever they run.
+
+A key lies in one partition as long as its topic never grew, so that what tasks fold is folded. What
+they say is looked at here: each offset of each partition was read by one task that counts, each
+key lies where its hash says, files are those of the receipts. What the topic is, is asked here,
+before and after. A task does it all by `views.verify.log.part`, and what runs it is not trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import LogError, SinkError
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from views.base.pace import Pace, Tell
+from views.verify.log.part import PartJob, column_name
+from views.verify.log.states import LogTables
+from views.verify.log.tables import TableState, base_columns, create_view, inexact_columns
+from views.verify.processes.launcher import Launcher
+from views.verify.processes.place import Place, Stamp
+from views.verify.processes.threads import in_threads
+from views.verify.records.fold import FoldRules
+from views.verify.records.receipts import Part, Receipt, parts_of, require_receipts
+from views.verify.records.topic import LAST, findings_of, unmoved
+from views.verify.values.faults import Quarantine
+from views.verify.values.types import literal, quoted
+
+log = logging.getLogger("changelog.views")
+
+_LOOK_S = 1.0
+_OFFSET_BITS = 44
+_ROW_ID = "rowid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Where topics are read by tasks.
+
+    Attributes:
+        launcher: runs the tasks.
+        width: how many of them run at once.
+        place: URI of a folder that tasks and this process share.
+        kafka: the brokers; its options name no file.
+        registry: the schema registry; its options name no file.
+        least_offsets: a topic with fewer is read here.
+    """
+
+    launcher: Launcher
+    width: int
+    place: str
+    kafka: KafkaConnection = field(repr=False)
+    registry: RegistryConnection = field(repr=False)
+    least_offsets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadState:
+    """A state that tasks have read.
+
+    Attributes:
+        state: in DuckDB.
+        records: how many were read.
+        left_out: how many records could not be read and were left out.
+    """
+
+    state: TableState
+    records: int
+    left_out: int
+
+
+class SpreadTables:
+    """Reads tables of one frontier by tasks into one database."""
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        spread: Spread,
+        frontier: Frontier,
+        *,
+        folder: Path,
+        pins: Mapping[str, SchemaPin],
+        quarantines: bool,
+        declared: Collection[TableName],
+        tell: Tell,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            database: takes the states.
+            spread: where tasks run.
+            frontier: at which states are wanted.
+            folder: of this machine, where the files of rows stay as long as the database.
+            pins: by topic the versions to read by; one without is read here.
+            quarantines: leave out the rows whose records cannot be read, and count these.
+            declared: the tables that are logs of other programs, which are read here.
+            tell: is told how far the tasks are.
+        """
+        self._database, self._spread, self._frontier = database, spread, frontier
+        self._folder, self._pins, self._quarantines = folder, pins, quarantines
+        self._declared, self._tell = declared, tell
+        self._tables = LogTables(database, spread.kafka, spread.registry, frontier, pins=pins)
+        self._count = 0
+
+    def state(self, table: TableName) -> SpreadState | None:
+        """Return the state of a table; None where this process has to read it.
+
+        Raises:
+            LogError: the topic is not what the frontier says, or what ran the tasks is not sound.
+            CorruptRecordError: a record breaks the contract.
+            SinkError: the shared folder cannot be written or read.
+        """
+        topic = self._frontier.topic_of(table)
+        if topic is None or sum(self._frontier.ends.get(topic, ())) < self._spread.least_offsets:
+            return None
+        if (why := self._obstacle(table, topic)) is not None:
+            log.info('topic "%s" is read here for its proof, not by tasks: %s', topic, why)
+            return None
+        return self._read(table, topic, self._pins[topic])
+
+    def _obstacle(self, table: TableName, topic: str) -> str | None:
+        """Say why tasks cannot read a topic, as far as can be told before."""
+        if table in self._declared:
+            return "it is the log of another program"
+        if topic not in self._pins:
+            return "the schema to read it by is known when all of it is read"
+        if topic in self._frontier.grown:
+            return "it got more partitions, so a key may lie in two"
+        if sum(end > 0 for end in self._frontier.ends[topic]) <= 1:
+            return "one partition has all of its records"
+        return None
+
+    def _read(self, table: TableName, topic: str, pin: SchemaPin) -> SpreadState | None:
+        begun, ends = time.monotonic(), self._frontier.ends[topic]
+        quarantine = Quarantine() if self._quarantines else None
+        reader = self._tables.reader(table, topic, None, quarantine)
+        if reader is None:
+            return None
+        decoder, schema = reader
+        self._count += 1
+        base = f"__spread_{self._count}"
+        state = TableState(table, topic, base, schema.columns, schema.key)
+        run = uuid.uuid4().hex
+        since = self._frontier.since.get(topic)
+        job = PartJob(
+            run=run,
+            kafka=self._spread.kafka,
+            frontier=self._frontier,
+            topic=topic,
+            key_id=pin.key,
+            rules=FoldRules(epoch=self._frontier.epoch, since=since),
+            state=state,
+            decoder=pickle.dumps(decoder),
+            place=Place(f"{self._spread.place}/{run}"),
+        )
+        with unmoved(self._spread.kafka, self._frontier, topic) as facts:
+            parts = parts_of(facts.starts, ends, self._spread.width)
+            receipts = [Receipt.from_text(text) for text in self._launched(job, parts)]
+            require_receipts(topic, run, parts, receipts, starts=facts.starts, ends=ends)
+        if astray := min((each.astray for each in receipts if each.astray), default=None):
+            log.warning(
+                'topic "%s" is read once more, here: the key of partition %d, offset %d belongs '
+                "to another partition, so it may be there too",
+                topic,
+                *astray,
+            )
+            return None
+        self._require_contract(topic, pin, receipts)
+        self._attach(state, job.place, receipts)
+        log.info(
+            'topic "%s": %d tasks have read, folded and decoded it for its proof, %.1f s',
+            topic,
+            len(parts),
+            time.monotonic() - begun,
+        )
+        state = replace(state, inexact=inexact_columns(self._database, state))
+        create_view(self._database, state)
+        return SpreadState(
+            state,
+            sum(each.records for each in receipts),
+            sum(len(each.left_out) for each in receipts),
+        )
+
+    def _launched(self, job: PartJob, parts: Sequence[Part]) -> list[str]:
+        """Have tasks do the parts; tell how far they are by the files that are there."""
+        offsets, partitions = (sum(map(of, parts)) for of in (_offsets, _partitions))
+        pace = Pace(self._tell, f'topic "{job.topic}":', offsets, "offsets by tasks")
+        seen: set[int] = set()
+        with ThreadPoolExecutor(1, "verify-launch") as pool:
+            running = pool.submit(lambda: list(self._spread.launcher(job.do, parts)))
+            while not wait([running], _LOOK_S).done:
+                with suppress(SinkError):  # which ends the tasks, if it stays
+                    new = _numbers(job.place.names()) - seen
+                    seen |= new
+                    done = sum(_partitions(parts[number]) for number in seen)
+                    pace.add(
+                        sum(_offsets(parts[number]) for number in new),
+                        f'topic "{job.topic}": {done} of {partitions} partitions,',
+                    )
+            return running.result()
+
+    def _require_contract(self, topic: str, pin: SchemaPin, receipts: Sequence[Receipt]) -> None:
+        """Require of the whole topic what a frontier and its capture promise."""
+        found = findings_of(self._frontier, topic, pin.key, None)
+        for each in receipts:
+            found.later = min(found.later, each.later or LAST)
+            found.frames |= {bytes.fromhex(frame) for frame in each.frames}
+        found.require()
+
+    def _attach(self, state: TableState, place: Place, receipts: Sequence[Receipt]) -> None:
+        """Fetch the rows, and make of their files what the base table of a state is."""
+        folder = self._folder / state.base
+        folder.mkdir()
+        files = [*in_threads(partial(_fetched, state.topic, place, folder), receipts)]
+        columns = [
+            f"CAST({column_name(number)} AS {kind}) AS {quoted(name)}"
+            for number, (name, kind) in enumerate(base_columns(state))
+        ]
+        if all(column.column.lower() != _ROW_ID for column in state.columns):
+            # As a table has one. No two records have the same partition and offset.
+            part, offset = (column_name(len(columns) - place) for place in (2, 1))
+            columns.append(f"({part}::BIGINT << {_OFFSET_BITS}) + {offset} AS {_ROW_ID}")
+        paths = ", ".join(literal(str(file)) for file in files)
+        self._database.execute(
+            f"CREATE OR REPLACE VIEW {quoted(state.base)} AS "
+            f"SELECT {', '.join(columns)} FROM read_parquet([{paths}])"
+        )
+
+
+def _offsets(part: Part) -> int:
+    return part.offsets
+
+
+def _partitions(part: Part) -> int:
+    return len(part.share)
+
+
+def _numbers(names: Sequence[str]) -> set[int]:
+    """Return the parts of which there is a file."""
+    return {int(name.partition("-")[0]) for name in names}
+
+
+def _fetched(topic: str, place: Place, folder: Path, receipt: Receipt) -> Path:
+    """Copy the file of a receipt to this machine.
+
+    Raises:
+        LogError: it is not the file that the task has written.
+        SinkError: it cannot be read.
+    """
+    file = folder / f"{receipt.part}.parquet"
+    stamp = place.fetch(receipt.file, file)
+    wanted = Stamp(receipt.size, receipt.digest)
+    if stamp != wanted or pq.read_metadata(file).num_rows != receipt.rows:
+        raise LogError(
+            f'topic "{topic}", task {receipt.part} of the verification: its file {receipt.file} in '
+            f"{place.uri} is not the one that it has written",
+            hint="look who writes to that folder, and run the verification again",
+        )
+    return file

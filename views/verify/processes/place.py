@@ -1,0 +1,91 @@
+"""A folder that several machines share: files are put there and fetched, each by a digest.
+
+A local path, or a URI of a storage, which takes its credentials from the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from changelog.contract.base.errors import SinkError
+
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a file is: its size in bytes and its SHA-256."""
+
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A shared folder, by its absolute path or URI."""
+
+    uri: str
+
+    def put(self, name: str, file: Path) -> None:
+        """Copy a file there, whole or not at all.
+
+        Raises:
+            SinkError: it cannot be written.
+        """
+        try:
+            obstore.put(self._store(), name, file)
+        except (BaseError, OSError, ValueError) as error:
+            raise self._refused("written", error) from error
+
+    def fetch(self, name: str, file: Path) -> Stamp:
+        """Copy a file from there; return the stamp of what was copied.
+
+        Raises:
+            SinkError: it is not there, or cannot be read.
+        """
+        digest, size = hashlib.sha256(), 0
+        try:
+            with file.open("wb") as out:
+                for chunk in obstore.get(self._store(), name).stream(_CHUNK_BYTES):
+                    digest.update(chunk)
+                    size += out.write(chunk)
+        except (BaseError, OSError, ValueError) as error:
+            raise self._refused(f"read: {name}", error) from error
+        return Stamp(size, digest.hexdigest())
+
+    def names(self) -> list[str]:
+        """List the files that are there.
+
+        Raises:
+            SinkError: the folder cannot be read.
+        """
+        try:
+            return [each["path"] for batch in obstore.list(self._store()) for each in batch]
+        except (BaseError, OSError, ValueError) as error:
+            raise self._refused("read", error) from error
+
+    def _store(self) -> ObjectStore:
+        if "://" not in self.uri or self.uri.startswith("file://"):
+            return LocalStore(self.uri.removeprefix("file://"), mkdir=True)
+        return from_url(self.uri.replace("s3a://", "s3://", 1))
+
+    def _refused(self, how: str, error: Exception) -> SinkError:
+        first = str(error).strip().partition("\n")[0]
+        return SinkError(
+            f"the folder {self.uri}, which the tasks of a verification share, cannot be {how}: "
+            f"{first}",
+            hint="every worker must reach the warehouse; `--verify-on driver` needs no tasks",
+        )
+
+
+def stamp_of(file: Path) -> Stamp:
+    """Return the stamp of a file of this machine."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256")
+    return Stamp(file.stat().st_size, digest.hexdigest())

@@ -1,0 +1,181 @@
+"""What tasks say of their parts of a topic, as texts, and whether they say the whole (pure).
+
+Texts, so that nothing that comes back from another machine is code. A receipt that is missing, one
+that came twice, one of another run and one of other offsets each end the verification.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from changelog.contract.base.errors import (
+    ChangelogError,
+    CorruptRecordError,
+    LogError,
+    SinkError,
+    UnavailableLogError,
+    VerdictError,
+)
+from views.verify.records.shares import Share, require_whole
+
+PART_OFFSETS = 500_000
+"""From so many on a part is worth a task of its own, where there are partitions."""
+_KINDS = {
+    kind.__name__: kind
+    for kind in (CorruptRecordError, SinkError, UnavailableLogError, VerdictError)
+}
+_MISTAKE = "what ran the tasks lost or mixed up their results: run the verification again"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Whole partitions of a topic.
+
+    Attributes:
+        number: of the part, from 0.
+        share: first offset and end of each partition.
+    """
+
+    number: int
+    share: Share
+
+    @property
+    def offsets(self) -> int:
+        """Return how many offsets it has."""
+        return sum(end - start for start, end in self.share.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a task has done with a part.
+
+    Attributes:
+        run: of which verification.
+        part: number of the part.
+        share: the offsets that were read.
+        records: how many lie there.
+        rows: how many are alive, and are in the file.
+        later: place of the first record after the cut, if any.
+        astray: place of a record whose key belongs to another partition, if any.
+        frames: how keys begin, in hex, where no schema id is pinned.
+        left_out: places of the records that decide about a row and cannot be read.
+        file: where the rows are.
+        size: of the file in bytes.
+        digest: its SHA-256.
+    """
+
+    run: str
+    part: int
+    share: Share
+    records: int
+    rows: int
+    later: tuple[int, int] | None
+    astray: tuple[int, int] | None
+    frames: tuple[str, ...]
+    left_out: tuple[tuple[int, int], ...]
+    file: str
+    size: int
+    digest: str
+
+    def to_text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps({**asdict(self), "share": [[p, *s] for p, s in self.share.items()]})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what a task has said.
+
+        Raises:
+            ChangelogError: the task has failed; this is its error.
+            LogError: it is no receipt.
+        """
+        try:
+            raw = json.loads(text)
+            if "error" in raw:
+                raise _told(raw)
+            return cls(
+                **{
+                    **raw,
+                    "share": {part: (start, end) for part, start, end in raw["share"]},
+                    "later": _place(raw["later"]),
+                    "astray": _place(raw["astray"]),
+                    "frames": tuple(raw["frames"]),
+                    "left_out": tuple((part, offset) for part, offset in raw["left_out"]),
+                }
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise LogError(f"a task gave no receipt: {text[:80]!r}", hint=_MISTAKE) from error
+
+
+def _place(raw: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if raw is None else (raw[0], raw[1])
+
+
+def failed(error: ChangelogError) -> str:
+    """Return the text of a task that has failed."""
+    said = {"error": type(error).__name__, "said": str(error.args[0]), "hint": error.hint}
+    return json.dumps(said)
+
+
+def _told(raw: Mapping[str, str]) -> ChangelogError:
+    """Return the error of a task that has failed."""
+    return _KINDS.get(raw["error"], LogError)(raw["said"], hint=raw["hint"])
+
+
+def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[Part]:
+    """Put the partitions of a topic into parts of about the same number of offsets.
+
+    Args:
+        starts: of the partitions.
+        ends: of the partitions.
+        least: so many parts there are, where there are partitions.
+    """
+    spans = [
+        (max(0, end - start), part)
+        for part, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    filled = sorted((span, part) for span, part in spans if span)
+    total = sum(span for span, _ in filled)
+    shares: list[Share] = [{} for _ in range(min(len(filled), max(least, total // PART_OFFSETS)))]
+    sizes = [0] * len(shares)
+    for span, part in reversed(filled):
+        smallest = sizes.index(min(sizes))
+        shares[smallest][part] = starts[part], ends[part]
+        sizes[smallest] += span
+    return [Part(number, share) for number, share in enumerate(shares)]
+
+
+def require_receipts(
+    topic: str,
+    run: str,
+    parts: Sequence[Part],
+    receipts: Iterable[Receipt],
+    *,
+    starts: Sequence[int],
+    ends: Sequence[int],
+) -> None:
+    """Require one receipt of each part, of its very offsets, and that these are the whole topic.
+
+    Raises:
+        LogError: one is lost, came twice, or is of something else.
+    """
+    found: dict[int, Receipt] = {}
+    for each in receipts:
+        if each.run != run or not 0 <= each.part < len(parts):
+            raise _mixed_up(topic, each.part, "its receipt is of another verification")
+        if each.part in found:
+            raise _mixed_up(topic, each.part, "its receipt came twice")
+        if each.share != parts[each.part].share:
+            raise _mixed_up(topic, each.part, "its receipt tells of other offsets")
+        found[each.part] = each
+    for part in parts:
+        if part.number not in found:
+            raise _mixed_up(topic, part.number, "its receipt is lost")
+    require_whole(topic, starts, ends, (each.share for each in found.values()))
+
+
+def _mixed_up(topic: str, part: int, why: str) -> LogError:
+    return LogError(f'topic "{topic}", task {part} of the verification: {why}', hint=_MISTAKE)
