@@ -133,8 +133,7 @@ class Evidence:
 
     def forget(self, tables: Collection[TableName]) -> None:
         """Keep no states of the tables of a view in which a mismatch was found."""
-        if self._keeper is not None:
-            self._keeper.forget(tables)
+        self._opened().forget(tables)
 
     def keep(self) -> None:
         """Keep the states that were proved, where that is wanted."""

@@ -151,7 +151,8 @@ class Keeper:
         self._keeping, self._database, self._log = keeping, database, log_tables
         self._kafka, self._frontier, self._pins = kafka, frontier, pins
         self._stages = stages or Stages()
-        self._never = never or _never(keeping.warehouse)
+        self._nowhere = _never(keeping.warehouse)
+        self._never = never or self._nowhere
         self._root = Path(keeping.warehouse.removeprefix("file://")) / FOLDER
         self._held = ExitStack()
         self._found: dict[TableName, _Found] = {}
@@ -188,13 +189,15 @@ class Keeper:
         """Forget what is kept of tables that a mismatch puts in doubt.
 
         Whatever is wrong, the view or what was recomputed, the next proof reads their topics from
-        the start.
+        the start; also where this run did not take their states from here.
         """
         for table in tables:
-            if (found := self._found.pop(table, None)) is None:
+            self._found.pop(table, None)
+            topic = self._frontier.topic_of(table)
+            if self._nowhere or topic is None:
                 continue
             try:
-                found.case.place.forget()
+                KeptTopic(self._root / topic).forget()
             except OSError as error:
                 log.warning("what is kept of %s cannot be forgotten, remove it: %s", table, error)
 
