@@ -139,7 +139,9 @@ def sign(table: DeltaTable) -> None:
     table.update(predicate="order_id = 100", updates={"seen": "CAST(0 AS DOUBLE)"})
 
 
-@pytest.mark.parametrize("plant", [alter, remove, sign])
+@pytest.mark.parametrize(
+    "plant", [alter, *(pytest.param(each, marks=pytest.mark.matrix) for each in (remove, sign))]
+)
 def test_an_error_under_a_key_that_was_not_touched_is_found(refresh, monkeypatch, plant) -> None:
     with monkeypatch.context() as patch:
         planting(patch, plant)
