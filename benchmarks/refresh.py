@@ -161,7 +161,7 @@ def measured(
                 found.run(view, Source.START, counts=number > 0)
         for view in views:
             found.run(view, Source.REFRESH, counts=False)
-        for number in range((runs + 1) * len(views)):
+        for number in range(runs * len(views) + 1):
             changed = orders.update_some(line.dsn, one_of=_SHARE, first=number)
             line.drained(changed, changed)
             line.settle()
@@ -170,7 +170,7 @@ def measured(
             names.rotate(-number)
             for view in names:
                 is_first = view == names[0]
-                found.run(view, Source.REFRESH, counts=is_first and number >= len(names))
+                found.run(view, Source.REFRESH, counts=is_first and number > 0)
         line.forget()
         return {**found.medians(), "noise": round(noise.share(), 3)}
 

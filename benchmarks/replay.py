@@ -3,7 +3,7 @@
 Each size has a log of its own (`benchmarks.order_log`), which is kept in `--logs` for the next
 time. For the first size everything is measured, for the others the rebuild, its limit, and the
 rebuild with its proof (`verified_vs_rebuild`); all other rebuilds are published without. All parts
-of a run share one Spark session, in which one rebuild went before; the figures named `cold` are of
+of a run share one Spark session, in which each log was rebuilt once; figures named `cold` are of
 `rebuild-view` as a process of its own, and so is the peak of memory. At last a table of the first
 size's shape is captured, and refreshed (`benchmarks.refresh`).
 
@@ -129,6 +129,12 @@ class Bench:
             self.rebuild(log)  # what only a first job does is measured by the cold command
         return self._session
 
+    def warm(self, logs: list[Log]) -> None:
+        """Rebuild each once: the first tasks of a size run on code that is not compiled yet."""
+        for log in logs:
+            log.forget()
+            self.rebuild(log)
+
     def figures(self, log: Log) -> Figures:
         """Return what was measured of a log."""
         return self.all.setdefault(log.size.prefix, Figures())
@@ -225,6 +231,8 @@ def _measured(
             bench.cold(log)
         bench.spark(small_log)
         say("in one session")
+        if number == 1:
+            bench.warm(logs)
         _measure_small(bench, small_log)
         for log in logs:
             _measure_rebuild(bench, log, is_full=log is logs[0])

@@ -14,7 +14,6 @@ that no manifest names are removed by whoever can have that lock for himself.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import uuid
@@ -26,6 +25,7 @@ from typing import IO, Self
 
 from changelog.contract.log.frontier import Frontier
 from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
+from views.verify.processes.place import stamp_of
 from views.verify.processes.threads import in_threads
 
 FOLDER = "_proved"
@@ -149,8 +149,7 @@ class KeptTopic:
 
     def _digest(self, name: str) -> str | None:
         try:
-            with self.place(name).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+            return stamp_of(self.place(name)).digest
         except FileNotFoundError:
             return None
 

@@ -11,7 +11,7 @@ import os
 import pickle
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from changelog.contract.log.frontier import Frontier
 from views.verify.log.decode import Decoder
 from views.verify.log.tables import TableState, decoded_tables, empty_table
 from views.verify.processes.place import Place, stamp_of
+from views.verify.processes.scratch import together
 from views.verify.records.buckets import Buckets
 from views.verify.records.fold import FoldRules
 from views.verify.records.receipts import Part, Receipt, failed
@@ -44,7 +45,7 @@ _KEPT_BYTES = 64 << 20
 """Of buckets, before they go on in files."""
 _DUCKDB_MEMORY = "256MB"
 _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 120_000
-"""Of a row group, which one thread of DuckDB reads."""
+"""From so much on tables are a row group, which is worth a thread of its reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,7 @@ def write_rows(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int
     rows, names = 0, [column_name(number) for number in range(len(schema))]
     numbered = schema.empty_table().rename_columns(names).schema
     with pq.ParquetWriter(file, numbered, write_statistics=False) as writer:
-        for group in _groups(tables):
+        for group in together(tables, _GROUP_BYTES, _GROUP_ROWS):
             found = group.select(schema.names).cast(schema).rename_columns(names)
             writer.write_table(found, _GROUP_ROWS)
             rows += group.num_rows
@@ -145,20 +146,6 @@ def write_rows(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int
 def column_name(number: int) -> str:
     """Return the name of a column in the file of a part, by its place in the table."""
     return f"c{number}"
-
-
-def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Put tables together to groups that are worth a thread of their reader."""
-    held: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        held.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.concat_tables(held, promote_options="permissive")
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_tables(held, promote_options="permissive")
 
 
 def _local_folder() -> str | None:

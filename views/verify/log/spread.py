@@ -43,8 +43,6 @@ from views.verify.values.types import literal, quoted
 log = logging.getLogger("changelog.views")
 
 _LOOK_S = 1.0
-_OFFSET_BITS = 44
-_ROW_ID = "rowid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,10 +228,6 @@ class SpreadTables:
             f"CAST({column_name(number)} AS {kind}) AS {quoted(name)}"
             for number, (name, kind) in enumerate(base_columns(state))
         ]
-        if all(column.column.lower() != _ROW_ID for column in state.columns):
-            # As a table has one. No two records have the same partition and offset.
-            part, offset = (column_name(len(columns) - place) for place in (2, 1))
-            columns.append(f"({part}::BIGINT << {_OFFSET_BITS}) + {offset} AS {_ROW_ID}")
         paths = ", ".join(literal(str(file)) for file in files)
         self._database.execute(
             f"CREATE OR REPLACE VIEW {quoted(state.base)} AS "

@@ -50,7 +50,7 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
     count = 0
     with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
-        for some in _together(batches):
+        for some in together(batches, _TOGETHER_BYTES):
             if pending is not None:
                 pending.result()
             pending = pool.submit(insert, writer, table, some)
@@ -60,18 +60,20 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
     return count
 
 
-def _together(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Put small batches together, without a copy."""
+def together(
+    batches: Iterable[pa.Table], least_bytes: int, least_rows: int | None = None
+) -> Iterator[pa.Table]:
+    """Put small batches together, without a copy, until they have so many bytes, or rows."""
     found: list[pa.Table] = []
-    size = 0
+    size = rows = 0
     for batch in batches:
         found.append(batch)
-        size += batch.nbytes
-        if size >= _TOGETHER_BYTES:
-            yield pa.concat_tables(found)
-            found, size = [], 0
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= least_bytes or (least_rows is not None and rows >= least_rows):
+            yield pa.concat_tables(found, promote_options="default")
+            found, size, rows = [], 0, 0
     if found:
-        yield pa.concat_tables(found)
+        yield pa.concat_tables(found, promote_options="default")
 
 
 def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
