@@ -31,7 +31,7 @@ import psutil
 import typer
 from pyspark.sql import SparkSession
 
-from benchmarks import order_log, refresh
+from benchmarks import bare_spark, order_log, refresh
 from benchmarks.chart import kept
 from benchmarks.figures import Figures, say
 from benchmarks.machine import LONG_LOOK_S, Memory, Spent, cpu_s, measured
@@ -170,20 +170,32 @@ class Bench:
     def cold(self, log: Log, name: str = "cold") -> None:
         """Run the command as a process of its own: session, memory and all."""
         log.forget()
-        words = [sys.executable, "-c", "from views.cli import main; main()", *log.words("none")]
+        words = ["-c", "from views.cli import main; main()", *log.words("none")]
+        out = self._alone(log, name, words)
+        self.figures(log).add("session_start_s", json.loads(out)["seconds"]["session"])
+
+    def bare(self, log: Log) -> None:
+        """Run the least job on Spark and Delta as a process of its own."""
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            self._alone(log, "bare", ["-m", bare_spark.__name__, f"{folder}/table"])
+
+    def _alone(self, log: Log, name: str, words: list[str]) -> bytes:
+        """Measure a process of Python with these arguments; returns what it printed."""
         began = time.monotonic()
-        process = psutil.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        memory, cpu, out = Memory(process.pid, every_s=LONG_LOOK_S), 0.0, b""
+        process = psutil.Popen(
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        memory, cpu = Memory(process.pid, every_s=LONG_LOOK_S), 0.0
         while process.poll() is None:  # its one line of output waits in the pipe
             memory.look()
             cpu = max(cpu, cpu_s(process.pid))
             time.sleep(LOOK_S)
         seconds = time.monotonic() - began
-        out = process.stdout.read()
+        out: bytes = process.stdout.read()
         if process.returncode != 0:
-            raise SystemExit(f"rebuild-view ended with {process.returncode}: {out.decode()}")
-        self.figures(log).add("session_start_s", json.loads(out)["seconds"]["session"])
+            raise SystemExit(f"{name} ended with {process.returncode}: {out.decode()}")
         self._keep(log, name, Spent(seconds, cpu, memory.peak_mb))
+        return out
 
 
 def main(
@@ -227,6 +239,7 @@ def _measured(
     for number in range(1, runs + 1):
         say(f"run {number} of {runs}: commands of their own")
         bench.cold(small_log)
+        bench.bare(small_log)
         for log in logs:
             bench.cold(log)
         bench.spark(small_log)
@@ -330,6 +343,7 @@ def _told(bench: Bench, logs: list[Log], many: Log, small: Log) -> dict[str, Any
         "warm_small_view_verified_s": of_small["rebuild_verified_s"],
         "session_start_s": of_small["session_start_s"],
         "cold_small_view_s": of_small["cold_s"],
+        "cold_vs_bare": round(of_small["cold_s"] / of_small["bare_s"], 3),
         "peak_mb": whole["cold_peak_mb"],
         "many_per_key": MANY_PER_KEY,
         "many_rebuild_us_per_record": round(of_many["rebuild_s"] * per_record, 4),
