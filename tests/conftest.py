@@ -59,6 +59,7 @@ _GROUPS = {
         "tests/integration/test_refresh.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_splits.py",
+        "tests/integration/test_staged.py",
         "tests/integration/test_tls.py",
         "tests/property/test_fold.py",
     ),

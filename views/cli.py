@@ -8,6 +8,7 @@ leaves, the next run removes.
 
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +39,19 @@ from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
 from views.base.sections import Rebuild as RebuildSection
-from views.generations.history import PUBLISHED, History, HistoryRow, last_states
+from views.generations.history import (
+    DROPPED,
+    PUBLISHED,
+    History,
+    HistoryRow,
+    last_states,
+)
 from views.generations.served import served_of
+from views.generations.staging import newest_staged
 from views.project.catalog import Catalog
 from views.project.spec import ViewSpec, short_name
+from views.rebuild.diff import diff
+from views.rebuild.drop import drop, to_drop
 from views.rebuild.follow import follow
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.plan.asked import Asked
@@ -50,8 +60,15 @@ from views.rebuild.plan.plan import Plan, groups_of, plan_view
 from views.rebuild.plan.plannable import plannable
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
-from views.rebuild.result.report import ViewResult, fitted, history_table, results_table
+from views.rebuild.result.report import (
+    ViewResult,
+    fitted,
+    history_table,
+    results_table,
+    staged_lines,
+)
 from views.rebuild.rollback import roll_back
+from views.rebuild.staged import abort_staged, publish_staged
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -72,6 +89,11 @@ _EPILOG = """**Examples**
 
 `rebuild-view flights_snapshot --rollback` serves the previous generation again
 
+`rebuild-view flights_snapshot --stage` builds and verifies without showing it to readers; `--diff`
+compares it with what serves, `--publish` switches to it, `--abort` removes it
+
+`rebuild-view flights_snapshot --drop` removes the view from every sink
+
 **Exit codes** 0 done · 1 failed or stopped, the old generation serves · 2 usage or configuration ·
 3 refuted by verification, the old generation serves · 4 the log can no longer give it · 5 another
 rebuild of the view runs
@@ -84,7 +106,7 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
     """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 
     Readers see the old generation or the new one, never the work, also when this is killed. It
-    asks no question and needs no terminal.
+    asks no question (but --drop, without --yes) and needs no terminal.
     """
     asked.check()
     names = asked.names
@@ -93,6 +115,8 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
             _list(asked.project, names or None, as_json=asked.as_json)
         elif asked.history:
             _history(asked.project, names or None, as_json=asked.as_json)
+        elif asked.builds_nothing:
+            _later(asked, given)
         else:
             settings = _settings(asked, given)
             catalog = Catalog.of(settings.project.root)
@@ -111,13 +135,79 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
 
 
 def _settings(asked: Asked, given: Given) -> RebuildSettings:
+    needs = [] if asked.builds_nothing else [BROKERS, REGISTRY]
     return RebuildSettings(
-        project=load_project(asked.project, overrides=given, needs=[BROKERS, REGISTRY]),
+        project=load_project(asked.project, overrides=given, needs=needs),
         verify=asked.proved,
         as_of=asked.moment,
         source=asked.made_of,
         together=asked.together,
+        stage=asked.stage,
     )
+
+
+def _later(asked: Asked, given: Given) -> None:
+    """Publish, compare or remove generations that are there already."""
+    settings = _settings(asked, given)
+    if asked.drop:
+        _drop(asked, settings)
+        return
+    specs = Catalog.of(settings.project.root).load_all(asked.names or None)
+    if asked.all_views:
+        history = History(settings.warehouse)
+        specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
+    stages = Stages(console)
+    if asked.diff:
+        _diff(asked, specs, settings, stages)
+        return
+    stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us to stop
+    if asked.publish:
+        with stages.shown():
+            results = publish_staged(specs, settings, stages, generation=asked.generation)
+        _ended(Outcome.of(results), as_json=asked.as_json, debug=asked.debug)
+        return
+    with stages.shown():
+        gone = abort_staged(specs, settings, stages)
+    for view, number in gone.items():
+        if asked.as_json:
+            print_json({"view": view, "generation": number, "aborted": True})
+        else:
+            tell(f"{view}: generation {number} was staged and is removed")
+
+
+def _diff(
+    asked: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
+) -> None:
+    for spec in specs:
+        with stages.shown():
+            found = diff(spec, settings, stages, generation=asked.generation)
+        if asked.as_json:
+            print_json(found.to_json())
+        else:
+            console.print(found.render())
+
+
+def _drop(asked: Asked, settings: RebuildSettings) -> None:
+    found = to_drop(asked.names, settings)
+    named = "; ".join(map(str, found))
+    if not asked.yes:
+        if not sys.stdin.isatty():
+            raise ConfigurationError(
+                f"not dropped, nobody is there to ask: {named}", hint="--yes does not ask"
+            )
+        if not typer.confirm(f"Remove all generations of {named}?", err=True):
+            raise ConfigurationError("not dropped", hint="--yes does not ask")
+    stages = Stages(console)
+    stop_on_signals()
+    with stages.shown():
+        drop(found, settings, stages)
+    for each in found:
+        if asked.as_json:
+            print_json({"view": each.view, "dropped": True, "sinks": list(each.sinks)})
+        else:
+            tell(f"{each.view} is dropped from {', '.join(each.sinks)}")
+            if each.has_file:
+                tell("  its file stays: the next rebuild makes it again")
 
 
 def _run(
@@ -368,19 +458,21 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
 
 
 def _serving(project: Path) -> dict[str, HistoryRow]:
-    """Return the newest published generation of each view, as far as the history can be read."""
+    """Return the row of what serves of each view, as far as the history can be read."""
     try:
         rows = History(warehouse_of(load_project(project, needs=[]))).rows()
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
         return {}
-    return {row.view: row for row in rows if row.state == PUBLISHED}
+    newest = {row.view: row for row in rows if row.state in {PUBLISHED, DROPPED}}
+    return {view: row for view, row in newest.items() if row.state == PUBLISHED}
 
 
 def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    if names is not None:
-        Catalog.of(project.resolve()).load_all(names)
     rows = History(warehouse_of(load_project(project, needs=[]))).rows(names)
+    unknown = set(names or ()) - {row.view for row in rows}
+    if unknown:  # of a view that is gone the history may still tell
+        Catalog.of(project.resolve()).load_all(sorted(unknown))
     newest = last_states(rows)
     if as_json:
         for row in newest.values():
@@ -398,6 +490,8 @@ def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
         if report.verified is not True:
             console.print(report.render())
     _show(results_table(results))
+    for line in (line for result in results if result.staged for line in staged_lines(result)):
+        tell(line)
 
 
 def _show(table: Table) -> None:

@@ -152,10 +152,29 @@ def test_a_removal_that_was_killed_does_not_look_whole(delta):
     assert sink.generations() == [2]
 
 
+def test_a_drop_that_was_killed_is_ended_by_the_next(delta):
+    sink = publish(delta, 1, delta.spark.sql("select 1 k"))
+    log = Path(stable(delta)) / "_delta_log" / f"{0:020d}.json"
+    log.write_text("{", encoding="utf-8")  # what is left cannot be read as a table
+    with pytest.raises(SinkError):
+        sink.published()
+    sink.drop()
+    assert not Path(stable(delta)).exists()
+
+
+def test_a_drop_leaves_what_somebody_else_put_in_the_folder(delta):
+    sink = publish(delta, 1, delta.spark.sql("select 1 k"))
+    note = Path(stable(delta)) / "note.txt"
+    note.write_text("mine", encoding="utf-8")
+    sink.drop()
+    assert [path.name for path in Path(stable(delta)).iterdir()] == ["note.txt"]
+
+
 def test_a_table_of_somebody_else_is_not_touched(delta):
     write_deltalake(stable(delta), pa.table({"k": [5]}))
     sink = delta.sink(key=("k",))
-    for act in (lambda: sink.open(1, delta.spark.sql("select 1 k").schema), sink.published):
+    schema = delta.spark.sql("select 1 k").schema
+    for act in (lambda: sink.open(1, schema), sink.published, sink.drop):
         with pytest.raises(SinkError, match="not published from here"):
             act()
     assert delta_rows(stable(delta)) == [{"k": 5}]

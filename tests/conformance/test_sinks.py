@@ -156,6 +156,42 @@ def test_a_removed_generation_leaves_nothing_and_cannot_be_published(bench):
     assert content(bench.served(bench.view)) == expected(2)
 
 
+def test_a_dropped_view_leaves_nothing_and_can_be_built_again(bench):
+    published(bench, 1, 2)
+    build(bench, 3)
+    sink = bench.sink()
+    sink.drop()
+    assert bench.served(bench.view) is None
+    assert [bench.stored(bench.view, number) for number in (1, 2, 3)] == [0, 0, 0]
+    assert (sink.published(), sink.generations()) == (None, [])
+    bench.sink().drop()
+    published(bench, 4)
+    assert content(bench.served(bench.view)) == expected(4)
+
+
+def test_a_drop_leaves_other_views_alone(bench):
+    """Also those whose names begin with its own."""
+    longer = f"{bench.view}_b"
+    published(bench, 1)
+    other = bench.sink(view=longer)
+    build(bench, 1, sink=other, rows=frame(bench, [(9, "other")]))
+    other.publish(1)
+    bench.sink().drop()
+    assert content(bench.served(longer)) == [(9, "other")]
+    other.drop()
+    assert bench.served(longer) is None
+
+
+def test_a_drop_takes_what_a_killed_rebuild_left(bench):
+    rows = numbered(bench, 1)
+    killed = bench.sink()
+    killed.open(1, rows.schema)
+    killed.write(rows)
+    sink = bench.sink()
+    sink.drop()
+    assert (sink.generations(), bench.stored(bench.view, 1)) == ([], 0)
+
+
 def test_a_generation_is_opened_once(bench):
     published(bench, 1)
     with pytest.raises(SinkError, match="already"):

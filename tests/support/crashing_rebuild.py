@@ -31,6 +31,7 @@ from views.base.progress import Stages
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
 from views.rebuild.one_view import refresh
+from views.sinks.cache.sink import CacheSink
 from views.verify.kept.folder import KeptTopic
 
 
@@ -165,12 +166,18 @@ def die_sealing():
     KeptTopic.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_in_the_switch():
+    """End when one sink has moved and the cache has not; no defect of the program."""
+    CacheSink.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
 DEFECTS = {
     "forget_parts": lambda: have(ForgettingJob),
     "skip_in_parts": lambda: have(SkippingJob),
     "wait_in_parts": lambda: have(WaitingJob),
     "arrival_decides": arrival_decides,
     "cancel_nothing": cancel_nothing,
+    "die_in_the_switch": die_in_the_switch,
     "die_sealing": die_sealing,
     "forget_to_settle": forget_to_settle,
     "forget_what_serves": forget_what_serves,

@@ -113,6 +113,12 @@ class MemorySink:
         self._store.generations.pop((self._view, generation), None)
         self._path(generation).unlink(missing_ok=True)
 
+    def drop(self) -> None:
+        """Remove the view."""
+        self._store.pointers.pop(self._view, None)
+        for generation in self.generations():
+            self.discard(generation)
+
     def published(self) -> int | None:
         """Return the generation that readers see."""
         return self._store.pointers.get(self._view)

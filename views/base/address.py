@@ -30,12 +30,16 @@ class Address:
 
     def __str__(self) -> str:
         """Return the place without any password."""
-        parts = ", ".join(f"{name}={redacted(text)}" for name, text in self.location.items())
+        parts = ", ".join(f"{name}={text}" for name, text in self.shown().items())
         return f"{self.sink}({parts})"
 
     def as_json(self) -> dict[str, Any]:
         """Return a value for JSON; it holds the password of a `url`, so it is not for logs."""
         return {"sink": self.sink, "location": dict(self.location)}
+
+    def shown(self) -> dict[str, str]:
+        """Return the location without any password, for people and scripts."""
+        return {name: redacted(text) for name, text in self.location.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Address:

@@ -44,6 +44,7 @@ class RebuildSettings:
             rows that serve. None is the log, and a checkpoint for an older state that the log
             cannot give any more.
         together: whether all views of a run are published or none; else each for itself.
+        stage: whether the generations are put aside, to be looked at, in place of published.
     """
 
     project: Project = field(repr=False)
@@ -51,6 +52,7 @@ class RebuildSettings:
     as_of: AsOf | None = None
     source: Source | None = None
     together: bool = False
+    stage: bool = False
 
     @property
     def spark(self) -> Spark:

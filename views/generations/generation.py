@@ -1,13 +1,16 @@
 """The states of a generation and the moves between them; nothing here touches a sink.
 
-    open --> sealed --> verified --> published <--> retired
-      |         |           |
-      v         v           v
-    failed   refuted     failed
+    open --> sealed --> verified ------------> published <--> retired
+      |         |           |                   ^
+      v         v           +----> staged ------+
+    failed   refuted        |         |
+                            v         v
+                          failed   aborted
 
 A generation that failed or was refuted is never published. One that is not verified is published
-only by somebody who says so (`rebuild-view --verify none`). A retired one is no longer what
-readers see but still exists, so a rollback publishes it again.
+only by somebody who says so (`rebuild-view --verify none`). A staged one is whole and waits: no
+reader sees it before somebody publishes it, and no later run removes it. A retired one is no
+longer what readers see but still exists, so a rollback publishes it again.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ class GenerationState(Enum):
     OPEN = "open"
     SEALED = "sealed"
     VERIFIED = "verified"
+    STAGED = "staged"
     PUBLISHED = "published"
     RETIRED = "retired"
     FAILED = "failed"
     REFUTED = "refuted"
+    ABORTED = "aborted"
 
 
 MOVES: dict[GenerationState, frozenset[GenerationState]] = {
@@ -37,14 +42,19 @@ MOVES: dict[GenerationState, frozenset[GenerationState]] = {
             GenerationState.VERIFIED,
             GenerationState.REFUTED,
             GenerationState.FAILED,
+            GenerationState.STAGED,
             GenerationState.PUBLISHED,
         }
     ),
-    GenerationState.VERIFIED: frozenset({GenerationState.PUBLISHED, GenerationState.FAILED}),
+    GenerationState.VERIFIED: frozenset(
+        {GenerationState.STAGED, GenerationState.PUBLISHED, GenerationState.FAILED}
+    ),
+    GenerationState.STAGED: frozenset({GenerationState.PUBLISHED, GenerationState.ABORTED}),
     GenerationState.PUBLISHED: frozenset({GenerationState.RETIRED}),
     GenerationState.RETIRED: frozenset({GenerationState.PUBLISHED}),
     GenerationState.FAILED: frozenset(),
     GenerationState.REFUTED: frozenset(),
+    GenerationState.ABORTED: frozenset(),
 }
 """The legal moves; `Generation.publish` guards the one from SEALED to PUBLISHED."""
 
@@ -87,6 +97,10 @@ class Generation:
     def fail(self) -> Generation:
         """Say that its build broke off; it is never published."""
         return self._move(GenerationState.FAILED)
+
+    def stage(self) -> Generation:
+        """Say that it is put aside, whole, until somebody publishes or aborts it."""
+        return self._move(GenerationState.STAGED)
 
     def publish(self, *, unverified: bool = False) -> Generation:
         """Say that readers see it; one that is only sealed needs `unverified`."""

@@ -1,10 +1,12 @@
 """What became of each generation: a Delta table in the warehouse, appended to and never changed.
 
 One row per step of a generation: `sealed` (whole, verified as far as asked for, about to be
-swapped in), `published` (by a rollback too, which its note says), `refuted`, `failed`, `retired`
-(and removed). The row `sealed` is the intent: a rebuild that is killed between the swap and the
-row `published` left it behind, so that the next one can tell what serves and with which
-certificate. Sinks, not the history, are the truth about what serves.
+swapped in), `staged` (the same, but put aside until somebody publishes it), `published` (by a
+rollback too, which its note says), `refuted`, `failed`, `retired` (and removed), `aborted` (staged,
+and removed before anybody saw it). A row `dropped` ends all generations of a view up to then: it
+was removed from its sinks. The row `sealed` is the intent: a rebuild that is killed between the
+swap and the row `published` left it behind, so that the next one can tell what serves and with
+which certificate. Sinks, not the history, are the truth about what serves.
 
 Written with deltalake, without Spark: an append takes milliseconds, `--history` needs no session,
 and appends of several rebuilds at once do not conflict. Each append is a file, and a reader opens
@@ -39,6 +41,10 @@ PUBLISHED = GenerationState.PUBLISHED.value
 REFUTED = GenerationState.REFUTED.value
 FAILED = GenerationState.FAILED.value
 RETIRED = GenerationState.RETIRED.value
+STAGED = GenerationState.STAGED.value
+ABORTED = GenerationState.ABORTED.value
+DROPPED = "dropped"
+"""Of a view, not of one generation."""
 
 _SCHEMA = pa.schema(
     [
@@ -62,11 +68,15 @@ _SCHEMA = pa.schema(
         ("note", pa.string()),
         ("definition", pa.string()),
         ("origin", pa.string()),
+        ("switch_seconds", pa.float64()),
+        ("declaration", pa.string()),
     ]
 )
 _OUTCOME = ("verified", "rows_expected", "rows_served", "mismatches", "notes")
 """What a list of generations tells of a certificate."""
 _LATER = ("definition", "origin")  # a history from before has no such columns
+Step = tuple[int, str]
+"""A generation and a state that it came to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +104,8 @@ class HistoryRow:
         note: why, when there is something to say.
         definition: fingerprint of what the rows were made by, besides the log.
         origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
+        switch_seconds: from the moment the first sink had moved until the last one had.
+        declaration: the view as it was: `text` of its file, `key`, `columns` with their types.
     """
 
     view: str
@@ -116,6 +128,8 @@ class HistoryRow:
     note: str = ""
     definition: str = ""
     origin: str = ""
+    switch_seconds: float | None = None
+    declaration: Mapping[str, Any] = field(default_factory=dict)
 
     def to_columns(self) -> dict[str, Any]:
         """Return the row as the table has it: nested values as JSON."""
@@ -123,13 +137,17 @@ class HistoryRow:
         row["seconds"] = json.dumps(dict(self.seconds))
         row["certificate"] = json.dumps(dict(self.certificate), default=str)
         row["sinks"] = ",".join(self.sinks)
+        row["declaration"] = json.dumps(dict(self.declaration)) if self.declaration else ""
         return row
 
     @classmethod
     def from_columns(cls, row: Mapping[str, Any]) -> HistoryRow:
         """Read a row of the table."""
-        values = {name: row[name] for name in _SCHEMA.names if name not in _LATER}
+        later = {*_LATER, "switch_seconds", "declaration"}
+        values = {name: row[name] for name in _SCHEMA.names if name not in later}
         values |= {name: row.get(name) or "" for name in _LATER}
+        values["switch_seconds"] = row.get("switch_seconds")
+        values["declaration"] = json.loads(row.get("declaration") or "{}")
         values["seconds"] = json.loads(row["seconds"])
         values["certificate"] = json.loads(row["certificate"])
         values["sinks"] = tuple(filter(None, row["sinks"].split(",")))
@@ -142,9 +160,10 @@ class HistoryRow:
     def to_json(self) -> dict[str, Any]:
         """Return the row for `--history --json`: of each certificate only its outcome.
 
-        The whole certificates are in the table's column `certificate`.
+        The whole certificates are in the table's column `certificate`, the texts of the views in
+        `declaration`.
         """
-        row = {name: getattr(self, name) for name in _SCHEMA.names}
+        row = {name: getattr(self, name) for name in _SCHEMA.names if name != "declaration"}
         row["certificate"] = {
             sink: {name: report[name] for name in _OUTCOME if name in report}
             for sink, report in self.certificate.items()
@@ -194,14 +213,22 @@ class History:
         rows = map(HistoryRow.from_columns, self._read(wanted, None))
         return sorted(rows, key=lambda row: row.at)
 
+    def steps(self, view: str) -> list[Step]:
+        """Return generation and state of each row of a view, oldest first.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        rows = self._read(pc.field("view") == view, ["generation", "state", "at"])
+        return [(row["generation"], row["state"]) for row in sorted(rows, key=lambda r: r["at"])]
+
     def states(self, view: str) -> dict[int, str]:
         """Return the last state of each generation of a view.
 
         Raises:
             ChangelogError: the table is there and cannot be read.
         """
-        rows = self._read(pc.field("view") == view, ["generation", "state", "at"])
-        return {row["generation"]: row["state"] for row in sorted(rows, key=lambda row: row["at"])}
+        return states_of(self.steps(view))
 
     def _read(self, wanted: pc.Expression, columns: Sequence[str] | None) -> list[dict[str, Any]]:
         try:
@@ -245,6 +272,16 @@ class History:
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:
     """Return the newest row of each generation; rows come oldest first."""
     return {(row.view, row.generation): row for row in rows}
+
+
+def states_of(steps: Iterable[Step]) -> dict[int, str]:
+    """Return the last state of each generation; a dropped view has none that is anything else."""
+    found: dict[int, str] = {}
+    for generation, state in steps:
+        found[generation] = state
+        if state == DROPPED:
+            found = dict.fromkeys(found, DROPPED)
+    return found
 
 
 @retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)

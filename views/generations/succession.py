@@ -6,10 +6,19 @@ the history, which knows what the sinks cannot say (sealed, refuted, rolled back
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED
+from views.generations.history import (
+    ABORTED,
+    FAILED,
+    PUBLISHED,
+    REFUTED,
+    SEALED,
+    STAGED,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,36 @@ class Held:
 
 States = Mapping[int, str]
 """The last state in the history of each generation of one view."""
+Late = Mapping[int, int]
+"""Generations that were published behind higher numbers, each with the highest of these."""
+_NONE_LATE: Late = MappingProxyType({})
+
+
+def published_late(steps: Iterable[Step]) -> dict[int, int]:
+    """Return the generations that readers saw only after ones of higher numbers.
+
+    That is what staging does: a generation waits while others are built and published. In which
+    order readers saw them is what a rollback goes by, and what is removed first.
+    """
+    late: dict[int, int] = {}
+    seen: set[int] = set()
+    for number, state in steps:
+        if state != PUBLISHED or number in seen:
+            continue
+        if seen and max(seen) > number:
+            late[number] = max(seen)
+        seen.add(number)
+    return late
+
+
+def _place(number: int, late: Late) -> tuple[int, bool]:
+    """Return where a generation stands in the order in which readers first saw them."""
+    return late.get(number, number), number in late
+
+
+def staged(states: States) -> list[int]:
+    """Return the staged generations, the newest last: it alone counts."""
+    return sorted(number for number, state in states.items() if state == STAGED)
 
 
 def serving(sinks: Collection[Held]) -> int | None:
@@ -42,50 +81,65 @@ def next_generation(sinks: Collection[Held], states: States) -> int:
 
 
 def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
-    """Return the generation that a killed rebuild was publishing, or None.
+    """Return the generation that a killed run was publishing, or None.
 
     It was verified and written whole in every sink before the first one was swapped, so going
-    on is safe; that some sink already serves it shows that the swap had begun.
+    on is safe; that some sink already serves it shows that the swap had begun. A staged one may
+    have a lower number than what the other sinks serve.
     """
-    begun = [held.published for held in sinks if held.published is not None]
+    begun = {held.published for held in sinks if held.published is not None}
     newest = max(begun, default=None)
-    if newest is None or states.get(newest) != SEALED:
+    moving = [
+        number
+        for number in begun
+        if states.get(number) == STAGED or (number == newest and states.get(number) == SEALED)
+    ]
+    found = max(moving, default=None)
+    if found is None:
         return None
-    whole = all(newest in held.generations or held.published == newest for held in sinks)
-    return newest if whole else None
+    whole = all(found in held.generations or held.published == found for held in sinks)
+    return found if whole else None
 
 
-def rollback_target(sinks: Collection[Held], states: States) -> int | None:
+def rollback_target(sinks: Collection[Held], states: States, late: Late = _NONE_LATE) -> int | None:
     """Return the newest generation older than what serves, whole in every sink, once published."""
-    current = max((held.published or 0 for held in sinks), default=0)
+    current = max(_place(held.published or 0, late) for held in sinks)
     candidates = frozenset.intersection(*(held.generations for held in sinks))
     once_published = [
         number
         for number in candidates
-        if number < current and states.get(number, PUBLISHED) == PUBLISHED
+        if _place(number, late) < current and states.get(number, PUBLISHED) == PUBLISHED
     ]
-    return max(once_published, default=None)
+    return max(once_published, default=None, key=lambda number: _place(number, late))
 
 
-def to_retire(held: Held, *, previous: int | None, keep: int, states: States) -> list[int]:
+def to_retire(
+    held: Held, *, previous: int | None, keep: int, states: States, late: Late = _NONE_LATE
+) -> list[int]:
     """Return the generations of a sink that go once `held.published` serves.
 
     Of those that stay, the first is the one published now and the second the one that served
     until now: the natural target of a rollback, also when it is not the next older number.
-    Generations above the published one are only there when a rollback left them or a rebuild
-    was killed; nothing serves them, so they go first.
+    Generations behind the published one are only there when a rollback left them or a rebuild
+    was killed; nothing serves them, so they go first. One that is staged stays.
     """
-    others = held.generations - {held.published}
-    current = held.published or 0
-    useful = [n for n in others if n < current and states.get(n, PUBLISHED) == PUBLISHED]
-    ranked = sorted(useful, key=lambda number: (number != previous, -number))
+    others = held.generations - {held.published, *staged(states)}
+    current = _place(held.published or 0, late)
+    useful = [
+        n for n in others if _place(n, late) < current and states.get(n, PUBLISHED) == PUBLISHED
+    ]
+    ranked = sorted(useful, key=lambda number: _place(number, late), reverse=True)
+    ranked.sort(key=lambda number: number != previous)
     stay = set(ranked[: max(keep - 1, 0)])
     return sorted(others - stay)
 
 
 def leftovers(held: Held, states: States) -> list[int]:
-    """Return what killed, failed and refuted rebuilds left in a sink, to be removed first."""
-    unfit = (SEALED, REFUTED, FAILED)
+    """Return what killed, failed and refuted rebuilds left in a sink, to be removed first.
+
+    What a run put aside on purpose is none of that, and its history says so; what was aborted is.
+    """
+    unfit = (SEALED, REFUTED, FAILED, ABORTED)
     return sorted(
         number
         for number in held.generations - {held.published}

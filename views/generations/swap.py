@@ -3,19 +3,28 @@
 There is no transaction across a Delta table, an index and a cache. What there is: all sinks hold
 the whole new generation before the first one is moved, each moves in one atomic step of its own,
 the steps follow each other within milliseconds, and if one fails the others are moved back. A
-kill between two steps is finished by the next run (`settle`).
+kill between two steps is finished by the next run (`settle`). For how long the sinks differed is
+measured.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from changelog.contract.base.errors import ChangelogError
 from views.base.failure import explained
-from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow
+from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
 from views.generations.served import Served
-from views.generations.succession import leftovers, to_retire, unfinished_swap
+from views.generations.staging import take_away
+from views.generations.succession import (
+    leftovers,
+    published_late,
+    staged,
+    to_retire,
+    unfinished_swap,
+)
 from views.sinks.base import Sink
 
 log = logging.getLogger("changelog.views")
@@ -35,24 +44,32 @@ class HalfPublishedError(ChangelogError):
         )
 
 
-def swap(targets: Sequence[tuple[Served, int]]) -> None:
+def swap(targets: Sequence[tuple[Served, int]]) -> float:
     """Publish a generation of each view in all its sinks; move all back if one fails.
+
+    Returns:
+        The seconds from the moment the first sink had moved until the last one had: in between
+        they served different generations.
 
     Raises:
         ChangelogError: a sink did not move; the others serve what they served before, or the
             message says which of them does not.
     """
-    moved: list[tuple[str, str, Sink, int, int | None]] = []
-    for served, generation in targets:
-        for name, sink in served.sinks.items():
-            before = sink.published()
-            moved.append((served.view, name, sink, generation, before))
-            try:
-                sink.publish(generation)
-            except Exception as error:
-                reason = explained(error, f'publishing view "{served.view}" in {name}')
-                stuck = _move_back(moved)
-                raise HalfPublishedError(reason, stuck) if stuck else reason from error
+    to_move = [
+        (served.view, name, sink, generation, sink.published())
+        for served, generation in targets
+        for name, sink in served.sinks.items()
+    ]
+    ends: list[float] = []
+    for place, (view, name, sink, generation, _) in enumerate(to_move):
+        try:
+            sink.publish(generation)
+        except Exception as error:
+            reason = explained(error, f'publishing view "{view}" in {name}')
+            stuck = _move_back(to_move[: place + 1])
+            raise HalfPublishedError(reason, stuck) if stuck else reason from error
+        ends.append(time.monotonic())
+    return round(ends[-1] - ends[0], 6) if ends else 0.0
 
 
 def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[str]:
@@ -71,10 +88,14 @@ def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[
     return stuck
 
 
-def settle(served: Served, history: History) -> None:
-    """Finish what a killed rebuild of a view was publishing, and remove what others left.
+def settle(served: Served, history: History) -> int | None:
+    """Finish what a killed run of a view was publishing, and remove what others left.
 
-    Only for the holder of the view's lock.
+    A staged generation stays, but for one that a newer one was to replace. Only for the holder of
+    the view's lock.
+
+    Returns:
+        The generation whose publication was finished, or None.
     """
     states = history.states(served.view)
     held = served.held()
@@ -87,7 +108,7 @@ def settle(served: Served, history: History) -> None:
         note = "recorded by a later run: its own was killed"
         history.append([sealed.again(state=PUBLISHED, note=note)])
         log.warning(
-            'view "%s": generation %d of a killed rebuild is published', served.view, generation
+            'view "%s": generation %d of a killed run is published', served.view, generation
         )
         states[generation] = PUBLISHED
         held = served.held()
@@ -95,14 +116,17 @@ def settle(served: Served, history: History) -> None:
         for left in leftovers(held[name], states):
             log.info('view "%s" in %s: removing unfinished generation %d', served.view, name, left)
             sink.discard(left)
+    take_away(served, history, staged(states)[:-1], note="replaced by a newer one")
+    return generation
 
 
 def retire(served: Served, history: History, *, previous: int | None, keep: int) -> None:
     """Remove the generations of a view that no rollback needs any more."""
-    states = history.states(served.view)
+    steps = history.steps(served.view)
+    states, late = states_of(steps), published_late(steps)
     gone: set[int] = set()
     for name, held in served.held().items():
-        for generation in to_retire(held, previous=previous, keep=keep, states=states):
+        for generation in to_retire(held, previous=previous, keep=keep, states=states, late=late):
             served.sinks[name].discard(generation)
             gone.add(generation)
     history.append(

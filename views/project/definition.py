@@ -1,16 +1,21 @@
-"""What a generation was made by: two with the same definition differ by the log alone."""
+"""What a generation was made by: two with the same definition differ by the log alone.
+
+The fingerprint tells whether two do; the declaration, kept in the history, tells people how.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from difflib import unified_diff
+from typing import Any
 
 import pyspark
 
 from changelog.contract.rows.relation import TableName
 from replay.result.state import ReplayedState
-from views.project.spec import ViewSpec
+from views.project.spec import SqlSource, ViewSpec
 
 _VERSION = 1
 """Grows when this program would make other rows of the same text and the same records."""
@@ -34,12 +39,46 @@ def definition_of(
         "version": _VERSION,
         "spark": pyspark.__version__,
         "settings": {name: settings[name] for name in sorted(settings) if ".sql." in name},
-        "text": spec.path.read_text(encoding="utf-8"),
+        "text": text_of(spec),
         "key": spec.key,
         "columns": columns,
         "schemas": {str(table): _version(states[table]) for table in spec.tables},
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def declaration_of(spec: ViewSpec, columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return a view as it is declared now, as plain values for the history.
+
+    Args:
+        spec: the view.
+        columns: names and types of its columns.
+    """
+    return {
+        "text": text_of(spec),
+        "key": list(spec.key),
+        "columns": [list(column) for column in columns],
+    }
+
+
+def text_of(spec: ViewSpec) -> str:
+    """Return the text of the file that declares a view."""
+    if isinstance(spec.source, SqlSource):
+        return spec.source.text
+    return spec.path.read_text(encoding="utf-8")
+
+
+def changed_text(before: str, now: str, *, since: str, name: str) -> str:
+    """Return how a view's file has changed, as a unified diff; nothing when it has not.
+
+    Args:
+        before: the file's text.
+        now: the same.
+        since: what the older text is called.
+        name: what the newer text is called.
+    """
+    lines = unified_diff(before.splitlines(), now.splitlines(), since, name, lineterm="", n=3)
+    return "\n".join(lines)
 
 
 def _version(state: ReplayedState) -> int | None:

@@ -29,13 +29,14 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
 from views.generations.generation import Generation
-from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, History
+from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, History
 from views.generations.lock import locked
 from views.generations.served import MakeServed, served_of
-from views.generations.succession import next_generation, serving
+from views.generations.staging import take_away
+from views.generations.succession import next_generation, serving, staged
 from views.generations.swap import HalfPublishedError, retire, settle, swap
 from views.generations.sweep import sweep
-from views.project.definition import definition_of
+from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.attempts import attempted
 from views.rebuild.one_view.build import frame_of, kept, write
@@ -138,7 +139,9 @@ class Rebuild:
                     with self._stage("recheck", "topics unchanged during the scan"):
                         replay.recheck()
                 self._verify(certifier, replay, _pending(builds))
-            if _pending(builds):
+            if _pending(builds) and self._settings.stage:
+                self._put_aside(replay, _pending(builds))
+            elif _pending(builds):
                 self._publish(replay, _pending(builds))
         except Exception as error:  # noqa: BLE001 - becomes the outcome of the views
             self._abandon(error, builds)
@@ -264,6 +267,7 @@ class Rebuild:
         """Return the rows of a view, or what changed of them, and their schema."""
         frame = frame_of(spark, build.spec, states)
         build.columns = tuple(frame.dtypes)
+        build.declaration = declaration_of(build.spec, build.columns)
         build.definition = definition_of(
             build.spec, frame.dtypes, replay.states, self._settings.spark.settings
         )
@@ -334,6 +338,21 @@ class Rebuild:
                 reports[name] = certifier.report(build.spec, build.columns, address)
         return reports
 
+    def _put_aside(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Let the generations wait, in place of those that waited before; no reader moves."""
+        with self._stage("stage", "put aside"):
+            generations = [build.generation.stage() for build in builds]
+            # This row is what keeps them from being taken for what a killed run left.
+            self._record(STAGED, builds, Plan(replay.cut.record, replay.cut), replay)
+            for build, generation in zip(builds, generations, strict=True):
+                build.generation, build.staged = generation, True
+        for build in builds:
+            with _only_warned("removing what was staged before"):
+                *older, newest = staged(self._history.states(build.spec.name))
+                note = f"replaced by generation {newest}"
+                take_away(build.served, self._history, older, note=note)
+                build.replaced = tuple(older)
+
     def _publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, builds, plan, replay)
@@ -359,9 +378,10 @@ class Rebuild:
         published = [
             build.generation.publish(unverified=none or build.spec.sql is None) for build in builds
         ]
-        swap([(build.served, build.generation.number) for build in builds])
+        seconds = swap([(build.served, build.generation.number) for build in builds])
         for build, generation in zip(builds, published, strict=True):
             build.generation, build.published = generation, True
+            build.switch_seconds = seconds
 
     def _record(
         self,
@@ -398,7 +418,7 @@ class Rebuild:
             reason = stopped
         blamed = next((build for build in builds if build.error is reason), None)
         for build in builds:
-            if not build.published:
+            if not (build.published or build.staged):
                 build.error = reason if blamed is None else _because(blamed, build)
 
     def _remove(self, plan: Plan, replay: States | None, builds: Sequence[ViewBuild]) -> None:
@@ -436,12 +456,17 @@ class Rebuild:
             verified=build.verified,
             mismatches=build.mismatches,
             published=build.published or (build.unchanged and build.error is None),
+            staged=build.staged,
+            replaced=build.replaced,
+            addresses=build.addresses if build.staged else {},
+            switch_seconds=build.switch_seconds,
             sinks=build.spec.sinks,
             mode=self._settings.verify.value,
             reports=build.reports,
             quarantined=sum(self._quarantined.get(table, 0) for table in build.spec.tables),
             error=build.error,
             definition=build.definition,
+            declaration=build.declaration,
             origin=build.origin,
             warnings=warnings_of(build.spec, plan.record),
         )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from changelog.contract.base.errors import ChangelogError
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, History, HistoryRow
+from views.generations.history import PUBLISHED, History, HistoryRow, states_of
 from views.generations.lock import locked
 from views.generations.served import MakeServed, served_of
-from views.generations.succession import rollback_target
+from views.generations.succession import published_late, rollback_target
 from views.generations.swap import settle, swap
 from views.project.spec import ViewSpec
 from views.rebuild.result.report import ViewResult
@@ -41,7 +41,8 @@ def roll_back(
             settle(served, history)
             held = list(served.held().values())
             known = history.rows([spec.name])
-            target = rollback_target(held, {row.generation: row.state for row in known})
+            steps = [(row.generation, row.state) for row in known]
+            target = rollback_target(held, states_of(steps), published_late(steps))
             if target is None:
                 raise NothingToRollBackError(
                     f'view "{spec.name}" has no older generation to go back to',
@@ -50,13 +51,20 @@ def roll_back(
             targets.append((served, target))
             befores.append((known, max(one.published or 0 for one in held)))
         with stages.stage("publish", "publish the previous generations"):
-            swap(targets)
+            seconds = swap(targets)
         history.append(
-            _row(known, spec, target, before)
+            _row(known, spec, target, before).again(switch_seconds=seconds)
             for spec, (_, target), (known, before) in zip(specs, targets, befores, strict=True)
         )
     return [
-        ViewResult(view=spec.name, generation=target, published=True, sinks=spec.sinks, mode="none")
+        ViewResult(
+            view=spec.name,
+            generation=target,
+            published=True,
+            switch_seconds=seconds,
+            sinks=spec.sinks,
+            mode="none",
+        )
         for spec, (_, target) in zip(specs, targets, strict=True)
     ]
 

@@ -6,7 +6,7 @@ sink: a rebuild that is killed at any point leaves what served before it, and at
 that `generations` finds and `discard` removes. Sealed is a mark at the sink itself, so any
 process can tell a whole generation from what a killed one left.
 
-Publishing a generation that was published before is the rollback.
+Publishing a generation that was published before is the rollback. `drop` ends the view itself.
 """
 
 from __future__ import annotations
@@ -113,6 +113,16 @@ class Sink(Protocol):
 
         Raises:
             SinkError: it is the published one.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Remove the view: first what readers open, then all of its generations.
+
+        Nothing there is no error, and one that was killed is ended by the next.
+
+        Raises:
+            SinkError: its stable name belongs to somebody else; nothing is removed.
         """
         ...
 

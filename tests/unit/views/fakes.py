@@ -43,6 +43,10 @@ class FakeSink:
         assert generation != self.current
         self.there.discard(generation)
 
+    def drop(self) -> None:
+        self.current = None
+        self.there.clear()
+
     def published(self) -> int | None:
         return self.current
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.main import get_command
@@ -40,6 +41,23 @@ def test_every_option_explains_itself() -> None:
         ["a", "--verify", "some"],
         ["a", "--keep", "0"],
         ["--nonsense"],
+        ["a", "--stage", "--refresh"],
+        ["a", "--stage", "--follow"],
+        ["a", "--stage", "--publish"],
+        ["a", "--stage", "--plan"],
+        ["a", "--publish", "--diff"],
+        ["a", "--publish", "--verify", "full"],
+        ["a", "--publish", "--as-of", "0/1"],
+        ["a", "--diff", "--verify", "none"],
+        ["a", "--abort", "--refresh"],
+        ["a", "3"],
+        ["a", "3", "--stage"],
+        ["a", "b", "3", "--publish"],
+        ["3", "--diff"],
+        ["a", "3", "4", "--diff"],
+        ["--all", "--drop"],
+        ["a", "--yes"],
+        ["a", "--follow", "--drop"],
     ],
 )
 def test_usage_errors_end_with_2_and_without_a_trace(run, words) -> None:
@@ -81,3 +99,33 @@ def test_a_folder_without_a_project_is_told(run, tmp_path) -> None:
     code, _, err = run("--list", "--project", str(tmp_path / "nowhere"))
     assert code == 2
     assert "changelog init" in err
+
+
+@pytest.mark.parametrize("words", [["--publish"], ["--abort"], ["--diff"]])
+def test_what_is_not_staged_is_neither_published_compared_nor_removed(run, words) -> None:
+    code, out, err = run("orders_per_customer", "--json", *words)
+    assert code == 1
+    assert "has no staged generation" in json.loads(out)["error"]
+    assert "--stage` makes one" in err
+
+
+def test_nobody_there_to_ask_nothing_is_dropped(run, monkeypatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    code, _, err = run("orders_per_customer", "--drop")
+    assert code == 2
+    assert "nobody is there to ask: orders_per_customer (delta)" in err
+    assert "--yes does not ask" in err
+
+
+def test_a_no_on_a_terminal_drops_nothing(run, monkeypatch) -> None:
+    monkeypatch.setattr("views.cli.sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("views.cli.drop", lambda *_: pytest.fail("it was dropped"))
+    code, _, err = run("orders_per_customer", "--drop")
+    assert (code, "not dropped" in err) == (2, True)
+
+
+def test_a_view_that_nobody_knows_cannot_be_dropped(run) -> None:
+    code, _, err = run("orders_per_custmer", "--drop", "--yes")
+    assert code == 2
+    assert "did you mean orders_per_customer?" in err

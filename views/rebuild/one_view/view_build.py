@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from changelog.contract.base.errors import ChangelogError
 from views.base.address import Address
@@ -28,6 +29,10 @@ class ViewBuild:
         addresses: where each sink's rows can be read before readers see them.
         reports: of verification, by sink.
         published: whether readers see it.
+        staged: whether it waits, whole, for somebody to publish it.
+        replaced: the staged generations that it takes the place of.
+        switch_seconds: how long the sinks differed while readers moved; None before.
+        declaration: the view as it is declared, for the history.
         unchanged: whether no row differs from what serves, so that nothing is written.
         definition: fingerprint of what the rows are made by, besides the log.
         origin: what they are made of.
@@ -43,6 +48,10 @@ class ViewBuild:
     addresses: Mapping[str, Address] = field(default_factory=dict)
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     published: bool = False
+    staged: bool = False
+    replaced: tuple[int, ...] = ()
+    switch_seconds: float | None = None
+    declaration: Mapping[str, Any] = field(default_factory=dict)
     unchanged: bool = False
     definition: str = ""
     origin: str = Source.START.value

@@ -79,6 +79,43 @@ class Asked:
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Serve the previous generation again.")
     ] = False
+    stage: Annotated[
+        bool,
+        typer.Option(
+            "--stage",
+            help="Build and verify, but let no reader see it: say where it can be tried. It waits "
+            "until --publish or --abort, beside other runs; a newer one replaces it.",
+        ),
+    ] = False
+    publish: Annotated[
+        bool,
+        typer.Option(
+            "--publish",
+            help="Let readers see what is staged, in every sink of all the views or in none; a "
+            "number behind the view says which generation is meant. One that was not verified "
+            "needs --verify none.",
+        ),
+    ] = False
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff",
+            help="Compare what is staged, or the generation of a number behind the view, with "
+            "what serves: rows and columns, and some rows that differ.",
+        ),
+    ] = False
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Remove what is staged from every sink.")
+    ] = False
+    drop: Annotated[
+        bool,
+        typer.Option(
+            "--drop",
+            help="Remove the views from every sink, all generations; also views whose files are "
+            "gone. Asks first.",
+        ),
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Let --drop remove without asking.")] = False
     history: Annotated[
         bool, typer.Option("--history", help="Show what became of each generation.")
     ] = False
@@ -99,8 +136,23 @@ class Asked:
 
     @property
     def names(self) -> list[str]:
-        """Return the views that are named."""
-        return self.views or []
+        """Return the views that are named; none is called by a number."""
+        return [word for word in self.views or [] if not word.isdecimal()]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the generations that are named beside the views."""
+        return [int(word) for word in self.views or [] if word.isdecimal()]
+
+    @property
+    def generation(self) -> int | None:
+        """Return the generation that is meant, None for the staged one."""
+        return next(iter(self.numbers), None)
+
+    @property
+    def builds_nothing(self) -> bool:
+        """Tell whether only generations that are there already are published, read or removed."""
+        return self.publish or self.diff or self.abort or self.drop
 
     @property
     def moment(self) -> AsOf | None:
@@ -140,14 +192,29 @@ class Asked:
             ConfigurationError: the moment is none.
         """
         reads_otherwise = self.source is not None or self.moment is not None
-        looks = (self.plan, self.rollback, self.history, self.list_views, self.explain is not None)
         explains = self.explain is not None
+        looks = {
+            "--plan": self.plan,
+            "--explain": explains,
+            "--rollback": self.rollback,
+            "--publish": self.publish,
+            "--diff": self.diff,
+            "--abort": self.abort,
+            "--drop": self.drop,
+            "--history": self.history,
+            "--list": self.list_views,
+        }
+        *first, last = looks
+        listed = f"{', '.join(first)} and {last}"
         rules = (
-            (sum(looks) > 1, "choose one of --plan, --explain, --rollback, --history and --list"),
+            (sum(looks.values()) > 1, f"choose one of {listed}"),
+            (self.following and any(looks.values()), f"--follow goes without {listed}"),
+            (self.stage and any(looks.values()), f"--stage builds: it goes without {listed}"),
             (
-                self.following and any(looks),
-                "--follow goes without --plan, --explain, --rollback, --history and --list",
+                self.stage and self.reads_on,
+                "--stage builds all rows of a view: it goes without --refresh and --follow",
             ),
+            *self._later_rules(reads_otherwise=reads_otherwise or self.reads_on),
             (
                 self.reads_on and reads_otherwise,
                 "--refresh and --follow go without --from and --as-of",
@@ -166,3 +233,31 @@ class Asked:
         for is_broken, problem in rules:
             if is_broken:
                 raise typer.BadParameter(problem)
+
+    def _later_rules(self, *, reads_otherwise: bool) -> tuple[tuple[bool, str], ...]:
+        """Return the rules for what becomes of generations that are there already."""
+        unproved = self.verify in {None, VerifyMode.NONE}
+        return (
+            (
+                self.builds_nothing and reads_otherwise,
+                "what builds nothing goes without --as-of, --from, --refresh and --follow",
+            ),
+            (
+                self.publish and not unproved,
+                "--publish verifies nothing: it takes --verify none, for what is staged unproved",
+            ),
+            (
+                (self.diff or self.abort or self.drop) and self.verify is not None,
+                "--diff, --abort and --drop go without --verify",
+            ),
+            (
+                bool(self.numbers) and not (self.publish or self.diff),
+                "a number names a generation, which only --publish and --diff take",
+            ),
+            (
+                len(self.numbers) > 1 or (bool(self.numbers) and len(self.names) != 1),
+                "name one view and one generation",
+            ),
+            (self.drop and self.all_views, "--drop takes the names of views, not --all"),
+            (self.yes and not self.drop, "--yes goes with --drop"),
+        )

@@ -28,6 +28,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.generations.history import History
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
+from views.project.definition import changed_text, text_of
 from views.project.spec import ViewSpec, check_captured, short_name
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.result.report import frontier_json
@@ -69,7 +70,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPlan:
-    """What a rebuild of one view would do."""
+    """What a rebuild of one view would do.
+
+    Attributes:
+        spec: its declaration.
+        cut: what would be read.
+        generation: the number that would be written.
+        serving: the number that every sink serves, or None.
+        advance: how checkpoints would be brought there; None when the log is read from its start.
+        analysis: what is known of the view before it is built.
+        definition_diff: how its file differs from that of the generation that serves; empty when
+            it does not, None when nothing is on record.
+    """
 
     spec: ViewSpec
     cut: Cut
@@ -77,6 +89,7 @@ class ViewPlan:
     serving: int | None
     advance: Advance | None = None
     analysis: Analysis | None = None
+    definition_diff: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--plan --json`."""
@@ -95,8 +108,14 @@ class ViewPlan:
             "verdicts": {topic: self._topic_json(topic) for topic in self._topics},
             "from": self._from(),
             "warnings": list(self.warnings),
+            "definition_changed": None if self.definition_diff is None else self._is_changed,
+            "definition_diff": self.definition_diff,
             **({} if self.analysis is None else self.analysis.to_json()),
         }
+
+    @property
+    def _is_changed(self) -> bool:
+        return bool(self.definition_diff)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -149,7 +168,14 @@ class ViewPlan:
             *(f"  warning: {each}" for each in self.warnings),
             f"  writes generation {self.generation} to {', '.join(self.spec.sinks)}; {now}",
             *([] if self.analysis is None else (f"  {line}" for line in self.analysis.lines())),
+            *self._definition_lines(),
         ]
+
+    def _definition_lines(self) -> list[str]:
+        if not self.definition_diff:
+            return []
+        changed = f"  its definition is another than that of generation {self.serving}:"
+        return [changed, *(f"    {line}" for line in self.definition_diff.splitlines())]
 
     def _topic_line(self, topic: str) -> str:
         density = self.cut.densities.get(topic)
@@ -287,14 +313,28 @@ def plan_view(
 ) -> ViewPlan:
     """Say what a rebuild of one view would do."""
     held = list(served.held_without_listing().values())
+    number = serving(held)
     return ViewPlan(
         spec=spec,
         cut=plan.cut,
         generation=next_generation(held, history.states(spec.name)),
-        serving=serving(held),
+        serving=number,
         advance=plan.advance,
         analysis=analysis,
+        definition_diff=_definition_diff(spec, number, history),
     )
+
+
+def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> str | None:
+    """Return how a view's file differs from that of what serves; None when that is not known."""
+    if serving is None:
+        return None
+    rows = history.rows([spec.name], generation=serving)
+    before = next((row.declaration for row in reversed(rows) if row.declaration), None)
+    if before is None:
+        return None
+    since = f"generation {serving}"
+    return changed_text(before["text"], text_of(spec), since=since, name=spec.path.name)
 
 
 def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ from rich.table import Table
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
 from changelog.runtime.edge import one_line
+from views.base.address import Address
 from views.generations.history import HistoryRow
 from views.verify.compare.report import VerifyReport
 
+_SEVERAL = 2
 _WIDE = 100
 """From so many columns on, a table whose cells are folded is easier to read than lines."""
 
@@ -37,6 +39,10 @@ class ViewResult:
             the inputs can be compared).
         mismatches: differences that verification found.
         published: whether readers see it.
+        staged: whether it waits, whole, for somebody to publish it.
+        replaced: the staged generations that it takes the place of.
+        addresses: of what is staged, where each sink can be tried.
+        switch_seconds: from the moment the first sink had moved until the last one had.
         sinks: where it is served.
         mode: how much was to be verified.
         reports: of verification, by sink.
@@ -45,6 +51,7 @@ class ViewResult:
         definition: fingerprint of what the rows were made by, besides the log.
         warnings: what a reader of the view has to know of its tables.
         origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
+        declaration: the view as it is declared, for the history.
     """
 
     view: str
@@ -58,6 +65,10 @@ class ViewResult:
     verified: bool | None = None
     mismatches: int | None = None
     published: bool = False
+    staged: bool = False
+    replaced: tuple[int, ...] = ()
+    addresses: Mapping[str, Address] = field(default_factory=dict)
+    switch_seconds: float | None = None
     sinks: tuple[str, ...] = ()
     mode: str = "full"
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
@@ -66,6 +77,7 @@ class ViewResult:
     definition: str = ""
     origin: str = ""
     warnings: tuple[str, ...] = ()
+    declaration: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def certificates(self) -> dict[str, Any]:
@@ -86,6 +98,8 @@ class ViewResult:
             "verified": self.verified,
             "mismatches": self.mismatches,
             "published": self.published,
+            "staged": self.staged,
+            "switch_seconds": self.switch_seconds,
             "sinks": list(self.sinks),
             "verify": self.mode,
             "quarantined": self.quarantined,
@@ -93,6 +107,9 @@ class ViewResult:
             "origin": self.origin,
             "warnings": list(self.warnings),
         }
+        if self.staged:
+            found["addresses"] = {name: each.shown() for name, each in self.addresses.items()}
+            found["replaced"] = list(self.replaced)
         if self.error is not None:
             found["error"] = one_line(self.error)
             found["exit_code"] = self.error.exit_code
@@ -121,6 +138,8 @@ class ViewResult:
             note=one_line(self.error) if self.error is not None else self.note,
             definition=self.definition,
             origin=self.origin,
+            switch_seconds=self.switch_seconds,
+            declaration=self.declaration,
         )
 
     @property
@@ -185,7 +204,7 @@ def results_table(results: Sequence[ViewResult]) -> Table:
             f"{result.seconds['total']:.1f}" if "total" in result.seconds else "",
             result.origin,
             ", ".join(filter(None, [_certificate(result), result.left_out])),
-            "[green]yes[/]" if result.published else "[red]no[/]",
+            _published(result),
         )
     return table
 
@@ -204,9 +223,36 @@ def history_table(rows: Sequence[HistoryRow]) -> Table:
             row.lsn or "",
             _number(row.rows),
             {True: "equal, row by row", False: "refuted", None: ""}[row.verified],
-            row.note,
+            "; ".join(filter(None, [_apart(row), row.note])),
         )
     return table
+
+
+def staged_lines(result: ViewResult) -> list[str]:
+    """Say where a staged generation can be tried, and what comes next."""
+    older = ", ".join(map(str, result.replaced))
+    view = result.view
+    return [
+        f"{view}: generation {result.generation} is staged, no reader sees it"
+        + (f"; it replaces {older}" if older else ""),
+        *(f"  try it: {address}" for address in result.addresses.values()),
+        f"  then: rebuild-view {view} --diff, --publish or --abort",
+    ]
+
+
+def _published(result: ViewResult) -> str:
+    if result.staged:
+        return "[yellow]staged[/]"
+    if not result.published:
+        return "[red]no[/]"
+    return ", ".join(filter(None, ["[green]yes[/]", _apart(result)]))
+
+
+def _apart(moved: ViewResult | HistoryRow) -> str:
+    """Say for how long the sinks of a view differed while its readers moved."""
+    if moved.switch_seconds is None or len(moved.sinks) < _SEVERAL:
+        return ""
+    return f"sinks moved within {moved.switch_seconds * 1000:,.0f} ms"
 
 
 def _cut_line(frontier: Frontier | None) -> str | None:
@@ -218,10 +264,10 @@ def _cut_line(frontier: Frontier | None) -> str | None:
 
 def _certificate(result: ViewResult) -> str:
     if result.verified is None:
-        inputs = result.published and bool(result.reports)
+        inputs = (result.published or result.staged) and bool(result.reports)
         return "[green]inputs equal[/]" if inputs else "not verified"
     if result.verified:
-        return f"[green]{'equal, row by row' if result.mode == 'full' else 'sample equal'}[/]"
+        return f"[green]{'sample equal' if result.mode == 'sample' else 'equal, row by row'}[/]"
     return f"[red]refuted: {result.mismatches} mismatches[/]"
 
 

@@ -141,6 +141,13 @@ class CacheSink:
             client.unlink(self._ids(generation))
             client.hdel(self._register, str(generation))
 
+    def drop(self) -> None:
+        """Remove the pointer, then each generation of the register."""
+        with self._server.client() as client:
+            client.unlink(self._pointer)
+        for generation in self.generations():
+            self.discard(generation)
+
     def published(self) -> int | None:
         """Return the generation that the pointer names."""
         with self._server.client() as client:

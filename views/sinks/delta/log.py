@@ -47,6 +47,10 @@ _CHECKPOINT_EVERY = 10
 """Commits of a stable table until its log is put together, as Delta's own writers do it."""
 
 
+class ForeignTableError(SinkError):
+    """There is a Delta table in a view's place that is not one of ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaTables:
     """Access to Delta tables by URI.
@@ -69,14 +73,15 @@ class DeltaTables:
         """Return the generation that a stable table serves.
 
         Raises:
-            SinkError: the table there is not one that we published.
+            ForeignTableError: the table there is not one that we published.
+            SinkError: it cannot be read.
         """
         table = self.table(stable)
         if table is None:
             return None
         match = _GENERATION.fullmatch(table.metadata().description or "")
         if match is None:
-            raise SinkError(
+            raise ForeignTableError(
                 f"{stable} is a Delta table that was not published from here",
                 hint="move it away, or give the view another name",
             )

@@ -31,7 +31,7 @@ from views.project.spec import check_view_name
 from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.delta.changes import TakenOver, more_marked, positions_of, within
 from views.sinks.delta.deletion_vectors import file_name, packed
-from views.sinks.delta.log import DeltaTables, failed, sink_errors
+from views.sinks.delta.log import DeltaTables, ForeignTableError, failed, sink_errors
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 
@@ -192,6 +192,25 @@ class DeltaSink:
         refuse_published(self._view, generation, self.published())
         self._files.remove(f"{self._uri(generation)}/_delta_log")
         self._files.remove(self._uri(generation))
+
+    def drop(self) -> None:
+        """Remove the stable table's log, then the generations, then the folder if it is empty."""
+        generations = f"{self._stable}/{_FOLDER}"
+        try:
+            self.published()
+        except ForeignTableError:
+            raise
+        except SinkError:
+            if not self._files.exists(generations):
+                raise
+            # A log that cannot be read beside generations is what a drop that was killed leaves.
+        with sink_errors(self._stable):
+            self._files.remove(f"{self._stable}/_delta_log")
+            for generation in self.generations():
+                self._files.remove(f"{self._uri(generation)}/_delta_log")
+            self._files.remove(generations)
+            if not self._files.names(self._stable):
+                self._files.remove(self._stable)
 
     def published(self) -> int | None:
         """Return the generation that the stable table serves."""

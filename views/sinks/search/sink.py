@@ -135,6 +135,15 @@ class SearchSink:
         if generation in self._held():
             self._server.request("DELETE", f"/{self._index(generation)}")
 
+    def drop(self) -> None:
+        """Remove the alias, then each generation's index."""
+        current = self.published()
+        if current is not None:
+            old = {"index": self._index(current), "alias": self._view}
+            self._server.request("POST", "/_aliases", {"actions": [{"remove": old}]})
+        for generation in self._held():
+            self._server.request("DELETE", f"/{self._index(generation)}")
+
     def published(self) -> int | None:
         """Return the generation that the alias points to.
 

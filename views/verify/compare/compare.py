@@ -19,7 +19,7 @@ import duckdb
 from changelog.contract.base.errors import ViewError
 from views.verify.processes.scratch import first_row, row_count
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
-from views.verify.values.types import Type, quoted
+from views.verify.values.types import Type, literal, quoted
 
 RELATIVE_TOLERANCE = 1e-9
 _RANGES = 16
@@ -164,8 +164,33 @@ class Comparison:
         )
         return row_count(self._database, "mismatches"), expected
 
-    def differences(self, limit: int) -> list[DifferingRow]:
-        """Return the first mismatches in the order of their keys; `run` found them."""
+    def counts(self) -> dict[str, int]:
+        """Return how many mismatches there are of each kind; `run` found them."""
+        rows = self._database.execute("SELECT kind, count(*) FROM mismatches GROUP BY kind")
+        return dict(rows.fetchall())
+
+    def columns_that_differ(self) -> dict[str, int]:
+        """Return for each column in how many rows it differs, where both are there."""
+        same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
+        differ = ", ".join(f"count(*) FILTER (NOT {each})" for each in self._equalities())
+        found = first_row(
+            self._database,
+            f"""
+            SELECT {differ} FROM mismatches m JOIN {quoted(self._expected)} e ON {same}
+            JOIN {quoted(self._served)} s ON s.rowid = m.s_row WHERE m.kind = 'different'
+            """,
+        )
+        counted = zip((name for name, _ in self._columns), found or (), strict=False)
+        return {name: count for name, count in counted if count}
+
+    def differences(self, limit: int, kind: str | None = None) -> list[DifferingRow]:
+        """Return the first mismatches in the order of their keys; `run` found them.
+
+        Args:
+            limit: so many rows at most.
+            kind: of this kind alone.
+        """
+        wanted = f"WHERE m.kind = {literal(kind)}" if kind is not None else ""
         texts = []
         for alias in ("e", "s"):
             items = ", ".join(shown(f"{alias}.{quoted(n)}", kind) for n, kind in self._columns)
@@ -179,6 +204,7 @@ class Comparison:
             FROM mismatches m
             LEFT JOIN {quoted(self._expected)} e ON m.is_expected AND {same}
             LEFT JOIN {quoted(self._served)} s ON s.rowid = m.s_row
+            {wanted}
             ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
             """
         ).fetchall()

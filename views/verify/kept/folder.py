@@ -162,6 +162,22 @@ class KeptTopic:
         part.replace(self._folder / _MANIFEST)
 
 
+def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
+    """Remove what is kept of some topics, unless somebody else reads there.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    if "://" in warehouse and not warehouse.startswith("file://"):
+        return  # nothing is kept on an object storage
+    root = Path(warehouse.removeprefix("file://")) / FOLDER
+    for topic in topics:
+        place = KeptTopic(root / topic)
+        if place.is_there:
+            with place:
+                place.remove()
+
+
 def remove_gone(root: Path, frontier: Frontier) -> None:
     """Remove what is kept of tables of a slot that are not captured any more.
 

@@ -13,6 +13,7 @@ ACTS = {
     "verify": GenerationState.VERIFIED,
     "refute": GenerationState.REFUTED,
     "fail": GenerationState.FAILED,
+    "stage": GenerationState.STAGED,
     "publish": GenerationState.PUBLISHED,
     "retire": GenerationState.RETIRED,
 }
@@ -22,6 +23,9 @@ LEGAL = {
     (GenerationState.SEALED, "verify"),
     (GenerationState.SEALED, "refute"),
     (GenerationState.SEALED, "fail"),
+    (GenerationState.SEALED, "stage"),
+    (GenerationState.VERIFIED, "stage"),
+    (GenerationState.STAGED, "publish"),
     (GenerationState.VERIFIED, "publish"),
     (GenerationState.VERIFIED, "fail"),
     (GenerationState.PUBLISHED, "retire"),

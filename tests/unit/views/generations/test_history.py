@@ -11,7 +11,16 @@ from deltalake import DeltaTable, write_deltalake
 
 from changelog.contract.base.errors import ChangelogError
 from replay.spark.warehouse import SETTINGS
-from views.generations.history import PUBLISHED, RETIRED, SEALED, History, HistoryRow, last_states
+from views.generations.history import (
+    DROPPED,
+    PUBLISHED,
+    RETIRED,
+    SEALED,
+    History,
+    HistoryRow,
+    last_states,
+    states_of,
+)
 
 FULL = HistoryRow(
     view="a",
@@ -32,6 +41,8 @@ FULL = HistoryRow(
     certificate={"sinks": {"delta": {"rows": 5}}},
     sinks=("delta", "cache"),
     note="ö",
+    switch_seconds=0.25,
+    declaration={"text": "SELECT 1", "key": ["a"], "columns": [["a", "int"]]},
 )
 BARE = HistoryRow(view="b", generation=1, state=SEALED)
 
@@ -101,7 +112,8 @@ def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -
     monkeypatch.setattr("views.generations.history.MANY_FILES", 10)
     history = History(str(tmp_path))
     history.tidy()
-    old = pa.Table.from_pylist([FULL.to_columns()]).drop_columns(["definition", "origin"])
+    later = ["definition", "origin", "switch_seconds", "declaration"]
+    old = pa.Table.from_pylist([FULL.to_columns()]).drop_columns(later)
     write_deltalake(tmp_path / "_history", old)
     for number in range(4, 12):
         history.append([replace(FULL, generation=number)])
@@ -123,3 +135,9 @@ def test_a_history_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "_history").write_text("a file", encoding="utf-8")
     with pytest.raises(ChangelogError, match=r"_history cannot be"):
         History(str(tmp_path)).append([BARE])
+
+
+def test_a_dropped_view_has_no_generation_of_before() -> None:
+    steps = [(1, PUBLISHED), (2, SEALED), (2, DROPPED)]
+    assert states_of(steps) == {1: DROPPED, 2: DROPPED}
+    assert states_of([*steps, (3, PUBLISHED)]) == {1: DROPPED, 2: DROPPED, 3: PUBLISHED}

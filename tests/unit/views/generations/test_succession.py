@@ -2,11 +2,20 @@
 
 import pytest
 
-from views.generations.history import FAILED, PUBLISHED, REFUTED, RETIRED, SEALED
+from views.generations.history import (
+    ABORTED,
+    FAILED,
+    PUBLISHED,
+    REFUTED,
+    RETIRED,
+    SEALED,
+    STAGED,
+)
 from views.generations.succession import (
     Held,
     leftovers,
     next_generation,
+    published_late,
     rollback_target,
     serving,
     to_retire,
@@ -49,6 +58,10 @@ def test_sinks_serve_one_generation_or_none() -> None:
         ([held(3, 2, 3), held(2, 2)], {2: PUBLISHED, 3: SEALED}, None),
         ([held(None), held(None, 1)], {1: SEALED}, None),
         ([held(None, 1), held(1, 1)], {1: SEALED}, 1),
+        ([held(2, 2, 3), held(3, 2, 3)], {2: STAGED, 3: PUBLISHED}, 2),
+        ([held(3, 2, 3), held(3, 2, 3)], {2: STAGED, 3: PUBLISHED}, None),
+        ([held(2, 2, 3), held(3, 2, 3)], {2: SEALED, 3: PUBLISHED}, None),
+        ([held(2, 2, 3), held(3, 3)], {2: STAGED, 3: PUBLISHED}, None),
     ],
 )
 def test_a_swap_that_was_killed_is_recognised(sinks, states, number) -> None:
@@ -84,3 +97,33 @@ def test_what_a_rebuild_did_not_finish_is_a_leftover() -> None:
     assert leftovers(held(2, 1, 2, 3, 4, 5, 6), states) == [3, 4, 6]
     assert leftovers(held(None, 1), {}) == [1]
     assert leftovers(held(2, 1, 2), {}) == []
+
+
+LATE = [(1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (2, PUBLISHED), (3, PUBLISHED)]
+
+
+def test_what_was_published_behind_a_higher_number_is_late_and_a_rollback_is_not() -> None:
+    assert published_late(LATE) == {2: 3}
+    assert published_late([(1, PUBLISHED), (2, PUBLISHED), (1, PUBLISHED)]) == {}
+    assert published_late([]) == {}
+
+
+def test_a_rollback_from_what_waited_goes_to_what_served_meanwhile() -> None:
+    states = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
+    sinks = [held(2, 1, 2, 3)]
+    assert rollback_target(sinks, states, {2: 3}) == 3
+    assert rollback_target(sinks, states) == 1, "by number alone it would be another"
+    assert rollback_target([held(3, 1, 2, 3)], states, {2: 3}) == 1
+
+
+def test_what_served_until_what_waited_was_published_stays() -> None:
+    states = {1: PUBLISHED, 2: PUBLISHED, 3: PUBLISHED}
+    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states, late={2: 3}) == [1]
+    assert to_retire(held(2, 1, 2, 3), previous=3, keep=2, states=states) == [3]
+    assert to_retire(held(4, 1, 2, 3, 4), previous=2, keep=3, states=states, late={2: 3}) == [1]
+
+
+def test_what_waits_is_neither_retired_nor_a_leftover() -> None:
+    states = {1: PUBLISHED, 2: STAGED, 3: PUBLISHED, 4: ABORTED, 5: STAGED}
+    assert to_retire(held(3, 1, 2, 3, 5), previous=1, keep=1, states=states) == [1]
+    assert leftovers(held(3, 1, 2, 3, 4, 5), states) == [4]

@@ -6,7 +6,16 @@ import pytest
 
 from changelog.contract.base.errors import SinkError
 from tests.unit.views.fakes import FakeSink
-from views.generations.history import FAILED, PUBLISHED, RETIRED, SEALED, History, HistoryRow
+from views.generations.history import (
+    ABORTED,
+    FAILED,
+    PUBLISHED,
+    RETIRED,
+    SEALED,
+    STAGED,
+    History,
+    HistoryRow,
+)
 from views.generations.served import Served
 from views.generations.swap import HalfPublishedError, retire, settle, swap
 
@@ -24,6 +33,25 @@ def test_every_sink_of_every_view_moves() -> None:
     a, b, c = FakeSink(1, [1, 2]), FakeSink(1, [1, 2]), FakeSink(None, [5])
     swap([(served("v", a=a, b=b), 2), (served("w", c=c), 5)])
     assert (a.current, b.current, c.current) == (2, 2, 5)
+
+
+def test_the_time_in_which_sinks_differ_is_measured(monkeypatch) -> None:
+    moments = iter([10.0, 10.25, 11.5])
+    monkeypatch.setattr("views.generations.swap.time.monotonic", lambda: next(moments))
+    sinks = {name: FakeSink(1, [1, 2]) for name in "abc"}
+    assert swap([(served("v", **sinks), 2)]) == 1.5
+    assert swap([]) == 0.0
+
+
+def test_a_sink_that_does_not_answer_keeps_all_of_them_where_they_are() -> None:
+    class Away(FakeSink):
+        def published(self) -> int | None:
+            raise SinkError("the server is away")
+
+    first = FakeSink(1, [1, 2])
+    with pytest.raises(SinkError, match="away"):
+        swap([(served("v", a=first, b=Away(1, [1, 2])), 2)])
+    assert first.current == 1
 
 
 def test_a_sink_that_does_not_move_takes_the_others_back() -> None:
@@ -80,3 +108,41 @@ def test_old_generations_go_and_the_history_says_so(history: History) -> None:
     retire(served("v", a=sink), history, previous=2, keep=2)
     assert sink.there == {2, 4}
     assert history.states("v") == {1: RETIRED, 2: PUBLISHED, 3: FAILED, 4: PUBLISHED}
+
+
+def staged_twice(history: History) -> FakeSink:
+    """Two staged generations beside one that serves: a run was killed before it replaced one."""
+    for number, state in ((1, PUBLISHED), (2, STAGED), (3, STAGED)):
+        history.append([HistoryRow(view="v", generation=number, state=state)])
+    return FakeSink(1, [1, 2, 3])
+
+
+def test_one_staged_generation_stays_the_newest(history: History) -> None:
+    sink = staged_twice(history)
+    assert settle(served("v", a=sink), history) is None
+    assert (sink.current, sink.there) == (1, {1, 3})
+    assert history.states("v") == {1: PUBLISHED, 2: ABORTED, 3: STAGED}
+
+
+def test_a_staged_generation_outlives_other_rebuilds(history: History) -> None:
+    for number, state in ((1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (4, PUBLISHED)):
+        history.append([HistoryRow(view="v", generation=number, state=state)])
+    sink = FakeSink(4, [1, 2, 3, 4])
+    settle(served("v", a=sink), history)
+    retire(served("v", a=sink), history, previous=3, keep=1)
+    assert sink.there == {2, 4}
+
+
+def test_twin_that_ignores_the_mark_removes_what_was_staged(history: History, monkeypatch) -> None:
+    monkeypatch.setattr("views.generations.succession.staged", lambda _: [])
+    with pytest.raises(AssertionError):
+        test_a_staged_generation_outlives_other_rebuilds(history)
+
+
+def test_a_publication_of_what_waited_is_finished(history: History) -> None:
+    for number, state in ((1, PUBLISHED), (2, STAGED), (3, PUBLISHED)):
+        history.append([HistoryRow(view="v", generation=number, state=state)])
+    moved, waiting = FakeSink(2, [1, 2, 3]), FakeSink(3, [1, 2, 3])
+    assert settle(served("v", a=moved, b=waiting), history) == 2
+    assert (moved.current, waiting.current) == (2, 2)
+    assert history.states("v")[2] == PUBLISHED

@@ -1,0 +1,331 @@
+"""What was staged is published, compared or aborted, and views are dropped, without servers."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from changelog.config import load_project
+from changelog.contract.base.errors import ChangelogError, SinkError, ViewError
+from changelog.runtime.edge import console
+from tests.unit.views.fakes import FakeSink
+from views.base.address import Address
+from views.base.config import RebuildSettings, VerifyMode
+from views.base.progress import Stages
+from views.generations.history import (
+    ABORTED,
+    DROPPED,
+    FAILED,
+    PUBLISHED,
+    SEALED,
+    STAGED,
+    History,
+    HistoryRow,
+)
+from views.generations.served import Served
+from views.generations.staging import NothingStagedError
+from views.project.catalog import Catalog
+from views.rebuild.diff import Columns, UncomparableError, diff
+from views.rebuild.drop import drop, to_drop
+from views.rebuild.rollback import roll_back
+from views.rebuild.staged import UnverifiedError, abort_staged, publish_staged
+from views.scaffold.write import write_project
+from views.verify.kept.folder import KeptTopic
+
+VIEW = "orders_per_customer"
+OTHER = "other"
+
+
+class Bench:
+    """A project with views whose sinks are fakes, and its history."""
+
+    def __init__(self, root: Path) -> None:
+        write_project(root)
+        text = (root / "views" / f"{VIEW}.sql").read_text(encoding="utf-8")
+        (root / "views" / f"{OTHER}.sql").write_text(text, encoding="utf-8")
+        self.root = root
+        self.settings = RebuildSettings(project=load_project(root, needs=[]))
+        self.stages = Stages(console)
+        self.history = History(self.settings.warehouse)
+        self.sinks = {name: {"a": FakeSink(None, []), "b": FakeSink(None, [])} for name in self.all}
+
+    all = (VIEW, OTHER)
+
+    def specs(self, *names: str):
+        return Catalog.of(self.root).load_all(names or [VIEW])
+
+    def served(self, spec, *_):
+        return Served(spec.name, self.sinks[spec.name])
+
+    def has(self, *steps: tuple[int, str], view: str = VIEW, **more) -> None:
+        """Let generations have come so far, and the last published one serve."""
+        for number, state in steps:
+            self.history.append([HistoryRow(view=view, generation=number, state=state, **more)])
+            for sink in self.sinks[view].values():
+                sink.there.add(number)
+                sink.current = number if state == PUBLISHED else sink.current
+
+    def current(self, view: str = VIEW) -> list[int | None]:
+        return [sink.current for sink in self.sinks[view].values()]
+
+    def publish(self, *names: str, **more):
+        settings = more.pop("settings", self.settings)
+        return publish_staged(
+            self.specs(*names), settings, self.stages, make_served=self.served, **more
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "project")
+
+
+def test_what_is_staged_is_published_in_every_sink_and_on_record(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED), (3, PUBLISHED), verified=True)
+    (result,) = bench.publish()
+    assert bench.current() == [2, 2]
+    assert (result.generation, result.published, result.verified) == (2, True, True)
+    last = bench.history.rows([VIEW], generation=2)[-1]
+    assert last.state == PUBLISHED
+    assert last.note == "was staged, in place of generation 3"
+    assert last.switch_seconds == result.switch_seconds is not None
+    assert all(sink.there == {2, 3} for sink in bench.sinks[VIEW].values()), "1 is retired"
+    back = roll_back(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+    assert back[0].generation == 3
+    assert bench.current() == [3, 3]
+
+
+def test_views_move_together_or_not_at_all(bench) -> None:
+    for view in bench.all:
+        bench.has((1, PUBLISHED), (2, STAGED), view=view, verified=True)
+    bench.sinks[OTHER]["b"].refuses = {2}
+    with pytest.raises(SinkError, match="the server is away"):
+        bench.publish(*bench.all)
+    assert [bench.current(view) for view in bench.all] == [[1, 1], [1, 1]]
+    assert bench.history.states(VIEW)[2] == STAGED
+    bench.sinks[OTHER]["b"].refuses = set()
+    assert [result.generation for result in bench.publish(*bench.all)] == [2, 2]
+    assert [bench.current(view) for view in bench.all] == [[2, 2], [2, 2]]
+
+
+def test_a_sink_without_it_keeps_all_sinks_from_moving(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
+
+    class Lacks(FakeSink):
+        def rows(self, generation: int) -> int:
+            raise SinkError(f"the sink holds no generation {generation}")
+
+    bench.sinks[VIEW]["b"] = Lacks(1, [1])
+    with pytest.raises(SinkError, match="holds no generation 2"):
+        bench.publish()
+    assert bench.current() == [1, 1]
+
+
+def test_what_was_not_verified_needs_a_word(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED))
+    with pytest.raises(UnverifiedError, match="staged without being verified"):
+        bench.publish()
+    assert bench.current() == [1, 1]
+    bench.publish(settings=replace(bench.settings, verify=VerifyMode.NONE))
+    assert bench.current() == [2, 2]
+
+
+def test_of_a_view_in_python_equal_inputs_suffice(bench) -> None:
+    bench.has((1, STAGED), certificate={"a": {"certificate": {}}}, mismatches=0)
+    bench.publish()
+    assert bench.current() == [1, 1]
+
+
+def test_a_generation_that_is_named_has_to_be_the_staged_one(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
+    with pytest.raises(NothingStagedError, match=r"generation 1 .* is not staged, generation 2 is"):
+        bench.publish(generation=1)
+    bench.publish(generation=2)
+    with pytest.raises(NothingStagedError, match="no staged generation"):
+        bench.publish()
+
+
+def test_a_switch_that_was_killed_is_finished_by_the_next_publish(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED), verified=True)
+    bench.sinks[VIEW]["a"].current = 2
+    (result,) = bench.publish()
+    assert bench.current() == [2, 2]
+    assert (result.generation, result.published) == (2, True)
+    assert bench.history.states(VIEW)[2] == PUBLISHED
+
+
+def test_a_rebuild_that_was_killed_in_its_switch_is_finished_and_was_not_staged(bench) -> None:
+    bench.has((1, PUBLISHED), (2, SEALED))
+    bench.sinks[VIEW]["a"].current = 2
+    with pytest.raises(NothingStagedError):
+        bench.publish()
+    assert bench.current() == [2, 2]
+
+
+def test_an_abort_removes_it_everywhere(bench) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED))
+    gone = abort_staged(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+    assert gone == {VIEW: 2}
+    assert all(sink.there == {1} for sink in bench.sinks[VIEW].values())
+    assert bench.history.states(VIEW) == {1: PUBLISHED, 2: ABORTED}
+    with pytest.raises(NothingStagedError):
+        abort_staged(bench.specs(), bench.settings, bench.stages, make_served=bench.served)
+
+
+class Lines(FakeSink):
+    """A sink whose generations are files of JSON lines."""
+
+    def __init__(self, folder: Path, generations: dict[int, list[dict]], published: int) -> None:
+        super().__init__(published, generations)
+        self.folder = folder
+        for number, rows in generations.items():
+            lines = (json.dumps({"id": str(row["id"]), "row": row}) for row in rows)
+            (folder / f"{number}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    def address(self, generation: int) -> Address:
+        return Address("memory", {"path": str(self.folder / f"{generation}.jsonl")})
+
+
+def compared(bench, tmp_path, before, after, columns=None, key=("id",)):
+    """Return the diff of two generations of rows."""
+    kinds = columns or {"id": "int", "name": "string", "x": "double"}
+    old = {"text": "", "key": ["id"], "columns": [[*c] for c in [("id", "int")]]}
+    old["columns"] = [[name, kind] for name, kind in dict(OLD).items()]
+    new = {"text": "", "key": list(key), "columns": [[n, k] for n, k in kinds.items()]}
+    bench.has((1, PUBLISHED), declaration=old)
+    bench.has((2, STAGED), declaration=new)
+    bench.sinks[VIEW] = {"a": Lines(tmp_path, {1: before, 2: after}, 1)}
+    (spec,) = bench.specs()
+    return diff(spec, bench.settings, bench.stages, make_served=bench.served)
+
+
+OLD = {"id": "int", "name": "string", "x": "double"}
+
+
+def rows(*numbers: int, **changed):
+    return [{"id": n, "name": f"n{n}", "x": float(n), **changed} for n in numbers]
+
+
+def test_a_diff_counts_rows_and_columns_and_shows_some(bench, tmp_path) -> None:
+    before = rows(*range(1, 101))
+    after = [*rows(*range(31, 100), 101), *rows(*range(3, 31), name="new")]
+    found = compared(bench, tmp_path, before, after)
+    assert (found.rows_serving, found.rows) == (100, 98)
+    assert (found.added, found.removed, found.changed) == (1, 3, 28)
+    assert found.by_column == {"name": 28}
+    told = found.to_json()
+    assert told["columns"] == {"added": {}, "removed": {}, "retyped": {}}
+    by_kind = {kind: [s for s in told["samples"] if s["kind"] == kind] for kind in KINDS}
+    assert [len(by_kind[kind]) for kind in KINDS] == [1, 3, 10]
+    first = by_kind["changed"][0]
+    assert (first["key"], first["column"]) == ({"id": "3"}, "name")
+    assert (first["before"], first["after"]) == ("n3", "new")
+    assert by_kind["added"][0]["after"] == "id=101, name=n101, x=101.0"
+    assert by_kind["removed"][0]["before"] == "id=1, name=n1, x=1.0"
+    with console.capture() as shown:
+        console.print(found.render())
+    text = " ".join(shown.get().split())
+    assert "98 rows, 100 now: 1 added, 3 removed, 28 changed" in text
+    assert "name differs in 28 rows" in text
+
+
+KINDS = ("added", "removed", "changed")
+
+
+def test_columns_that_come_go_or_change_their_type_are_told_apart(bench, tmp_path) -> None:
+    after = [{"id": 1, "x": "1.0", "more": None}]
+    kinds = {"id": "int", "x": "string", "more": "int"}
+    found = compared(bench, tmp_path, rows(1), after, kinds)
+    assert (found.added, found.removed, found.changed) == (0, 0, 0)
+    assert found.columns == Columns(
+        added={"more": "int"}, removed={"name": "string"}, retyped={"x": ("double", "string")}
+    )
+    assert "column x was double, is string: its values are not compared" in found.columns.lines()
+
+
+def test_generations_without_a_common_key_are_not_compared(bench, tmp_path) -> None:
+    with pytest.raises(UncomparableError, match="their rows cannot be matched"):
+        compared(bench, tmp_path, rows(1), rows(1), key=("id", "name"))
+
+
+def test_a_row_that_somebody_else_wrote_ends_the_comparison(bench, tmp_path) -> None:
+    with pytest.raises(UncomparableError, match="not as it was written"):
+        compared(bench, tmp_path, [{"id": 1, "name": 7, "x": 1.0}], rows(1))
+
+
+def test_columns_that_are_not_on_record_are_no_guess(bench, tmp_path) -> None:
+    bench.has((1, PUBLISHED), (2, STAGED))
+    bench.sinks[VIEW] = {"a": Lines(tmp_path, {1: rows(1), 2: rows(1)}, 1)}
+    (spec,) = bench.specs()
+    with pytest.raises(UncomparableError, match="not on record"):
+        diff(spec, bench.settings, bench.stages, make_served=bench.served)
+    with pytest.raises(UncomparableError, match="serves: there is nothing to compare"):
+        diff(spec, bench.settings, bench.stages, generation=1, make_served=bench.served)
+
+
+def test_nothing_is_compared_with_nothing(bench) -> None:
+    bench.has((1, STAGED))
+    (spec,) = bench.specs()
+    with pytest.raises(UncomparableError, match="nothing serves yet"):
+        diff(spec, bench.settings, bench.stages, make_served=bench.served)
+
+
+def dropped(bench, *names: str) -> None:
+    drop(to_drop(names, bench.settings), bench.settings, bench.stages, make_served=bench.served)
+
+
+def test_a_drop_empties_every_sink_and_ends_the_history(bench) -> None:
+    bench.has((1, PUBLISHED), (2, PUBLISHED), (3, STAGED))
+    dropped(bench, VIEW)
+    assert all(sink.there == set() for sink in bench.sinks[VIEW].values())
+    assert bench.current() == [None, None]
+    assert bench.history.states(VIEW) == {1: DROPPED, 2: DROPPED, 3: DROPPED}
+    with pytest.raises(NothingStagedError):
+        bench.publish()
+
+
+def test_a_view_whose_file_is_gone_is_dropped_by_its_history(bench) -> None:
+    bench.has((1, PUBLISHED), view=OTHER, sinks=("cache",))
+    bench.has((2, PUBLISHED), view=OTHER, sinks=("delta", "search"))
+    path = bench.root / "views" / f"{OTHER}.sql"
+    path.unlink()
+    (found,) = to_drop([OTHER], bench.settings)
+    assert (set(found.sinks), found.has_file) == ({"cache", "delta", "search"}, False)
+    assert str(found).endswith("its file is gone already)")
+    dropped(bench, OTHER)
+    assert bench.current(OTHER) == [None, None]
+    with pytest.raises(ViewError, match="no view 'other'"):
+        to_drop([OTHER], bench.settings)
+
+
+def test_a_drop_that_breaks_off_is_ended_by_the_next(bench) -> None:
+    bench.has((1, PUBLISHED))
+
+    class Away(FakeSink):
+        def drop(self) -> None:
+            raise SinkError("the server is away")
+
+    sound = bench.sinks[VIEW]["b"]
+    bench.sinks[VIEW]["b"] = Away(1, [1])
+    with pytest.raises(ChangelogError, match="away"):
+        dropped(bench, VIEW)
+    assert bench.history.states(VIEW) == {1: PUBLISHED}
+    bench.sinks[VIEW]["b"] = sound
+    dropped(bench, VIEW)
+    assert bench.history.states(VIEW) == {1: DROPPED}
+
+
+def test_what_was_proved_for_a_view_alone_goes_with_it(bench) -> None:
+    def proved(*topics: str):
+        return {"delta": {"certificate": {"ends": {topic: [1] for topic in topics}}}}
+
+    bench.has((1, PUBLISHED), certificate=proved("own", "shared", "failed_too"))
+    bench.has((1, FAILED), view=OTHER, certificate=proved("shared"))
+    root = Path(bench.settings.warehouse) / "_proved"
+    for topic in ("own", "shared"):
+        with KeptTopic(root / topic):
+            (root / topic / "manifest.json").write_text("{}", encoding="utf-8")
+    assert to_drop([VIEW], bench.settings)[0].topics == ("failed_too", "own")
+    dropped(bench, VIEW)
+    assert sorted(path.name for path in root.iterdir()) == ["shared"]

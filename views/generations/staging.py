@@ -1,0 +1,38 @@
+"""Generations that wait: whole in every sink, seen by no reader until somebody publishes them.
+
+What marks one is its last row in the history, `staged`: every run that clears up asks there, so
+what a killed run left goes and what was put aside on purpose stays. A view has one at most; a
+newer one replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from changelog.contract.base.errors import ChangelogError
+from views.generations.history import ABORTED, History
+from views.generations.served import Served
+from views.generations.succession import staged
+
+
+class NothingStagedError(ChangelogError):
+    """No generation of a view waits to be published."""
+
+
+def newest_staged(view: str, history: History) -> int | None:
+    """Return the staged generation of a view, or None."""
+    found = staged(history.states(view))
+    return found[-1] if found else None
+
+
+def take_away(served: Served, history: History, generations: Sequence[int], *, note: str) -> None:
+    """Remove staged generations from every sink of a view.
+
+    The history says so first: from then on the next run ends what is cut off here.
+    """
+    for number in generations:
+        known = history.rows([served.view], generation=number)
+        history.append([row.again(state=ABORTED, note=note) for row in known[-1:]])
+    for number in generations:
+        for sink in served.sinks.values():
+            sink.discard(number)

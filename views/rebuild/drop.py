@@ -1,0 +1,156 @@
+"""Remove a view from every sink, and end the care of its history.
+
+What is known of a view is its file, as long as it is there, and its history: a view whose file is
+gone is dropped by what the history says of its sinks. Each sink is emptied by itself, and the row
+`dropped` is written last: a drop that was killed is found by the next, which does what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from changelog.contract.base.errors import ChangelogError, ViewError
+from replay.spark.files import uri_of
+from views.base.config import RebuildSettings
+from views.base.failure import explained
+from views.base.progress import Stages
+from views.generations.history import DROPPED, History, HistoryRow
+from views.generations.lock import locked
+from views.generations.served import MakeServed, served_of
+from views.project.catalog import FOLDER, Catalog
+from views.project.spec import SqlSource, ViewSpec, check_view_name
+from views.verify.kept.folder import remove_kept
+
+log = logging.getLogger("changelog.views")
+
+
+@dataclass(frozen=True, slots=True)
+class ToDrop:
+    """A view that is to be removed.
+
+    Attributes:
+        spec: its declaration with all sinks where it is or was served, by its file and its
+            history; without a file as much of it as its sinks have to know.
+        has_file: whether the project still declares it.
+        last: its newest generation, 0 when none was ever recorded.
+        topics: those of its certificates that no other view was proved by.
+    """
+
+    spec: ViewSpec
+    has_file: bool
+    last: int
+    topics: tuple[str, ...]
+
+    @property
+    def view(self) -> str:
+        """Return its name."""
+        return self.spec.name
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Return where it is or was served."""
+        return self.spec.sinks
+
+    def __str__(self) -> str:
+        """Say what goes, for the question."""
+        file = "" if self.has_file else "; its file is gone already"
+        return f"{self.view} ({', '.join(self.sinks)}{file})"
+
+
+def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
+    """Find out what there is to remove of some views; removes nothing.
+
+    Raises:
+        ViewError: neither the project nor the history knows one of them.
+    """
+    catalog = Catalog.of(settings.project.root)
+    rows = History(settings.warehouse).rows()
+    return [_found(name, catalog, rows) for name in names]
+
+
+def drop(
+    views: Sequence[ToDrop],
+    settings: RebuildSettings,
+    stages: Stages,
+    *,
+    make_served: MakeServed = served_of,
+) -> None:
+    """Remove views from their sinks; the history keeps a row `dropped` of each.
+
+    Raises:
+        LockedError: a run works on one of them.
+        ConfigurationError: the project does not say where one of its sinks is.
+        SinkError: a sink does not answer, or a view's name there belongs to somebody else.
+    """
+    project, history = settings.project, History(settings.warehouse)
+    with locked(project.root, [each.view for each in views]):
+        served = [make_served(each.spec, project, None) for each in views]
+        for each, found in zip(views, served, strict=True):
+            for name, sink in found.sinks.items():
+                with stages.stage("drop", f"{each.view}: remove it from {name}", each.view):
+                    sink.drop()
+            history.append(
+                [HistoryRow(view=each.view, generation=each.last, state=DROPPED, sinks=each.sinks)]
+            )
+            _remove_proofs(each, settings)
+
+
+def _found(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
+    own = _since_dropped(row for row in rows if row.view == name)
+    try:
+        spec = catalog.load(name)
+    except ViewError:
+        if not own:
+            raise  # nobody knows it, or its file cannot be read and nothing was ever built
+        spec = _bare(name, catalog.root)
+    sinks = dict.fromkeys([*spec.sinks, *(sink for row in own for sink in row.sinks)])
+    numbers = [row.generation for row in rows if row.view == name]
+    return ToDrop(
+        spec=replace(spec, sinks=tuple(sinks)),
+        has_file=name in catalog.paths,
+        last=max(numbers, default=0),
+        topics=_own_topics(name, rows),
+    )
+
+
+def _since_dropped(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+    found: list[HistoryRow] = []
+    for row in rows:
+        found = [] if row.state == DROPPED else [*found, row]
+    return found
+
+
+def _own_topics(name: str, rows: Sequence[HistoryRow]) -> tuple[str, ...]:
+    """Return the topics that this view alone was proved by, of all views that are not dropped."""
+    by_view: dict[str, set[str]] = {}
+    for row in rows:
+        topics = by_view.setdefault(row.view, set())
+        if row.state == DROPPED:
+            topics.clear()
+        for report in row.certificate.values():
+            topics.update(report.get("certificate", {}).get("ends", {}))
+    own = by_view.pop(name, set())
+    return tuple(sorted(own.difference(*by_view.values())))
+
+
+def _bare(name: str, root: Path) -> ViewSpec:
+    """Return as much of a view without a file as its sinks have to know to be emptied."""
+    return ViewSpec(
+        name=check_view_name(name),
+        path=root / FOLDER / f"{name}.sql",
+        tables=(),
+        key=("",),
+        sinks=(),
+        source=SqlSource("", ()),
+    )
+
+
+def _remove_proofs(each: ToDrop, settings: RebuildSettings) -> None:
+    try:
+        remove_kept(uri_of(settings.warehouse), each.topics)
+    except (OSError, ChangelogError) as error:
+        reason = explained(error, f'removing what was proved for view "{each.view}"')
+        log.warning("%s", reason)

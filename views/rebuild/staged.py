@@ -1,0 +1,196 @@
+"""Publish what was staged, or remove it: the second half of `rebuild-view --stage`.
+
+Nothing is built here and Spark is not needed. Every sink of every view is asked for its whole
+staged generation before the first one moves; then they move as at the end of a rebuild, all of
+them or none. What a kill leaves is finished by the next run (`views.generations.swap.settle`): a
+sink that serves a staged generation shows that its publication had begun.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import ChangelogError
+from views.base.config import RebuildSettings, VerifyMode
+from views.base.failure import explained
+from views.base.progress import Stages
+from views.generations.history import PUBLISHED, History, HistoryRow
+from views.generations.lock import locked
+from views.generations.served import MakeServed, Served, served_of
+from views.generations.staging import NothingStagedError, take_away
+from views.generations.succession import staged
+from views.generations.swap import retire, settle, swap
+from views.project.spec import ViewSpec
+from views.rebuild.result.report import ViewResult
+
+log = logging.getLogger("changelog.views")
+
+
+class UnverifiedError(ChangelogError):
+    """A staged generation was not verified, and nobody said that this does not matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is to be published of one view; `before` served until now."""
+
+    spec: ViewSpec
+    served: Served
+    row: HistoryRow
+    before: int | None
+    is_done: bool
+
+
+def publish_staged(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    stages: Stages,
+    *,
+    generation: int | None = None,
+    make_served: MakeServed = served_of,
+) -> list[ViewResult]:
+    """Let readers see the staged generation of each view, in all sinks: all views or none.
+
+    Args:
+        specs: the views.
+        settings: of the run; verification that is set to none lets an unverified one pass.
+        stages: shows and times what is done.
+        generation: the number that is meant, None for whatever is staged.
+        make_served: gives the sinks of a view.
+
+    Raises:
+        LockedError: another run works on one of them.
+        NothingStagedError: of one nothing is staged, or another generation.
+        UnverifiedError: one was not verified.
+        SinkError: a sink does not hold it whole, or does not move; the others are moved back.
+    """
+    history = History(settings.warehouse)
+    with locked(settings.project.root, [spec.name for spec in specs]):
+        with stages.stage("settle", "what is staged"):
+            targets = [
+                _target(spec, make_served(spec, settings.project, None), history, generation)
+                for spec in specs
+            ]
+            if settings.verify is not VerifyMode.NONE:
+                _require_verified(targets)
+            to_move = [target for target in targets if not target.is_done]
+            for target in to_move:
+                for sink in target.served.sinks.values():
+                    sink.rows(target.row.generation)  # refuses one that is not whole there
+        with stages.stage("publish", "publish every sink at once"):
+            seconds = swap([(target.served, target.row.generation) for target in to_move])
+        with stages.stage("record", "write the history"):
+            _record(to_move, history, seconds)
+        with stages.stage("retire", "remove old generations"):
+            _retire(to_move, history, settings.rebuild.keep)
+    return [_result(target, None if target.is_done else seconds) for target in targets]
+
+
+def abort_staged(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    stages: Stages,
+    *,
+    make_served: MakeServed = served_of,
+) -> dict[str, int]:
+    """Remove the staged generation of each view from all its sinks; returns their numbers.
+
+    Raises:
+        LockedError: another run works on one of them.
+        NothingStagedError: of one nothing is staged.
+    """
+    history = History(settings.warehouse)
+    gone = {}
+    with locked(settings.project.root, [spec.name for spec in specs]):
+        for spec in specs:
+            served = make_served(spec, settings.project, None)
+            settle(served, history)
+            found = staged(history.states(spec.name))
+            if not found:
+                raise nothing_staged(spec.name)
+            with stages.stage("abort", f"{spec.name}: remove generation {found[-1]}"):
+                take_away(served, history, found, note="aborted")
+            gone[spec.name] = found[-1]
+    return gone
+
+
+def nothing_staged(view: str) -> NothingStagedError:
+    """Return the error for a view of which no generation waits."""
+    return NothingStagedError(
+        f'view "{view}" has no staged generation', hint=f"`rebuild-view {view} --stage` makes one"
+    )
+
+
+def _target(spec: ViewSpec, served: Served, history: History, generation: int | None) -> _Target:
+    waiting = staged(history.states(spec.name))
+    finished = settle(served, history)
+    is_done = finished is not None and finished in waiting
+    number = finished if is_done else next(reversed(staged(history.states(spec.name))), None)
+    if number is None:
+        raise nothing_staged(spec.name)
+    if generation is not None and generation != number:
+        raise NothingStagedError(
+            f'generation {generation} of view "{spec.name}" is not staged, generation {number} is',
+            hint="--rollback goes back to one that was published before",
+        )
+    *_, row = history.rows([spec.name], generation=number)
+    serving = [held.published for held in served.held_without_listing().values()]
+    return _Target(spec, served, row, max((n for n in serving if n), default=None), is_done)
+
+
+def _require_verified(targets: Sequence[_Target]) -> None:
+    for target in targets:
+        row = target.row
+        # Of a view in Python the inputs are verified: reports without a verdict of their own.
+        inputs_agree = row.verified is None and bool(row.certificate) and row.mismatches == 0
+        if not (row.verified or inputs_agree or target.is_done):
+            raise UnverifiedError(
+                f'generation {row.generation} of view "{row.view}" was staged without being '
+                "verified",
+                hint="stage it again without --verify none, or publish it with --verify none",
+            )
+
+
+def _record(targets: Sequence[_Target], history: History, seconds: float) -> None:
+    rows = []
+    for target in targets:
+        before = target.before
+        follows = f"in place of generation {before}" if before else "nothing served before"
+        note = "; ".join(filter(None, [f"was staged, {follows}", target.row.note]))
+        rows.append(
+            target.row.again(
+                state=PUBLISHED, note=note, sinks=target.spec.sinks, switch_seconds=seconds
+            )
+        )
+    try:
+        history.append(rows)
+    except ChangelogError as error:
+        log.warning("published, but not recorded: %s", error)  # the next run adds it
+
+
+def _retire(targets: Sequence[_Target], history: History, keep: int) -> None:
+    for target in targets:
+        try:
+            retire(target.served, history, previous=target.before, keep=keep)
+        except Exception as error:  # noqa: BLE001 - it only makes room; the next run does it
+            log.warning('view "%s": %s', target.spec.name, explained(error, "removing"))
+
+
+def _result(target: _Target, seconds: float | None) -> ViewResult:
+    row = target.row
+    modes = {report.get("certificate", {}).get("mode") for report in row.certificate.values()}
+    return ViewResult(
+        view=row.view,
+        generation=row.generation,
+        verdict=row.verdict,
+        rows=row.rows,
+        verified=row.verified,
+        mismatches=row.mismatches,
+        published=True,
+        switch_seconds=seconds,
+        sinks=target.spec.sinks,
+        mode=str(next(iter(modes), None) or VerifyMode.NONE.value),
+        origin=row.origin,
+    )
