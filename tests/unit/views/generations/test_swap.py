@@ -146,3 +146,11 @@ def test_a_publication_of_what_waited_is_finished(history: History) -> None:
     assert settle(served("v", a=moved, b=waiting), history) == 2
     assert (moved.current, waiting.current) == (2, 2)
     assert history.states("v")[2] == PUBLISHED
+
+
+def test_twin_that_takes_staged_for_never_begun_leaves_the_sinks_apart(
+    history: History, monkeypatch
+) -> None:
+    monkeypatch.setattr("views.generations.swap.unfinished_swap", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_a_publication_of_what_waited_is_finished(history)
