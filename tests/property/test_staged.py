@@ -58,6 +58,8 @@ class View:
                     self.serving, self.before = target, None
             case "killed":
                 self.there.add(number)
+            case _:
+                pass  # there is nothing to publish, or to go back from
 
     def _publish(self, number: int) -> None:
         self.there.add(number)
