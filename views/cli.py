@@ -94,7 +94,8 @@ compares it with what serves, `--publish` switches to it, `--abort` removes it
 
 `rebuild-view flights_snapshot --drop` removes the view from every sink
 
-**Exit codes** 0 done · 1 failed or stopped, the old generation serves · 2 usage or configuration ·
+**Exit codes** 0 done (--diff: whether or not there are differences) · 1 failed or stopped, the old
+generation serves · 2 usage or configuration ·
 3 refuted by verification, the old generation serves · 4 the log can no longer give it · 5 another
 rebuild of the view runs
 """

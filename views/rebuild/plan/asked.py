@@ -18,7 +18,12 @@ class Asked:
     """What is asked for; each field is an option, beside those of the project's settings."""
 
     views: Annotated[
-        list[str] | None, typer.Argument(metavar="VIEW…", help="Views of the project.")
+        list[str] | None,
+        typer.Argument(
+            metavar="VIEW…",
+            help="Views of the project; behind one of them, with --publish or --diff, the number "
+            "of a generation.",
+        ),
     ] = None
     version: VersionOption = False
     all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False

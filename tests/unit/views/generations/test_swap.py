@@ -101,6 +101,12 @@ def test_what_was_not_published_is_removed(history: History) -> None:
     assert (sink.current, sink.there) == (1, {1})
 
 
+def test_twin_that_looks_for_no_leftovers_keeps_them(history: History, monkeypatch) -> None:
+    monkeypatch.setattr("views.generations.swap.leftovers", lambda *_: [])
+    with pytest.raises(AssertionError):
+        test_what_was_not_published_is_removed(history)
+
+
 def test_old_generations_go_and_the_history_says_so(history: History) -> None:
     for number, state in ((1, PUBLISHED), (2, PUBLISHED), (3, FAILED), (4, PUBLISHED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
