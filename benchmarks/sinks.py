@@ -1,0 +1,200 @@
+"""How fast each sink takes a view, beside what its server takes of ready rows: `make bench-views`.
+
+The rows are made before and kept by Spark; a rendered copy of them stands ready in this process.
+The sink then opens a generation, writes it from Spark's tasks and seals it; its limit is the
+quickest way that the server's own client has for rows that need no work:
+
+| sink | limit |
+|---|---|
+| search | `parallel_bulk` of opensearch-py, an index of the same settings, flushed and refreshed |
+| cache | a pipeline of MSET of redis-py |
+
+One run of each goes before and does not count. Of what is published the switch is timed too, and
+its median is told in milliseconds. The last line is one JSON object of medians.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import redis
+import typer
+from opensearchpy import OpenSearch
+from opensearchpy.helpers import parallel_bulk
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from benchmarks.figures import Figures, say
+from benchmarks.machine import Noise
+from changelog.stack.stack import Stack
+from replay.spark.session import SessionSettings, session
+from views.sinks.base import Sink, SinkSettings
+from views.sinks.make import make_sink
+from views.sinks.rendering import rendered
+from views.sinks.search.mapping import properties
+
+Entries = Sequence[tuple[str, str]]
+"""Ids and documents."""
+
+KEY = ("id",)
+_THREADS = 4
+_CHUNK = 2_000
+_MSET = 5_000
+_BULK_LINE = "limit"
+
+
+def orders(spark: SparkSession, rows: int) -> DataFrame:
+    """Return rows like those of an order: numbers, a decimal, texts and a moment."""
+    number = F.col("id")
+    return spark.range(rows).select(
+        number.alias("id"),
+        (number % 10_007).cast("int").alias("customer_id"),
+        (number % 99_991 / F.lit(100)).cast("decimal(12,2)").alias("amount"),
+        F.concat(F.lit("customer "), F.sha2(number.cast("string"), 256).substr(1, 24)).alias(
+            "name"
+        ),
+        F.when(number % 3 == 0, F.lit(None)).otherwise(F.lit("to be delivered")).alias("note"),
+        F.timestamp_seconds(1_700_000_000 + number).alias("placed"),
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Rows that stand ready, for Spark and for the clients of servers."""
+
+    frame: DataFrame
+    entries: Entries
+    figures: Figures
+
+    def sink(self, kind: str, sink: Sink, generation: int, *, counts: bool) -> None:
+        """Write a generation, publish it and remove the one before."""
+        began = time.monotonic()
+        sink.open(generation, self.frame.schema)
+        sink.write(self.frame)
+        sink.seal()
+        written = time.monotonic()
+        sink.publish(generation)
+        switched = time.monotonic()
+        if generation > 1:
+            sink.discard(generation - 1)
+        self._keep(kind, written - began, counts=counts)
+        if counts:
+            self.figures.add(f"{kind}_switch_ms", 1000 * (switched - written))
+
+    def limit(self, kind: str, write: Callable[[Entries], None], *, counts: bool) -> None:
+        """Write the ready rows by the client of a server."""
+        began = time.monotonic()
+        write(self.entries)
+        self._keep(f"{kind}_limit", time.monotonic() - began, counts=counts)
+
+    def _keep(self, name: str, seconds: float, *, counts: bool) -> None:
+        per_s = len(self.entries) / seconds
+        say(f"{name}: {per_s:,.0f} rows/s" + ("" if counts else ", not counted"))
+        if counts:
+            self.figures.add(f"{name}_per_s", per_s)
+
+
+def search_limit(url: str, mapping: dict[str, Any]) -> Callable[[Entries], None]:
+    """Return the quickest way of opensearch-py to an index like that of the sink."""
+    client = OpenSearch(url, timeout=120)
+    body = {
+        "settings": {
+            "number_of_replicas": 0,
+            "refresh_interval": "-1",
+            "translog.durability": "async",
+        },
+        "mappings": {"dynamic": False, "properties": mapping},
+    }
+
+    def write(entries: Entries) -> None:
+        client.indices.delete(index=_BULK_LINE, ignore_unavailable=True)
+        client.indices.create(index=_BULK_LINE, body=body)
+        actions = ({"_id": name, "_source": document} for name, document in entries)
+        results = parallel_bulk(
+            client,
+            actions,
+            thread_count=_THREADS,
+            chunk_size=_CHUNK,
+            index=_BULK_LINE,
+            expand_action_callback=_as_it_stands,
+        )
+        deque(results, maxlen=0)
+        client.indices.flush(index=_BULK_LINE)
+        client.indices.refresh(index=_BULK_LINE)
+
+    return write
+
+
+def _as_it_stands(action: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Let the client send a document that is JSON already."""
+    return {"index": {"_id": action["_id"]}}, action["_source"]
+
+
+def cache_limit(url: str) -> Callable[[Entries], None]:
+    """Return the quickest way of redis-py."""
+    client = redis.Redis.from_url(url)
+
+    def write(entries: Entries) -> None:
+        pipeline = client.pipeline(transaction=False)
+        for start in range(0, len(entries), _MSET):
+            part = entries[start : start + _MSET]
+            pipeline.mset({f"limit:{name}": document for name, document in part})
+            pipeline.execute()
+
+    return write
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
+    rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
+    sinks: Annotated[str, typer.Option(help="Which sinks, with commas between.")] = "search,cache",
+    out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
+) -> None:
+    """Measure each sink beside the limit of its server."""
+    kinds = sinks.split(",")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-views-") as folder,
+        Stack(Path(folder) / "stack", with_=("search", "cache")) as stack,
+    ):
+        Path(folder).chmod(0o755)
+        at = stack.endpoints()
+        noise = Noise([pid for part in stack.status() if (pid := part.pid)])
+        settings = SinkSettings(warehouse=folder, search_url=at.search, cache_url=at.cache)
+        spark = session(SessionSettings(warehouse=folder))
+        frame = orders(spark, rows).persist(StorageLevel.MEMORY_AND_DISK)
+        ready = rendered(frame, KEY).toArrow().to_pydict()
+        entries = list(zip(ready["id"], ready["document"], strict=True))
+        bench = Bench(frame, entries, Figures())
+        limits = {
+            "search": search_limit(at.search or "", properties(frame.schema)),
+            "cache": cache_limit(at.cache or ""),
+        }
+        for kind in kinds:
+            sink = make_sink(kind, view=f"{kind}_rows", key=KEY, settings=settings, spark=spark)
+            for number in range(runs + 1):
+                bench.limit(kind, limits[kind], counts=number > 0)
+                bench.sink(kind, sink, number + 1, counts=number > 0)
+        told: dict[str, Any] = dict(bench.figures.medians())
+        for kind in kinds:
+            told[f"{kind}_vs_limit"] = round(told[f"{kind}_per_s"] / told[f"{kind}_limit_per_s"], 3)
+        told |= {"rows": rows, "runs": runs, "noise": round(noise.share(), 3)}
+        told |= {"cores": psutil.cpu_count(), "machine": platform.processor()}
+        spark.stop()
+    if out is not None:
+        before = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+        out.write_text(json.dumps({**before, **told}, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    typer.run(main)
