@@ -62,6 +62,7 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
                 key=spec.key,
                 settings=settings,
                 spark=cast("SparkSession", spark),
+                options=spec.options.get(kind, {}),
             )
             for kind in spec.sinks
         },

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from changelog.contract.base.errors import ViewError
 from views.project.python import load_python_view
+from views.project.sink_options import sink_options
 from views.project.spec import ViewSpec, check_view_name
 from views.project.sql import parse_sql_view
 
@@ -63,15 +64,8 @@ class Catalog:
         path = self.paths.get(name)
         if path is None:
             raise self._unknown(name)
-        if path.suffix == ".py":
-            return load_python_view(name, path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
-        except OSError as error:
-            raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
-        return parse_sql_view(name, path, text)
+        spec = load_python_view(name, path) if path.suffix == ".py" else _sql_view(name, path)
+        return replace(spec, options=sink_options(path, spec.sinks, self.root))
 
     def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:
         """Read the declarations of the views named, or of all, each once.
@@ -112,3 +106,13 @@ class Catalog:
         return ViewError(
             f"the project has no view {name!r}", hint=hint if self.paths else "add views/NAME.sql"
         )
+
+
+def _sql_view(name: str, path: Path) -> ViewSpec:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
+    except OSError as error:
+        raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
+    return parse_sql_view(name, path, text)

@@ -29,6 +29,8 @@ def definition_of(
 ) -> str:
     """Return a fingerprint of all that a view's rows depend on besides the records.
 
+    So are the options of its sinks: what serves is not what was asked for when these change.
+
     Args:
         spec: the view.
         columns: names and types of its columns.
@@ -44,6 +46,8 @@ def definition_of(
         "columns": columns,
         "schemas": {str(table): _version(states[table]) for table in spec.tables},
     }
+    if spec.options:
+        parts["options"] = spec.options
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -79,6 +79,7 @@ class ViewSpec:
         source: the query or the function.
         description: a sentence for `--list`, or an empty string.
         columns: what a Python view reads of a table, where it says so; else it is given all.
+        options: by sink what its author wants of it, as `views/NAME.KIND.json` says.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ViewSpec:
     source: SqlSource | PythonSource
     description: str = ""
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

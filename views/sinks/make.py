@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import ConfigurationError
 from views.sinks.base import Sink, SinkSettings
@@ -20,13 +21,32 @@ KINDS = ("delta", "search", "cache")
 
 
 def make_sink(
-    kind: str, *, view: str, key: Sequence[str], settings: SinkSettings, spark: SparkSession
+    kind: str,
+    *,
+    view: str,
+    key: Sequence[str],
+    settings: SinkSettings,
+    spark: SparkSession,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Sink:
     """Return the sink of one view; no server is asked anything yet.
 
+    Args:
+        kind: which sink.
+        view: the view's name.
+        key: its key's columns.
+        settings: where the sinks of the project are.
+        spark: the session.
+        options: what the view's author wants of this sink.
+
     Raises:
-        ConfigurationError: there is no such kind, or the settings do not say where it is.
+        ConfigurationError: there is no such kind, the settings do not say where it is, or it does
+            not know an option.
     """
+    if options:
+        raise ConfigurationError(
+            f'view "{view}": the sink "{kind}" takes no options', hint=f"remove {view}.{kind}.json"
+        )
     retry = settings.retry_seconds
     match kind:
         case "delta":
