@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg2
 import pyarrow as pa
 import pytest
 import redis
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
+from psycopg2.extensions import make_dsn
+from psycopg2.extras import RealDictCursor
 
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.stack import Stack
 from tests.support.memory_sink import MemorySink, MemoryStore
 from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
@@ -39,12 +43,24 @@ class Bench:
     read: Callable[[Address], Rows]
     memory: MemoryStore | None = None
 
-    def sink(self, key: tuple[str, ...] = ("id",), view: str | None = None) -> Sink:
+    def sink(
+        self,
+        key: tuple[str, ...] = ("id",),
+        view: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Sink:
         """Make a sink, as a new process would."""
         name = view or self.view
         if self.memory is not None:
             return MemorySink(view=name, key=key, store=self.memory)
-        return make_sink(self.kind, view=name, key=key, settings=self.settings, spark=self.spark)
+        return make_sink(
+            self.kind,
+            view=name,
+            key=key,
+            settings=self.settings,
+            spark=self.spark,
+            options=options or {},
+        )
 
 
 def delta_rows(path: str) -> Rows | None:
@@ -140,6 +156,39 @@ def cache_bench(url: str, spark: Any, view: str) -> Bench:
     )
 
 
+def postgres_bench(url: str, connection: Any, spark: Any, view: str) -> Bench:
+    def select(table: str) -> Rows:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return [dict(row) for row in cursor.fetchall()]
+
+    def served(name: str) -> Rows | None:
+        try:
+            return select(f"public.{name}")
+        except psycopg2.errors.UndefinedTable:
+            return None
+
+    def stored(name: str, number: int) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = "
+                "to_regnamespace('changelog_views') AND relname ~ %s",
+                [f"^{name}_[0-9a-f]{{8}}_{number:06d}$"],
+            )
+            found = cursor.fetchone()
+        return 0 if found is None else len(select(f"changelog_views.{found['relname']}"))
+
+    return Bench(
+        "postgres",
+        SinkSettings(warehouse="", postgres_url=url),
+        spark,
+        view,
+        served,
+        stored,
+        lambda address: select(address.location["table"]),
+    )
+
+
 @pytest.fixture
 def view() -> str:
     """A name that no other test uses: the servers are shared."""
@@ -184,12 +233,34 @@ def cache(cache_url: str, spark: Any, view: str) -> Iterator[Bench]:
         client.delete(key)
 
 
+@pytest.fixture(scope="session")
+def postgres_url(stack: Stack) -> Iterator[str]:
+    """A database of its own on the stack's server."""
+    endpoints = stack.endpoints()
+    name = f"sink_{uuid.uuid4().hex[:10]}"
+    admin = psycopg2.connect(endpoints.postgres)
+    admin.autocommit = True
+    admin.cursor().execute(f"CREATE DATABASE {name}")
+    yield make_dsn(endpoints.postgres, dbname=name)
+    admin.cursor().execute(f"DROP DATABASE {name} WITH (FORCE)")
+    admin.close()
+
+
+@pytest.fixture
+def postgres(postgres_url: str, spark: Any, view: str) -> Iterator[Bench]:
+    connection = psycopg2.connect(postgres_url, cursor_factory=RealDictCursor)
+    connection.autocommit = True
+    yield postgres_bench(postgres_url, connection, spark, view)
+    connection.close()
+
+
 @pytest.fixture(
     params=[
         "memory",
         "delta",
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
+        pytest.param("postgres", marks=pytest.mark.services),
     ]
 )
 def bench(request: pytest.FixtureRequest) -> Bench:

@@ -175,12 +175,13 @@ def absent(kind: str, spark):
         warehouse="",
         search_url=f"http://ann:{CANARY}@127.0.0.1:9",
         cache_url=f"redis://ann:{CANARY}@127.0.0.1:9/0",
+        postgres_url=f"postgresql://ann:{CANARY}@127.0.0.1:9/app",
         retry_seconds=0.5,
     )
     return settings, make_sink(kind, view="v", key=("id",), settings=settings, spark=spark)
 
 
-@pytest.mark.parametrize("kind", ["search", "cache"])
+@pytest.mark.parametrize("kind", ["search", "cache", "postgres"])
 def test_a_server_that_is_away_is_said_without_its_password(spark, kind):
     settings, sink = absent(kind, spark)
     with pytest.raises(UnavailableError) as caught:

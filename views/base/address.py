@@ -18,6 +18,7 @@ class Address:
     | delta | `path`: URI of a Delta table |
     | search | `url`: the server, `index`: the index |
     | cache | `url`: the server, `prefix`: what each entry's key starts with |
+    | postgres | `url`: the server, `table`: schema and table, `columns`: JSON of other names |
     | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
 
     Attributes:

@@ -65,9 +65,23 @@ class Cache(Section):
     url: Annotated[str, Setting("Redis or Valkey.", secret=True)] = ""
 
 
+class Postgres(Section):
+    """Where tables are served from."""
+
+    url: Annotated[
+        str,
+        Setting(
+            "PostgreSQL, as libpq takes it, TLS parameters too: "
+            "`postgresql://user:password@host:5432/database?sslmode=verify-full`.",
+            secret=True,
+        ),
+    ] = ""
+
+
 class Sinks(Section):
     """Where views are served from."""
 
     section: ClassVar[str] = "sinks"
     search: Search = Search()
     cache: Cache = Cache()
+    postgres: Postgres = Postgres()

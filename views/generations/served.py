@@ -52,6 +52,8 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
         warehouse=warehouse_of(project),
         search_url=sinks.search.url or project.embedded("search"),
         cache_url=sinks.cache.url or project.embedded("cache"),
+        # Never the embedded one by itself: that is the source, and capture may take all of it.
+        postgres_url=sinks.postgres.url or None,
     )
     return Served(
         spec.name,

@@ -11,13 +11,17 @@ from views.sinks.base import Sink, SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
 from views.sinks.delta.sink import DeltaSink
+from views.sinks.postgres.options import read_options
+from views.sinks.postgres.server import PostgresClient
+from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("delta", "search", "cache")
+KINDS = ("delta", "search", "cache", "postgres")
+_WITH_OPTIONS = ("postgres",)
 
 
 def make_sink(
@@ -43,7 +47,7 @@ def make_sink(
         ConfigurationError: there is no such kind, the settings do not say where it is, or it does
             not know an option.
     """
-    if options:
+    if options and kind not in _WITH_OPTIONS:
         raise ConfigurationError(
             f'view "{view}": the sink "{kind}" takes no options', hint=f"remove {view}.{kind}.json"
         )
@@ -64,6 +68,11 @@ def make_sink(
         case "cache":
             url = _given(settings.cache_url, kind)
             return CacheSink(view=view, key=key, server=CacheClient(url, retry))
+        case "postgres":
+            url = _given(settings.postgres_url, kind)
+            server = PostgresClient(url, retry)
+            asked = read_options(view, options)
+            return PostgresSink(view=view, key=key, server=server, options=asked)
         case _:
             raise ConfigurationError(
                 f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"

@@ -117,6 +117,11 @@ def _unsigned_zero(value: Column, kind: DataType) -> Column:
             return value
 
 
+def json_text(value: Column, kind: DataType) -> Column:
+    """Return the JSON text of an array, a struct or a map, null for null."""
+    return F.to_json(_plain(value, kind), _KEEP_NULLS)
+
+
 def scalar_text(value: Column, kind: DataType) -> Column:
     """Return a scalar's JSON text, a string without its quotes."""
     return _plain(value, kind).cast("string")

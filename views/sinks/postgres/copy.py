@@ -1,0 +1,191 @@
+"""Load a generation from Spark's executors: one connection and one COPY a task.
+
+Spark may run a task twice, and may take the result of either. So each attempt writes all of its
+rows in one transaction, which ends by noting itself and its own transaction id among `attempts`,
+and gives its name as its result. Once all tasks have ended, the rows of attempts whose result
+nobody took are deleted, by the transaction that wrote them (`xmin`), before anybody reads the
+table. An attempt that is late finds the generation no longer open, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+from pyspark.sql import DataFrame
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.base import UnavailableSinkError
+from views.sinks.postgres import encode
+from views.sinks.postgres.forms import Form, sent
+from views.sinks.postgres.registry import OPEN, SCHEMA, place
+from views.sinks.postgres.server import PostgresClient
+from views.sinks.rendering import check_session
+
+_AT_ONCE_BYTES = 8 << 20
+_RESULT = "attempt string, written bigint, error string, unavailable boolean"
+_TYPES = [
+    ("attempt", pa.string()),
+    ("written", pa.int64()),
+    ("error", pa.string()),
+    ("unavailable", pa.bool_()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWriter:
+    """What an executor needs to write rows.
+
+    Attributes:
+        server: where to.
+        relation: the generation's table in our schema.
+        forms: its columns.
+        batch_rows: the most rows that are turned into COPY's format at once.
+    """
+
+    server: PostgresClient
+    relation: str
+    forms: tuple[Form, ...]
+    batch_rows: int
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[str | None, int]:
+        """Write all rows in one transaction; returns the attempt's name and their number.
+
+        Raises:
+            SinkError: the server does not take them, or they have no exact form there.
+        """
+        full = (batch for batch in batches if batch.num_rows)
+        first = next(full, None)
+        if first is None:
+            return None, 0
+        stream = _Stream(self._tuples(first, full))
+        with self.server.connection(self.relation) as connection:
+            connection.autocommit = False
+            cursor: Any = connection.cursor()
+            cursor.execute("SELECT pg_current_xact_id()::text")
+            writer = cursor.fetchone()[0]
+            try:
+                cursor.copy_expert(self._statement().as_string(connection), stream, 1 << 18)
+            except psycopg2.Error:
+                if stream.failure is not None:
+                    raise stream.failure from None
+                raise
+            if cursor.rowcount != stream.rows:
+                raise SinkError(f"{stream.rows} rows were sent and {cursor.rowcount} arrived")
+            attempt = str(uuid.uuid4())
+            self._note(cursor, attempt, writer, stream.rows)
+            connection.commit()
+        return attempt, stream.rows
+
+    def _tuples(
+        self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, memoryview]]:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            share = batch.num_rows * _AT_ONCE_BYTES // max(batch.nbytes, 1)
+            step = max(1, min(self.batch_rows, share))
+            for begin in range(0, batch.num_rows, step):
+                some = batch.slice(begin, step)
+                columns = zip(self.forms, some.columns, strict=True)
+                yield some.num_rows, encode.rows([form.fields(array) for form, array in columns])
+            batch = next(others, None)
+
+    def _statement(self) -> sql.Composed:
+        names = sql.SQL(", ").join(sql.Identifier(form.target) for form in self.forms)
+        return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+            place(self.relation), names
+        )
+
+    def _note(self, cursor: Any, attempt: str, writer: str, rows: int) -> None:  # noqa: ANN401
+        cursor.execute(
+            f"SELECT 1 FROM {SCHEMA}.generations WHERE relation = %s AND state = %s FOR SHARE",
+            [self.relation, OPEN],
+        )
+        if cursor.fetchone() is None:
+            raise SinkError(f"{self.relation} is not open for writing any more")
+        cursor.execute(
+            f"INSERT INTO {SCHEMA}.attempts VALUES (%s, %s, %s::xid8, %s)",
+            [self.relation, attempt, writer, rows],
+        )
+
+
+def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
+    """Write every row; returns the attempts that count, each with its number of rows.
+
+    Raises:
+        SinkError: a task could not write; the first reason is given.
+    """
+    check_session(rows.sparkSession)
+    results = sent(rows, writer.forms).mapInArrow(_task(writer), _RESULT).collect()
+    for result in results:
+        if result.error is not None:
+            kind = UnavailableSinkError if result.unavailable else SinkError
+            facts, _, hint = result.error.partition(" | hint: ")
+            raise kind(facts, hint=hint)
+    return {result.attempt: result.written for result in results if result.attempt is not None}
+
+
+def remove_others(cursor: Any, relation: str, counted: Sequence[str]) -> None:  # noqa: ANN401
+    """Remove the rows of attempts whose result nobody took."""
+    cursor.execute(
+        f"SELECT writer::text FROM {SCHEMA}.attempts WHERE relation = %s "
+        "AND attempt <> ALL (%s::uuid[])",
+        [relation, list(counted)],
+    )
+    for (writer,) in cursor.fetchall():
+        query = sql.SQL("DELETE FROM {} WHERE xmin = %s::xid8::xid").format(place(relation))
+        cursor.execute(query, [writer])
+
+
+def _task(
+    writer: CopyWriter,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt, written, error, unavailable = None, 0, None, False
+        try:
+            attempt, written = writer.write(batches)
+        except SinkError as failure:
+            error, unavailable = str(failure), isinstance(failure, UnavailableSinkError)
+        columns = {
+            "attempt": [attempt],
+            "written": [written],
+            "error": [error],
+            "unavailable": [unavailable],
+        }
+        yield pa.RecordBatch.from_pydict(columns, schema=pa.schema(_TYPES))
+
+    return run
+
+
+class _Stream(io.RawIOBase):
+    """What psycopg2 reads a COPY from; keeps the number of rows, and the error that ended it."""
+
+    def __init__(self, tuples: Iterator[tuple[int, memoryview]]) -> None:
+        super().__init__()
+        self._tuples = tuples
+        self._left = memoryview(encode.HEADER)
+        self._ended = False
+        self.rows = 0
+        self.failure: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, not more than `size`; none at the end."""
+        while not self._left and not self._ended:
+            try:
+                found = next(self._tuples, None)
+            except BaseException as error:
+                self.failure = error
+                raise
+            if found is None:
+                self._ended, self._left = True, memoryview(encode.TRAILER)
+            else:
+                rows, self._left = found
+                self.rows += rows
+        out, self._left = self._left[:size], self._left[size:]
+        return bytes(out)

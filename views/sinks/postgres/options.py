@@ -1,0 +1,66 @@
+"""What a view's author may ask of this sink: `views/NAME.postgres.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.rows.relation import TableName
+
+
+class PostgresOptions(BaseModel):
+    """Options of one view.
+
+    Attributes:
+        table: the table that readers open, `schema.name`; by default the view's name in `public`.
+        columns: for columns of the view the names that they have in the table.
+        types: for columns of the table a type of PostgreSQL other than the natural one.
+        batch_rows: the most rows that a task turns into COPY's format at once.
+        auto_create: whether the table is made, and its columns follow the view's; else it must
+            exist and fit.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    table: str = ""
+    columns: dict[str, str] = {}
+    types: dict[str, str] = {}
+    batch_rows: int = Field(default=10_000, ge=1)
+    auto_create: bool = True
+
+    def target(self, view: str) -> TableName:
+        """Return the table that readers open.
+
+        Raises:
+            ConfigurationError: `table` names none.
+        """
+        found = TableName.parse(self.table) if self.table else TableName("public", view)
+        if found is None:
+            raise ConfigurationError(
+                f"{view}.postgres.json: table {self.table!r} is not the name of a table",
+                hint="write schema.name",
+            )
+        return found
+
+
+def read_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
+    """Return the options of a view.
+
+    Raises:
+        ConfigurationError: one is not known, or has a value that it cannot have.
+    """
+    try:
+        found = PostgresOptions.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        said = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigurationError(
+            f"{view}.postgres.json: {place}: {said}",
+            hint=f"the options are {', '.join(PostgresOptions.model_fields)}",
+        ) from None
+    found.target(view)
+    return found

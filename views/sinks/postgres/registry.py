@@ -1,0 +1,225 @@
+"""What the database says of our generations: tables of ours in a schema of ours.
+
+| table of `changelog_views` | holds |
+|---|---|
+| `targets` | a table that readers open: whose view it is, and which object we made |
+| `generations` | each one: its table, state and rows, and the frontier of what it holds |
+| `attempts` | each task that has written rows, with the transaction that did |
+
+Generations lie in that schema too: no name of a user's table is in their way. `frontier` is for
+writers that change a generation that serves; a rebuild leaves it null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg2 import sql
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.rows.relation import TableName
+from views.sinks.base import held_already, not_sealed
+
+SCHEMA = "changelog_views"
+OPEN, LOADED, SEALED = "open", "loaded", "sealed"
+_LOCK = 0x63_6C_76_73
+"""Of the transaction that makes the schema: two must not do so at once."""
+_READABLE = 36
+_TABLES = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.targets (
+    schema text, name text, view text NOT NULL, relation oid,
+    PRIMARY KEY (schema, name));
+CREATE TABLE IF NOT EXISTS {SCHEMA}.generations (
+    schema text, name text, generation bigint, relation text NOT NULL UNIQUE,
+    state text NOT NULL, rows bigint, sealed_at timestamptz, frontier jsonb,
+    PRIMARY KEY (schema, name, generation),
+    FOREIGN KEY (schema, name) REFERENCES {SCHEMA}.targets);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.attempts (
+    relation text REFERENCES {SCHEMA}.generations (relation) ON DELETE CASCADE,
+    attempt uuid, writer xid8 NOT NULL, rows bigint NOT NULL,
+    PRIMARY KEY (relation, attempt));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One generation.
+
+    Attributes:
+        relation: its table in our schema.
+        state: `open`, `loaded` or `sealed`.
+        rows: how many it has, once it is sealed.
+        sealed_at: when all of them were there.
+    """
+
+    relation: str
+    state: str
+    rows: int | None
+    sealed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The entries of one view.
+
+    Attributes:
+        view: its name.
+        target: the table that readers open.
+    """
+
+    view: str
+    target: TableName
+
+    def relation(self, generation: int) -> str:
+        """Return the name of a generation's table, which fits into 63 bytes."""
+        plain = re.sub(r"[^a-z0-9_]", "_", self.target.table.lower())[:_READABLE]
+        digest = hashlib.sha256(repr(tuple(self.target)).encode()).hexdigest()[:8]
+        return f"{plain}_{digest}_{generation:06d}"
+
+    def make(self, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
+        """Make our tables where they are not, and the view's entry.
+
+        Raises:
+            SinkError: the table that readers open is another view's.
+        """
+        if not _is_there(cursor):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            cursor.execute(_TABLES)
+        values = [*self.target, self.view]
+        cursor.execute(
+            f"INSERT INTO {SCHEMA}.targets (schema, name, view) VALUES (%s, %s, %s) "
+            "ON CONFLICT DO NOTHING",
+            values,
+        )
+        self.check_whose(cursor)
+
+    def check_whose(self, cursor: Any) -> None:  # noqa: ANN401
+        """Raise when the table that readers open is another view's."""
+        found = self._one(cursor, f"SELECT view FROM {SCHEMA}.targets WHERE (schema, name) = %s")
+        if found is not None and found[0] != self.view:
+            raise SinkError(
+                f'table {self.target} serves the view "{found[0]}" already',
+                hint=f'give "{self.view}" another table in {self.view}.postgres.json',
+            )
+
+    def is_known(self, cursor: Any) -> bool:  # noqa: ANN401
+        """Tell whether the view has an entry."""
+        query = f"SELECT 1 FROM {SCHEMA}.targets WHERE (schema, name) = %s"
+        return _is_there(cursor) and self._one(cursor, query) is not None
+
+    def elsewhere(self, cursor: Any) -> TableName | None:  # noqa: ANN401
+        """Return another table that serves a view of this name."""
+        if not _is_there(cursor):
+            return None
+        cursor.execute(
+            f"SELECT schema, name FROM {SCHEMA}.targets WHERE view = %s AND (schema, name) <> %s",
+            [self.view, tuple(self.target)],
+        )
+        found = cursor.fetchone()
+        return None if found is None else TableName(*found)
+
+    def made(self, cursor: Any) -> int | None:  # noqa: ANN401
+        """Return the object id of the table that we made for readers."""
+        if not _is_there(cursor):
+            return None
+        query = f"SELECT relation FROM {SCHEMA}.targets WHERE (schema, name) = %s"
+        found = self._one(cursor, query)
+        return None if found is None else found[0]
+
+    def note_made(self, cursor: Any, relation: int | None) -> None:  # noqa: ANN401
+        """Remember the table that we made for readers."""
+        cursor.execute(
+            f"UPDATE {SCHEMA}.targets SET relation = %s WHERE (schema, name) = %s",
+            [relation, tuple(self.target)],
+        )
+
+    def add(self, cursor: Any, generation: int) -> str:  # noqa: ANN401
+        """Add an open generation and return the name of its table.
+
+        Raises:
+            SinkError: it is there.
+        """
+        relation = self.relation(generation)
+        cursor.execute(
+            f"INSERT INTO {SCHEMA}.generations (schema, name, generation, relation, state) "
+            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            [*self.target, generation, relation, OPEN],
+        )
+        if not cursor.rowcount:
+            raise held_already(self.view, generation)
+        return relation
+
+    def lock(self, cursor: Any) -> None:  # noqa: ANN401
+        """Hold the view's entry to the end of the transaction: one moves readers at a time."""
+        self._one(cursor, f"SELECT 1 FROM {SCHEMA}.targets WHERE (schema, name) = %s FOR UPDATE")
+
+    def entries(self, cursor: Any) -> dict[int, Entry]:  # noqa: ANN401
+        """Return the generations by their number."""
+        if not _is_there(cursor):
+            return {}
+        cursor.execute(
+            "SELECT generation, relation, state, rows, sealed_at "
+            f"FROM {SCHEMA}.generations WHERE (schema, name) = %s",
+            [tuple(self.target)],
+        )
+        return {number: Entry(*rest) for number, *rest in cursor.fetchall()}
+
+    def sealed(self, cursor: Any, generation: int) -> Entry:  # noqa: ANN401
+        """Return a sealed generation.
+
+        Raises:
+            SinkError: it is not there, or not sealed.
+        """
+        held = self.entries(cursor)
+        entry = held.get(generation)
+        if entry is None or entry.state != SEALED:
+            raise not_sealed(self.view, generation, sorted(held))
+        return entry
+
+    def set_state(
+        self,
+        cursor: Any,  # noqa: ANN401
+        generation: int,
+        state: str,
+        rows: int | None = None,
+    ) -> None:
+        """Change a generation's state; a sealed one has its rows, and the time is noted."""
+        cursor.execute(
+            f"UPDATE {SCHEMA}.generations SET state = %s, rows = %s, "
+            "sealed_at = clock_timestamp() WHERE (schema, name) = %s AND generation = %s",
+            [state, rows, tuple(self.target), generation],
+        )
+
+    def remove(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
+        """Remove a generation's entry."""
+        cursor.execute(
+            f"DELETE FROM {SCHEMA}.generations WHERE (schema, name) = %s AND generation = %s",
+            [tuple(self.target), generation],
+        )
+
+    def forget(self, cursor: Any) -> None:  # noqa: ANN401
+        """Remove the view's entry."""
+        cursor.execute(
+            f"DELETE FROM {SCHEMA}.targets WHERE (schema, name) = %s", [tuple(self.target)]
+        )
+
+    def _one(self, cursor: Any, query: str) -> Sequence[Any] | None:  # noqa: ANN401
+        cursor.execute(query, [tuple(self.target)])
+        found: Sequence[Any] | None = cursor.fetchone()
+        return found
+
+
+def place(relation: str) -> sql.Identifier:
+    """Return the name of one of our tables, for SQL."""
+    return sql.Identifier(SCHEMA, relation)
+
+
+def _is_there(cursor: Any) -> bool:  # noqa: ANN401
+    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [f"{SCHEMA}.attempts"])
+    return bool(cursor.fetchone()[0])

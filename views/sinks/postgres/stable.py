@@ -1,0 +1,290 @@
+"""The table that readers open: partitioned, with the generation that serves as its one partition.
+
+`PARTITION BY RANGE` of the key's first column, and the one partition goes from MINVALUE to
+MAXVALUE: all rows that have a key. A generation's primary key says already that none is null, so
+that attaching it reads no row.
+
+The table itself stays the same object: SQL views, foreign keys, grants, comments, policies and
+indexes that users made on it stay too. Only where the key itself changes is it made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.rows.relation import TableName
+from views.sinks.postgres.registry import SCHEMA, place
+
+Columns = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """The table that readers open.
+
+    Attributes:
+        target: its name.
+        key: columns of its primary key.
+    """
+
+    target: TableName
+    key: tuple[str, ...]
+
+    @property
+    def name(self) -> sql.Identifier:
+        """Return its name, for SQL."""
+        return sql.Identifier(*self.target)
+
+    def found(self, cursor: Any) -> int | None:  # noqa: ANN401 - psycopg2's
+        """Return the object id of whatever relation has its name."""
+        cursor.execute(
+            "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE (n.nspname, c.relname) = %s",
+            [tuple(self.target)],
+        )
+        row = cursor.fetchone()
+        return None if row is None else row[0]
+
+    def partition(self, cursor: Any, relation: int) -> str | None:  # noqa: ANN401
+        """Return the name of the table of ours that is attached."""
+        cursor.execute(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE i.inhparent = %s AND n.nspname = %s",
+            [relation, SCHEMA],
+        )
+        row = cursor.fetchone()
+        return None if row is None else row[0]
+
+    def make(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Make it with the columns of a generation."""
+        self._create(cursor, columns_of(cursor, place(relation)))
+
+    def move(self, cursor: Any, relation: str, attached: str | None) -> None:  # noqa: ANN401
+        """Put a generation in the place of the one that is attached.
+
+        Raises:
+            psycopg2.Error: others hold locks, or depend on what changes.
+        """
+        cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(self.name))
+        if attached is not None:
+            statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+            cursor.execute(statement.format(self.name, place(attached)))
+        self._follow(cursor, columns_of(cursor, place(relation)))
+        self.attach(cursor, relation)
+
+    def attach(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Attach a generation to the table, which has no partition."""
+        statement = sql.SQL(
+            "ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM (MINVALUE) TO (MAXVALUE)"
+        )
+        cursor.execute(statement.format(self.name, place(relation)))
+
+    def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Give a generation the indexes and constraints that users gave to the table.
+
+        Made here they hold nobody up: attaching would make them under its lock.
+        """
+        have = set(_indexes(cursor, place(relation)))
+        for unique, rest in _indexes(cursor, self.name):
+            if (unique, rest) not in have:
+                _try(cursor, _index(place(relation), unique, rest))
+        names = {name for name, _ in columns_of(cursor, place(relation))}
+        for name in _demanded(cursor, self.name):
+            if name in names:
+                statement = sql.SQL("ALTER TABLE {} ALTER {} SET NOT NULL")
+                cursor.execute(statement.format(place(relation), sql.Identifier(name)))
+        held = {name for name, _ in _checks(cursor, place(relation))}
+        for name, condition in _checks(cursor, self.name):
+            if name not in held:
+                statement = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}")
+                text = statement.format(place(relation), sql.Identifier(name), sql.SQL(condition))
+                _try(cursor, text)
+
+    def unfit(self, cursor: Any, wanted: Columns) -> str | None:  # noqa: ANN401
+        """Say why a table that a user made cannot serve such columns, or None."""
+        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
+        row = cursor.fetchone()
+        if row is None:
+            return "it does not exist"
+        cursor.execute("SELECT pg_get_partkeydef(%s)", [self.found(cursor)])
+        range_of = f"RANGE ({sql.Identifier(self.key[0]).as_string(cursor)})"
+        plain = f"RANGE ({self.key[0]})"
+        if row[0] != "p" or cursor.fetchone()[0] not in {range_of, plain}:
+            return f"it is not PARTITION BY {plain}"
+        if sorted(found := primary_key(cursor, self.name)) != sorted(self.key):
+            return f"its primary key is ({', '.join(found)}), the view's ({', '.join(self.key)})"
+        held = dict(columns_of(cursor, self.name))
+        for name, kind in wanted:
+            if held.get(name) != kind:
+                return f'its column "{name}" is {held.get(name, "missing")}, not {kind}'
+        more = held.keys() - dict(wanted).keys()
+        return f'it has a column "{min(more)}", the view has not' if more else None
+
+    def definition(self, columns: Columns) -> sql.Composed:
+        """Return the statement that makes it."""
+        listed = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in columns]
+        keys = sql.SQL(", ").join(map(sql.Identifier, self.key))
+        return sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({})) PARTITION BY RANGE ({})").format(
+            self.name, sql.SQL(", ").join(listed), keys, sql.Identifier(self.key[0])
+        )
+
+    def _create(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
+        cursor.execute(self.definition(columns))
+
+    def _follow(self, cursor: Any, wanted: Columns) -> None:  # noqa: ANN401
+        """Bring the columns of the table, which has no partition, to those of a generation."""
+        held = dict(columns_of(cursor, self.name))
+        new = dict(wanted)
+        if primary_key(cursor, self.name) != self.key or any(
+            held[name] != new.get(name) for name in self.key
+        ):
+            self._make_anew(cursor, wanted)
+            return
+        changes = [
+            *(sql.SQL("DROP COLUMN {}").format(sql.Identifier(n)) for n in held if n not in new),
+            *(
+                sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(kind))
+                for name, kind in wanted
+                if name not in held
+            ),
+            *(
+                sql.SQL("ALTER COLUMN {} TYPE {} USING NULL").format(
+                    sql.Identifier(name), sql.SQL(kind)
+                )
+                for name, kind in wanted
+                if name in held and held[name] != kind
+            ),
+        ]
+        for change in changes:
+            cursor.execute(sql.SQL("ALTER TABLE {} {}").format(self.name, change))
+
+    def _make_anew(self, cursor: Any, wanted: Columns) -> None:  # noqa: ANN401
+        """Make the table again under another key, with the grants, comments and indexes it had."""
+        names = {name for name, _ in wanted}
+        indexes = _indexes(cursor, self.name)
+        grants, comments = _grants(cursor, self.name), _comments(cursor, self.name)
+        cursor.execute(sql.SQL("DROP TABLE {}").format(self.name))
+        self._create(cursor, wanted)
+        for grantee, privilege, option in grants:
+            to = sql.SQL("PUBLIC") if grantee is None else sql.Identifier(grantee)
+            also = sql.SQL(" WITH GRANT OPTION" if option else "")
+            statement = sql.SQL("GRANT {} ON {} TO {}{}")
+            cursor.execute(statement.format(sql.SQL(privilege), self.name, to, also))
+        for column, text in comments:
+            if column is None:
+                head = sql.SQL("COMMENT ON TABLE {} IS {}").format(self.name, sql.Literal(text))
+            elif column in names:
+                whole = sql.Identifier(*self.target, column)
+                head = sql.SQL("COMMENT ON COLUMN {} IS {}").format(whole, sql.Literal(text))
+            else:
+                continue
+            cursor.execute(head)
+        for unique, rest in indexes:
+            _try(cursor, _index(self.name, unique, rest))
+
+
+def columns_of(cursor: Any, table: sql.Identifier) -> list[tuple[str, str]]:  # noqa: ANN401
+    """Return names and types of a table's columns, in order."""
+    cursor.execute(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        [table.as_string(cursor)],
+    )
+    return [(name, kind) for name, kind in cursor.fetchall()]
+
+
+def primary_key(cursor: Any, table: sql.Identifier) -> tuple[str, ...]:  # noqa: ANN401
+    """Return the columns of a table's primary key, in its order."""
+    cursor.execute(
+        "SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (n, place) "
+        "JOIN pg_attribute a ON a.attnum = k.n "
+        "WHERE i.indisprimary AND i.indrelid = %s::regclass AND a.attrelid = i.indrelid "
+        "ORDER BY k.place",
+        [table.as_string(cursor)],
+    )
+    return tuple(name for (name,) in cursor.fetchall())
+
+
+def _indexes(cursor: Any, table: sql.Identifier) -> list[tuple[bool, str]]:  # noqa: ANN401
+    """Return the indexes besides the primary key: whether unique, and the text from USING on."""
+    cursor.execute(
+        "SELECT indisunique, substr(d, strpos(d, ' USING ')) FROM ("
+        "SELECT i.indisunique, replace(pg_get_indexdef(i.indexrelid), "
+        "format(' INDEX %%I ON ', c.relname), ' INDEX ON ') AS d "
+        "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE i.indrelid = %s::regclass AND NOT i.indisprimary ORDER BY c.relname) found",
+        [table.as_string(cursor)],
+    )
+    return [(unique, rest) for unique, rest in cursor.fetchall()]
+
+
+def _index(table: sql.Identifier, unique: bool, rest: str) -> sql.Composed:
+    head = sql.SQL("CREATE UNIQUE INDEX ON {}" if unique else "CREATE INDEX ON {}")
+    return head.format(table) + sql.SQL(rest)
+
+
+def _checks(cursor: Any, table: sql.Identifier) -> list[tuple[str, str]]:  # noqa: ANN401
+    cursor.execute(
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
+        "WHERE conrelid = %s::regclass AND contype = 'c'",
+        [table.as_string(cursor)],
+    )
+    return [(name, text) for name, text in cursor.fetchall()]
+
+
+def _demanded(cursor: Any, table: sql.Identifier) -> list[str]:  # noqa: ANN401
+    """Return the columns that must not be null."""
+    cursor.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+        "AND attnotnull AND NOT attisdropped",
+        [table.as_string(cursor)],
+    )
+    return [name for (name,) in cursor.fetchall()]
+
+
+def _grants(cursor: Any, table: sql.Identifier) -> list[tuple[str | None, str, bool]]:  # noqa: ANN401
+    cursor.execute(
+        "SELECT r.rolname, a.privilege_type, a.is_grantable FROM pg_class c, "
+        "aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee "
+        "WHERE c.oid = %s::regclass AND a.grantee <> c.relowner",
+        [table.as_string(cursor)],
+    )
+    return [(grantee, privilege, option) for grantee, privilege, option in cursor.fetchall()]
+
+
+def _comments(cursor: Any, table: sql.Identifier) -> list[tuple[str | None, str]]:  # noqa: ANN401
+    cursor.execute(
+        "SELECT a.attname, d.description FROM pg_description d LEFT JOIN pg_attribute a "
+        "ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0 "
+        "WHERE d.classoid = 'pg_class'::regclass AND d.objoid = %s::regclass",
+        [table.as_string(cursor)],
+    )
+    return [(column, text) for column, text in cursor.fetchall()]
+
+
+def _try(cursor: Any, statement: sql.Composed) -> None:  # noqa: ANN401
+    """Run a statement; of a column that the view has no more nothing can be made."""
+    cursor.execute("SAVEPOINT one")
+    try:
+        cursor.execute(statement)
+    except psycopg2.Error as error:
+        if error.pgcode != errorcodes.UNDEFINED_COLUMN:
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT one")
+    cursor.execute("RELEASE SAVEPOINT one")
+
+
+def foreign(target: TableName) -> SinkError:
+    """Return the error for a table that was not made here."""
+    return SinkError(
+        f"{target} was not made for this view: it is not touched",
+        hint="give the view another table in its .postgres.json, or rename that one; a table that "
+        "is to serve it is named there with auto_create = false",
+    )

@@ -1,0 +1,200 @@
+"""The rows of one generation in PostgreSQL, through a cursor of a read-only transaction.
+
+The server gives what has no doubt as text or as a number: moments as microseconds and dates as
+days since 1970, floats and decimals as their digits, byte strings in hexadecimal, arrays as JSON of
+these. What is a document there is read by the strict readers of documents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import extensions, sql
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.secret import redacted
+from views.base.address import Address
+from views.verify.values.jsonform import reader
+from views.verify.values.types import Type, arrow_type
+
+_SAMPLE = 200
+_PAGE_BYTES = 8 << 20
+_MOST_ROWS = 20_000
+_NESTED = {"array", "struct", "map"}
+_DATE_END, _MOMENT_END = 2**31 - 1, 2**63 - 1
+
+_DATE = (
+    "CASE {v} WHEN date 'infinity' THEN "
+    f"{_DATE_END} WHEN date '-infinity' THEN -{_DATE_END} ELSE {{v}} - date '1970-01-01' END"
+)
+_MOMENT = (
+    "CASE {v} WHEN {t} 'infinity' THEN "
+    f"{_MOMENT_END} WHEN {{t}} '-infinity' THEN -{_MOMENT_END} "
+    "ELSE (extract(epoch FROM {v}) * 1000000)::bigint END"
+)
+_TYPES = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "decimal": "numeric",
+}
+
+
+def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> Iterator[pa.Table]:
+    """Return the rows of a generation's table.
+
+    Raises:
+        SinkError: the server does not answer, has no such table, or a column has not its type.
+    """
+    url, table = address.location["url"], address.location["table"]
+    names = json.loads(address.location.get("columns", "{}"))
+    place = sql.Identifier(*table.split("."))
+    try:
+        with closing(psycopg2.connect(url, connect_timeout=10, options="-c timezone=UTC")) as link:
+            link.set_client_encoding("UTF8")
+            link.set_session(isolation_level="REPEATABLE READ", readonly=True)
+            _check_columns(link, table, [names.get(name, name) for name, _ in columns])
+            values = [_value(sql.Identifier(names.get(name, name)), kind) for name, kind in columns]
+            query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), place)
+            for page in _pages(link, query):
+                yield _table(page, columns, table)
+    except psycopg2.Error as error:
+        raise SinkError(
+            f"{table} at {_shown(url)} cannot be read: {_clean(url, str(error))}",
+            hint="check that the server runs and that its address is right",
+        ) from error
+
+
+def _check_columns(link: extensions.connection, table: str, wanted: Sequence[str]) -> None:
+    with link.cursor() as cursor:
+        cursor.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass "
+            "AND attnum > 0 AND NOT attisdropped",
+            [table],
+        )
+        found = [name for (name,) in cursor.fetchall()]
+    if sorted(found) != sorted(wanted):
+        raise SinkError(
+            f"{table} has the columns {', '.join(found)}; the view has {', '.join(wanted)}"
+        )
+
+
+def _pages(link: extensions.connection, query: sql.Composed) -> Iterator[list[tuple[Any, ...]]]:
+    """Return rows in pages of bounded size, judged by the one before."""
+    with link.cursor(name="served") as cursor:
+        cursor.execute(query)
+        size = _SAMPLE
+        while page := cursor.fetchmany(size):
+            yield page
+            held = sum(len(each) if isinstance(each, str) else 8 for row in page for each in row)
+            size = max(1, min(_MOST_ROWS, _PAGE_BYTES * len(page) // max(held, 1)))
+
+
+def _value(name: sql.Identifier, kind: Type) -> sql.Composable:
+    """Return what the server is to give of a column."""
+    if _is_document(kind):
+        return sql.SQL("{}::jsonb::text").format(name)
+    if kind.name == "array":
+        element = kind.fields[0][1]
+        each = _scalar("e", element)
+        return sql.SQL(
+            "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(json_agg("
+            + each
+            + " ORDER BY n), '[]'::json)::text FROM unnest({0}::"
+            + _TYPES[element.name]
+            + "[]) WITH ORDINALITY u (e, n)) END"
+        ).format(name)
+    return sql.SQL(_scalar(f"{{0}}::{_TYPES[kind.name]}", kind)).format(name)
+
+
+def _scalar(value: str, kind: Type) -> str:
+    """Return an expression whose value has one meaning, as text or number."""
+    match kind.name:
+        case "float" | "double" | "decimal":
+            return f"({value})::text"
+        case "binary":
+            return f"encode({value}, 'hex')"
+        case "date":
+            return _DATE.format(v=f"({value})")
+        case "timestamp" | "timestamp_ntz":
+            return _MOMENT.format(v=f"({value})", t=_TYPES[kind.name])
+        case _:
+            return value
+
+
+def _is_document(kind: Type) -> bool:
+    if kind.name == "array":
+        return kind.fields[0][1].name in _NESTED
+    return kind.name in _NESTED
+
+
+def _table(
+    page: list[tuple[Any, ...]], columns: Sequence[tuple[str, Type]], table: str
+) -> pa.Table:
+    arrays = {}
+    for (name, kind), values in zip(columns, zip(*page, strict=True), strict=True):
+        try:
+            arrays[name] = _array(values, kind)
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise SinkError(f'{table}, column "{name}": {error}') from error
+    return pa.table(arrays)
+
+
+def _array(values: Sequence[Any], kind: Type) -> pa.Array:
+    if _is_document(kind):
+        read = reader(kind)
+        return pa.array([_read(json.loads, v, read) for v in values], arrow_type(kind))
+    if kind.name == "array":
+        element = kind.fields[0][1]
+        lists = [None if v is None else json.loads(v) for v in values]
+        flat = _array([each for some in lists if some for each in some], element)
+        ends = [0]
+        for some in lists:
+            ends.append(ends[-1] + len(some or ()))
+        mask = pa.array([some is None for some in lists])
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat, mask=mask)
+    return _plain(values, kind)
+
+
+def _plain(values: Sequence[Any], kind: Type) -> pa.Array:
+    match kind.name:
+        case "float" | "double" | "decimal":
+            return pa.array(values, pa.string()).cast(arrow_type(kind))
+        case "binary":
+            raw = [None if value is None else bytes.fromhex(value) for value in values]
+            return pa.array(raw, pa.binary())
+        case "date":
+            return pa.array(values, pa.int32()).view(arrow_type(kind))
+        case "timestamp" | "timestamp_ntz":
+            return pa.array(values, pa.int64()).view(arrow_type(kind))
+        case _:
+            return pa.array(values, arrow_type(kind))
+
+
+def _read(parse: Callable[[str], Any], text: str | None, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    return None if text is None else read(parse(text))
+
+
+def _shown(url: str) -> str:
+    given = extensions.parse_dsn(url)
+    return f"{given.get('host', 'localhost')}:{given.get('port', '5432')}"
+
+
+def _clean(url: str, text: str) -> str:
+    said = redacted(" ".join(text.split()))
+    password = extensions.parse_dsn(url).get("password")
+    return said.replace(password, "***") if password else said
