@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.captured_project import captured_database, rebuild_view
 from views.rebuild.one_view import certify
 from views.verify.compare.compare import Comparison
 from views.verify.kept.manifest import Manifest
+from views.verify.log.states import LogTables
 from views.verify.view import verify_view
 
 REPOSITORY = Path(__file__).parents[2]
@@ -158,6 +160,26 @@ def test_the_planting_would_find_a_proof_of_touched_keys_alone(refresh, monkeypa
     planting(monkeypatch, alter)
     result, _ = refresh(CHANGES)
     assert result["verified"] is True
+
+
+@pytest.mark.parametrize("spare", [1, 2])
+def test_the_log_is_read_ahead_where_spark_leaves_cores(view, run, monkeypatch, spare) -> None:
+    threads = set()
+    fold = LogTables.fold
+
+    def noted(tables, table, **more):
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return fold(tables, table, **more)
+
+    monkeypatch.setattr(LogTables, "fold", noted)
+    monkeypatch.setattr(certify, "spare_cores", lambda _: spare)
+    (result,) = run(view, "--json").results
+    told = result["certificates"]["delta"]["certificate"]
+    assert (result["verified"], "read" in told["stages"]) == (True, True)
+    assert threads == {"verify-ahead" if spare > 1 else "rebuild"}
+    planting(monkeypatch, alter)
+    ran = run(view, "--json")
+    assert (ran.code, ran.results[0]["mismatches"]) == (3, 1)
 
 
 def manifest_at(project, shared, table: str = "orders") -> Path:

@@ -133,6 +133,7 @@ class Rebuild:
                 declared=plan.logs,
                 tell=self._stages.tell,
             ) as certifier:
+                certifier.read_ahead([build.spec for build in builds])
                 with replay.watched():
                     self._build(spark, certifier, replay, builds)
                 if replay.reads_log:  # checkpoints are sealed after theirs

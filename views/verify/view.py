@@ -108,13 +108,13 @@ def verify_view(request: VerifyRequest, evidence: Evidence | None = None) -> Ver
     with own if evidence is None else nullcontext(evidence) as shared:
         if shared.frontier != request.frontier:
             raise ConfigurationError("the evidence is of another frontier than the view")
-        work, before = _Verification(shared, request), shared.stages.so_far()
+        work = _Verification(shared, request)
         try:
             report = work.sql_view(request.sql) if request.sql is not None else work.python_view()
         except UnverifiableError as error:
             report = work.unverified(str(error))
     seconds = time.monotonic() - started
-    took = {"seconds": round(seconds, 3), "stages": shared.stages.since(before)}
+    took = {"seconds": round(seconds, 3), "stages": shared.stages.news()}
     certificate = {**report.certificate, **took}
     return _replaced(report, seconds=seconds, certificate=certificate)
 

@@ -27,7 +27,7 @@ from views.base.pace import Tell, quiet
 from views.base.sections import VerifyOn
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import read_of
-from views.rebuild.one_view.launch import SparkLauncher, is_cluster
+from views.rebuild.one_view.launch import SparkLauncher, is_cluster, spare_cores
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_verify"
+LEAST_SPARE_CORES = 2
+"""So many cores that Spark does not use let the log be read for the proof meanwhile."""
 PARTS = "log"
 """Below it: what tasks have read of the log for a proof."""
 _MODES: Mapping[VerifyMode, Mode] = {
@@ -98,6 +100,16 @@ class Certifier:
             registry=replace(registry, options=travelling(registry.options)),
             least_offsets=0 if everywhere else rebuild.verify_cluster_offsets,
         )
+
+    def read_ahead(self, specs: Sequence[ViewSpec]) -> None:
+        """Begin to read the log for the proofs of views while they are built, if that is quicker.
+
+        That is where Spark leaves cores of this machine alone, and all of the log has to be read.
+        """
+        reads_all = self._settings.verify in {VerifyMode.FULL, VerifyMode.SAMPLE}
+        if reads_all and spare_cores(self._spark) >= LEAST_SPARE_CORES:
+            tables = (table for spec in specs for table in spec.tables)
+            self._evidence.read_ahead(dict.fromkeys(tables))
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address

@@ -6,6 +6,7 @@ job: in no setting, no plan and no event; and the receipts, one short text a tas
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from replay.base.failures import translated
+from replay.scan.scan import cores_of
 from replay.spark.session import is_local
 
 if TYPE_CHECKING:
@@ -50,6 +52,12 @@ class SparkLauncher:
         frame = self._spark.range(0, count, 1, max(1, count)).mapInArrow(task, _SCHEMA)
         with translated():
             yield from (row.said for row in frame.collect())
+
+
+def spare_cores(spark: SparkSession) -> int:
+    """Return the number of cores of this machine that the tasks of a session do not use."""
+    used = 0 if is_cluster(spark) else cores_of(spark)
+    return (os.cpu_count() or 1) - used
 
 
 def is_cluster(spark: SparkSession) -> bool:

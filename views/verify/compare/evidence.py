@@ -1,11 +1,14 @@
 """What the log says at one frontier: read, folded and decoded once, for every verification of it.
 
 A run verifies several views, and a view in several sinks; they share the states of their tables.
+These may be read ahead, in a thread, while Spark builds what is to be verified.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +30,10 @@ from views.verify.log.tables import TableState
 from views.verify.processes.memory import let_go
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 from views.verify.processes.stages import Stages
+
+
+class _OverError(Exception):
+    """Nobody waits any more for what is read ahead."""
 
 
 class Evidence:
@@ -73,6 +80,8 @@ class Evidence:
         self._keeping = keeping
         self._keeper: Keeper | None = None
         self._spread, self._tell = spread, tell
+        self._ahead: dict[TableName, Future[Taken]] = {}
+        self._is_over = threading.Event()
         self._spread_tables: SpreadTables | None = None
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
@@ -83,17 +92,40 @@ class Evidence:
         self._held = ExitStack()
         self._taken: dict[TableName, Taken] = {}
 
+    def read_ahead(self, tables: Iterable[TableName]) -> None:
+        """Begin to read the states of tables beside what the caller does, but of those for tasks.
+
+        `state` waits for all of them. What fails then fails whoever asks for that table.
+        """
+        pool = ThreadPoolExecutor(1, "verify-ahead")
+        self._held.callback(pool.shutdown)
+        for table in tables:
+            topic = self.frontier.topic_of(table)
+            if self._spread is None or not self._spread.wants(self.frontier, topic or ""):
+                self._ahead[table] = pool.submit(self._read, table)
+
     def state(self, table: TableName) -> TableState:
-        """Return the state of a table; the first call reads its topic.
+        """Return the state of a table; the first call reads its topic, unless it was read ahead.
 
         Raises:
             ViewError: the table is not captured.
             LogError: the topic is not what the frontier says.
             CorruptRecordError: a record breaks the contract.
         """
+        # Nobody uses the database, or the keeper, beside the thread.
+        wait(self._ahead.values())
         if table not in self._taken:
-            self._taken[table] = self._read_by_tasks(table) or self._opened().take(table)
+            ahead = self._ahead.get(table)
+            self._taken[table] = self._read(table) if ahead is None else ahead.result()
         return self._taken[table].state
+
+    def _read(self, table: TableName) -> Taken:
+        return self._read_by_tasks(table) or self._opened().take(table)
+
+    def _told(self, text: str) -> None:
+        if self._is_over.is_set():
+            raise _OverError
+        self._tell(text)
 
     def taken(self, table: TableName) -> Taken | None:
         """Return what the state of a table was made of; None when nobody has asked for it."""
@@ -118,7 +150,7 @@ class Evidence:
                 pins=self._pins,
                 quarantines=self._quarantines,
                 declared=self._declared,
-                tell=self._tell,
+                tell=self._told,
             )
         with self.stages.of("read by tasks"):
             found = self._spread_tables.state(table)
@@ -151,7 +183,7 @@ class Evidence:
                 quarantines=self._quarantines,
                 declared=self._declared,
                 work_directory=self._work_directory,
-                tell=self._tell,
+                tell=self._told,
             )
             made = Keeper(
                 self._keeping,
@@ -177,6 +209,11 @@ class Evidence:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove the database."""
+        """Remove the database, once what is read ahead has ended."""
+        self._is_over.set()
+        for reading in self._ahead.values():
+            reading.cancel()
+        if self._ahead:
+            self.database.interrupt()
         self._held.close()
         let_go()

@@ -65,6 +65,10 @@ class Spread:
     registry: RegistryConnection = field(repr=False)
     least_offsets: int = 0
 
+    def wants(self, frontier: Frontier, topic: str) -> bool:
+        """Tell whether a topic is large enough for tasks."""
+        return sum(frontier.ends.get(topic, ())) >= self.least_offsets
+
 
 @dataclass(frozen=True, slots=True)
 class SpreadState:
@@ -123,7 +127,7 @@ class SpreadTables:
             SinkError: the shared folder cannot be written or read.
         """
         topic = self._frontier.topic_of(table)
-        if topic is None or sum(self._frontier.ends.get(topic, ())) < self._spread.least_offsets:
+        if topic is None or not self._spread.wants(self._frontier, topic):
             return None
         if (why := self._obstacle(table, topic)) is not None:
             log.info('topic "%s" is read here for its proof, not by tasks: %s', topic, why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -12,6 +12,7 @@ class Stages:
 
     def __init__(self) -> None:
         self._spent: dict[str, float] = {}
+        self._told: dict[str, float] = {}
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
@@ -22,11 +23,8 @@ class Stages:
         finally:
             self._spent[name] = self._spent.get(name, 0.0) + time.monotonic() - began
 
-    def since(self, before: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds of each stage that took some since then."""
-        spent = {name: found - before.get(name, 0.0) for name, found in self._spent.items()}
+    def news(self) -> dict[str, float]:
+        """Return the seconds that each stage took since this was asked last."""
+        spent = {name: found - self._told.get(name, 0.0) for name, found in self._spent.items()}
+        self._told = dict(self._spent)
         return {name: round(seconds, 3) for name, seconds in spent.items() if seconds > 0}
-
-    def so_far(self) -> dict[str, float]:
-        """Return the seconds of each stage."""
-        return dict(self._spent)
