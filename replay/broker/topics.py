@@ -102,14 +102,13 @@ def cleanable_ends(
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
     asked = {
         (topic, partition): OffsetSpec.for_timestamp(max(0, now_ms - lags_ms[topic]))
         for topic, state in states.items()
         for partition in range(state.partitions)
     }
     try:
-        found = _offsets(admin, asked)
+        found = _offsets(_connected(kafka), asked)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -132,9 +131,8 @@ def stable_ends(
     """
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {(topic, n): latest for topic, each in states.items() for n in range(each.partitions)}
-    admin = AdminClient({**kafka.client_config(), **_QUIET})
     try:
-        found = _offsets(admin, asked, IsolationLevel.READ_COMMITTED)
+        found = _offsets(_connected(kafka), asked, IsolationLevel.READ_COMMITTED)
     except KafkaException as error:
         raise explained(kafka, error) from error
     return {
@@ -182,6 +180,16 @@ def _held_back(
             if offset < min(end, log_end):
                 return topic, partition, offset
     return None
+
+
+def _connected(kafka: KafkaConnection) -> AdminClient:
+    """Return a client that has met the brokers.
+
+    Where offsets are the first thing that is asked for, it sometimes waits a second or three first.
+    """
+    admin = AdminClient({**kafka.client_config(), **_QUIET})
+    _within(admin.describe_cluster(request_timeout=TIMEOUT_S))
+    return admin
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -104,12 +104,18 @@ class Certifier:
     def read_ahead(self, specs: Sequence[ViewSpec]) -> None:
         """Begin to read the log for the proofs of views while they are built, if that is quicker.
 
-        That is where Spark leaves cores of this machine alone, and all of the log has to be read.
+        What came since the last proof is little, and mostly waited for. Else all of the log is
+        read, which is quicker where Spark leaves cores of this machine alone.
         """
-        reads_all = self._settings.verify in {VerifyMode.FULL, VerifyMode.SAMPLE}
-        if reads_all and spare_cores(self._spark) >= LEAST_SPARE_CORES:
-            tables = (table for spec in specs for table in spec.tables)
-            self._evidence.read_ahead(dict.fromkeys(tables))
+        match self._settings.verify:
+            case VerifyMode.NONE:
+                return
+            case VerifyMode.CHANGED:
+                pass
+            case _ if spare_cores(self._spark) < LEAST_SPARE_CORES:
+                return
+        tables = (table for spec in specs for table in spec.tables)
+        self._evidence.read_ahead(dict.fromkeys(tables))
 
     def report(
         self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
