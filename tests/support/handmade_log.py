@@ -43,6 +43,7 @@ class HandmadeLog:
         self.topics = {name: topic_name(name, prefix) for name in self.relations}
         self.lsn = 1000
         self.since: dict[str, Position] = {}
+        self._astray: list[str] = []
         self._ends: dict[str, list[int]] = {t: [0] * partitions for t in self.topics.values()}
         self._codecs = {name: self._codec(relation) for name, relation in self.relations.items()}
         self._producer = Producer(
@@ -88,6 +89,7 @@ class HandmadeLog:
     def frontier(self, *, epoch: int = 1) -> Frontier:
         """Deliver all and give the cut behind it."""
         assert self._producer.flush(30) == 0
+        assert not self._astray
         admin = AdminClient(self.kafka.client_config())
         from confluent_kafka import TopicCollection
 
@@ -120,8 +122,14 @@ class HandmadeLog:
         raw_key = self._codecs[relation.name].encode_key(key)
         headers = encode_headers(Position(epoch, Lsn(lsn), 0), op, 1_700_000_000_000_000)
         self._producer.poll(0)
-        self._producer.produce(topic, value, raw_key, headers=headers)
-        self._ends[topic][partition_of(raw_key, self.partitions)] += 1
+        place = partition_of(raw_key, self.partitions)
+
+        def on_delivery(error, message):
+            if error is not None or message.partition() != place:
+                self._astray.append(f"{topic}:{message.partition()} instead of {place}: {error}")
+
+        self._producer.produce(topic, value, raw_key, headers=headers, on_delivery=on_delivery)
+        self._ends[topic][place] += 1
         return lsn
 
     def _codec(self, relation: Relation) -> RowCodec:
