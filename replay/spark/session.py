@@ -131,6 +131,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         # would send it to every task of a join: only sizes that were measured may decide that.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
+        # Else each operation on a column asks the JVM six times, to note the line that wrote it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": _REDACTED,

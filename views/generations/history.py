@@ -33,7 +33,7 @@ from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
 from views.generations.generation import GenerationState
 
 FOLDER = "_history"
-MANY_FILES = 100
+MANY_FILES = 30
 TIDY_HOURS = 1
 """How long a file stays for a reader that has opened the table."""
 SEALED = GenerationState.SEALED.value
@@ -180,6 +180,8 @@ class History:
     def __init__(self, warehouse: str) -> None:
         place = warehouse.rstrip("/") + "/" + FOLDER
         self._place = of_deltalake(place)
+        self._steps: tuple[tuple[str, int], list[dict[str, Any]]] | None = None
+        """What `steps` read last, and of which table's which version."""
 
     def append(self, rows: Iterable[HistoryRow]) -> None:
         """Add rows in one commit.
@@ -210,7 +212,7 @@ class History:
         wanted = pc.scalar(True) if views is None else pc.field("view").isin(list(views))
         if generation is not None:
             wanted &= pc.field("generation") == generation
-        rows = map(HistoryRow.from_columns, self._read(wanted, None))
+        rows = map(HistoryRow.from_columns, self._read(self._table(), wanted, None))
         return sorted(rows, key=lambda row: row.at)
 
     def steps(self, view: str) -> list[Step]:
@@ -219,8 +221,14 @@ class History:
         Raises:
             ChangelogError: the table is there and cannot be read.
         """
-        rows = self._read(pc.field("view") == view, ["generation", "state", "at"])
-        return [(row["generation"], row["state"]) for row in sorted(rows, key=lambda r: r["at"])]
+        table = self._table()
+        version = None if table is None else (str(table.metadata().id), table.version())
+        if version is None:
+            return []
+        if self._steps is None or self._steps[0] != version:
+            rows = self._read(table, None, ["view", "generation", "state", "at"])
+            self._steps = version, sorted(rows, key=lambda row: row["at"])
+        return [(row["generation"], row["state"]) for row in self._steps[1] if row["view"] == view]
 
     def states(self, view: str) -> dict[int, str]:
         """Return the last state of each generation of a view.
@@ -230,11 +238,12 @@ class History:
         """
         return states_of(self.steps(view))
 
-    def _read(self, wanted: pc.Expression, columns: Sequence[str] | None) -> list[dict[str, Any]]:
+    def _read(
+        self, table: DeltaTable | None, wanted: pc.Expression | None, columns: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        if table is None:
+            return []
         try:
-            table = self._table()
-            if table is None:
-                return []
             found = table.to_pyarrow_dataset().to_table(columns, filter=wanted)
         except (DeltaError, OSError) as error:
             raise self._failed("read", error) from error
@@ -246,6 +255,8 @@ class History:
             return DeltaTable(self._place)
         except TableNotFoundError:
             return None
+        except (DeltaError, OSError) as error:
+            raise self._failed("read", error) from error
 
     def tidy(self) -> None:
         """Put the files of many appends into one, and remove those that this once replaced.
