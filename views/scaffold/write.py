@@ -10,6 +10,7 @@ from changelog.contract.base.errors import ChangelogError, ConfigurationError
 _FILES = {
     "changelog.toml": "changelog.toml",
     "views/orders_per_customer.sql": "orders_per_customer.sql",
+    "views/orders_per_customer.cases.toml": "orders_per_customer.cases.toml",
     "example.sql": "example.sql",
     "README.md": "readme.txt",
     ".gitignore": "gitignore.txt",

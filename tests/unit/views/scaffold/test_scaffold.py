@@ -25,6 +25,7 @@ def test_the_project_that_is_written_has_valid_settings_and_views(tmp_path: Path
     assert {path.name for path in written} == {
         "changelog.toml",
         "orders_per_customer.sql",
+        "orders_per_customer.cases.toml",
         "example.sql",
         "README.md",
         ".gitignore",

@@ -1,0 +1,179 @@
+"""`changelog test`: cases of views in Spark and in DuckDB, without servers."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from views.cases import run
+from views.cases.file import parse_cases, read_cases
+from views.cases.report import tell_result
+from views.cases.run import Result, run_cases
+from views.project.catalog import Catalog
+from views.project.sql import parse_sql_view
+from views.scaffold.write import write_project
+from views.verify.sql.evaluate import evaluate
+
+TABLES = """
+[tables.t]
+id = "bigint"
+n = "integer"
+price = "numeric(6,2)"
+at = "timestamptz"
+tags = "text[]"
+"""
+SQL = """-- key: id
+SELECT id, n + 1 AS more, price * 2 AS twice, at, hour(at) AS hour, tags, 1.0D / id AS part,
+    named_struct('n', n, 'tags', tags) AS nested
+FROM t
+"""
+CASE = """
+[[case]]
+name = "all types"
+tables.t = [
+    { id = 3, n = 1, price = 1.25, at = 2024-01-01T01:00:00+02:00, tags = ["a", "b"] },
+    { id = 7 },
+]
+rows = [
+    { id = 7, part = 0.14285714285714285, nested = {} },
+    { id = 3, more = 2, twice = 2.50, at = 2023-12-31T23:00:00Z, hour = 23, REST },
+]
+""".replace("REST", 'tags = ["a", "b"], part = 0.3333333333, nested = { n = 1, tags = ["a", "b"] }')
+
+
+def results(spark, case: str, sql: str = SQL, *, prove: bool = True) -> list[Result]:
+    spec = parse_sql_view("v", Path("views/v.sql"), sql)
+    return run_cases(spark, [(spec, parse_cases(spec, "v.cases.toml", TABLES + case))], prove=prove)
+
+
+def told(result: Result) -> str:
+    out = Console(width=160)
+    with out.capture() as captured:
+        tell_result(out, result)
+    return captured.get()
+
+
+def test_a_case_of_many_types_passes_in_both_engines(spark) -> None:
+    (result,) = results(spark, CASE)
+    assert result.passed, told(result)
+    assert [each.engine for each in result.told] == ["Spark", "DuckDB"]
+
+
+def test_twin_what_differs_is_told_once_for_both_engines(spark) -> None:
+    wrong = CASE.replace("more = 2", "more = 3").replace("{ id = 7,", "{ id = 8,", 2)
+    (result,) = results(spark, wrong.replace("{ id = 8 }", "{ id = 7 }"))
+    assert not result.passed
+    text = told(result)
+    assert "Spark and DuckDB" in text
+    assert all(word in text for word in ("different", "more", "missing", "unexpected"))
+    json.dumps(result.to_json())
+
+
+def test_lists_in_an_order_that_spark_leaves_open_are_compared_as_bags(spark) -> None:
+    sql = "-- key: k\nSELECT 1 AS k, collect_list(n) AS all FROM t"
+    case = """
+[[case]]
+name = "any order"
+tables.t = [{ id = 1, n = 5 }, { id = 2, n = 4 }]
+rows = [{ k = 1, all = [4, 5] }]
+"""
+    (result,) = results(spark, case, sql)
+    assert result.passed, told(result)
+
+
+def test_twin_a_case_that_passes_in_one_engine_only_fails_and_says_which(
+    spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def other(database, table, sql, tables, columns):
+        return evaluate(database, table, sql.replace("n + 1", "n + 2"), tables, columns)
+
+    monkeypatch.setattr(run, "evaluate", other)
+    (result,) = results(spark, CASE)
+    assert not result.passed
+    assert "DuckDB alone (Spark gives what is expected)" in told(result)
+
+
+def test_sql_that_cannot_be_proved_fails_unless_spark_is_asked_alone(spark) -> None:
+    sql = "-- key: id\nSELECT id, soundex('a') AS s FROM t"
+    case = '[[case]]\nname = "a"\ntables.t = [{ id = 1 }]\nrows = [{ id = 1, s = "A000" }]\n'
+    (result,) = results(spark, case, sql)
+    assert not result.passed
+    assert "cannot verify this SQL" in told(result)
+    (result,) = results(spark, case, sql, prove=False)
+    assert result.passed, told(result)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ('error = "division by zero"', ""),
+        ('error = "overflow"', "the error is another one than 'overflow'"),
+        ("rows = []", "Division by zero"),
+    ],
+)
+def test_an_error_can_be_expected(spark, expected: str, words: str) -> None:
+    sql = "-- key: id\nSELECT id, n / (id - id) AS q FROM t"
+    case = f'[[case]]\nname = "a"\ntables.t = [{{ id = 1, n = 1 }}]\n{expected}\n'
+    (result,) = results(spark, case, sql)
+    assert result.passed == (not words)
+    assert words.lower() in told(result).lower()
+
+
+def test_an_expected_error_that_does_not_come_fails(spark) -> None:
+    case = '[[case]]\nname = "a"\ntables.t = [{ id = 1 }]\nerror = "anything"\n'
+    (result,) = results(spark, case)
+    assert "gives 1 rows where an error is expected" in told(result)
+
+
+def test_a_case_that_expects_a_column_that_is_not_there_says_so(spark) -> None:
+    case = '[[case]]\nname = "a"\ntables.t = [{ id = 1 }]\nrows = [{ id = 1, mor = 1 }]\n'
+    (result,) = results(spark, case)
+    assert "it expects a column mor" in told(result)
+
+
+def test_a_view_in_python_is_computed_by_spark_alone(spark, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+    folder.mkdir()
+    (folder / "p.py").write_text(
+        "from views import view\n\n@view(key='id')\ndef p(t):\n    return t.select('id', 'at')\n"
+    )
+    (folder / "p.cases.toml").write_text(
+        TABLES + '[[case]]\nname = "a"\ntables.t = [{ id = 1, at = 2024-01-01T00:00:00Z }]\n'
+        "contains = [{ at = 2024-01-01T00:00:00Z }]\n"
+    )
+    spec = Catalog.of(tmp_path).load("p")
+    (result,) = run_cases(spark, [(spec, read_cases(spec))])
+    assert result.passed, told(result)
+    assert [each.engine for each in result.told] == ["Spark"]
+
+
+def test_the_cases_that_the_project_brings_along_pass(spark, tmp_path: Path) -> None:
+    write_project(tmp_path)
+    demo = Path(str(files("views.demo") / "project"))
+    specs = [
+        Catalog.of(tmp_path).load("orders_per_customer"),
+        Catalog.of(demo).load("route_delays"),
+    ]
+    found = run_cases(spark, [(spec, read_cases(spec)) for spec in specs])
+    assert [result.passed for result in found] == [True] * 4
+
+
+def test_the_command_ends_with_1_and_says_which_case_fails(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    cases = tmp_path / "views" / "orders_per_customer.cases.toml"
+    cases.write_text(cases.read_text("utf-8").replace("orders = 2", "orders = 3"), "utf-8")
+    command = [str(Path(sys.executable).with_name("changelog")), "test", "--json"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    told = json.loads(ran.stdout)
+    assert not told["passed"]
+    assert [case["passed"] for case in told["cases"]] == [False, True]
+    (difference,) = told["cases"][0]["engines"]["duckdb"]["differences"]
+    assert (difference["column"], difference["expected"], difference["found"]) == ("orders", 3, 2)
+    assert "1 of 2 cases passed" in ran.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("spark-")] == []

@@ -1,0 +1,153 @@
+"""The command `changelog test`, mounted through the entry-point group `changelog.commands`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from changelog.config import BROKERS, REGISTRY, Project, load_project
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import console, print_json, tell
+from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.setting import Given
+from replay.base.sections import Spark
+from views.project.catalog import Catalog
+
+if TYPE_CHECKING:
+    from replay.spark.session import SessionSettings
+    from views.cases.file import CaseFile
+    from views.cases.run import Result
+    from views.project.spec import ViewSpec
+
+_MASTER = "local[2]"
+
+
+@takes(Chosen(Spark, "master"))
+def check_cases(
+    views: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VIEW]...", help="Views; all that have cases when left out."),
+    ] = None,
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a first views/NAME.cases.toml for each instead.")
+    ] = False,
+    spark_only: Annotated[
+        bool, typer.Option("--spark-only", help="Leave out DuckDB, for SQL that it cannot prove.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Test views on small tables, without servers: the cases of views/NAME.cases.toml.
+
+    Each case is computed by Spark and, for views in SQL, by the verifier's DuckDB; both must give
+    the expected rows. Ends with 0 when all cases pass, and with 1 when one does not.
+    """
+    settings = load_project(project, overrides=given, needs=[])
+    catalog = Catalog.of(settings.root)
+    if init:
+        _init(_without_cases(catalog, views), project, given, as_json=as_json)
+        return
+    files = _files(catalog, views)
+    results = _run(files, settings, prove=not spark_only, as_json=as_json)
+    from views.cases.report import summary
+
+    if as_json:
+        print_json({"passed": all(r.passed for r in results), "cases": _plain(results)})
+    tell(summary(results))
+    if not all(result.passed for result in results):
+        raise typer.Exit(1)
+
+
+def _files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec, CaseFile]]:
+    from views.cases.file import SUFFIX, read_cases
+
+    if not views:
+        cases = sorted(catalog.root.glob(f"views/*{SUFFIX}"))
+        views = [path.name.removesuffix(SUFFIX) for path in cases]
+        if not views:
+            raise ConfigurationError(
+                f"no view in {catalog.root} has cases",
+                hint=f"`changelog test --init VIEW` writes a first views/VIEW{SUFFIX}",
+            )
+    return [(spec, read_cases(spec)) for spec in catalog.load_all(views)]
+
+
+def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
+    """Return the views that are to get a file of cases: of all views those that have none.
+
+    Raises:
+        ConfigurationError: a view that is named has one, or all have.
+    """
+    from views.cases.file import path_of
+
+    specs = catalog.load_all(views or None)
+    there = [path_of(spec) for spec in specs if path_of(spec).exists()]
+    left = [spec for spec in specs if path_of(spec) not in there]
+    if there and (views or not left):
+        raise ConfigurationError(
+            f"{', '.join(map(str, there))} is there already", hint="nothing was written"
+        )
+    return left
+
+
+def _run(
+    files: list[tuple[ViewSpec, CaseFile]], settings: Project, *, prove: bool, as_json: bool
+) -> list[Result]:
+    # Here, since they bring Spark, and `changelog --help` loads this module.
+    from replay.spark.connect import release
+    from replay.spark.session import session
+    from views.cases.report import tell_result
+    from views.cases.run import run_cases
+
+    out = Console(stderr=as_json)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session(_session(settings, folder))
+        try:
+            return run_cases(spark, files, prove=prove, say=lambda each: tell_result(out, each))
+        finally:
+            release()
+
+
+def _session(settings: Project, folder: str) -> SessionSettings:
+    """Return the settings of a small session; those of the project's SQL count, its place not."""
+    from replay.spark.session import SessionSettings
+
+    spark = settings.section(Spark)
+    is_near = spark.master.startswith("sc://")
+    own = {name: value for name, value in spark.settings.items() if name.startswith("spark.sql.")}
+    return SessionSettings(
+        master=spark.master if is_near else _MASTER,
+        app_name="changelog test",
+        warehouse=None if is_near else folder,
+        extra={"spark.sql.shuffle.partitions": "1", **own},
+    )
+
+
+def _init(specs: list[ViewSpec], project: Path, given: Given, *, as_json: bool) -> None:
+    from views.base.config import RebuildSettings
+    from views.cases.skeleton import types_of_log, write_skeleton
+
+    written = []
+    for spec in specs:
+        try:
+            settings = load_project(project, overrides=given, needs=[BROKERS, REGISTRY])
+            types = types_of_log(spec, RebuildSettings(project=settings))
+        except ChangelogError as error:
+            types = {}
+            console.print(f"without the columns' types: {error}", highlight=False, markup=False)
+        written.append(write_skeleton(spec, types))
+        tell(f"wrote {written[-1]}")
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+
+
+def _plain(results: list[Result]) -> list[dict[str, object]]:
+    return [result.to_json() for result in results]

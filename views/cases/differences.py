@@ -1,0 +1,127 @@
+"""Rows of a view against the rows that a case expects (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from views.verify.compare.compare import RELATIVE_TOLERANCE
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that is not as expected.
+
+    Attributes:
+        kind: `missing`, `unexpected`, `different`; or `twice`, a key that two rows have, or
+            `null`, a key with a null in it.
+        row: the row's key; of a row without a partner, the row.
+        column: the column that differs, else empty.
+        expected: its expected value.
+        found: its value.
+    """
+
+    kind: str
+    row: Row
+    column: str = ""
+    expected: Any = None
+    found: Any = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain values; those that JSON lacks as their text."""
+        return {
+            "kind": self.kind,
+            "row": {name: plain(value) for name, value in self.row.items()},
+            "column": self.column or None,
+            "expected": plain(self.expected),
+            "found": plain(self.found),
+        }
+
+
+def differences(
+    found: Sequence[Row], expected: Sequence[Row], key: Sequence[str], *, whole: bool
+) -> list[Difference]:
+    """Compare rows, whatever their order.
+
+    Rows are partners when they have the same key, or, of a part of the rows, when they agree in
+    all columns that are given.
+
+    Args:
+        found: of the view.
+        expected: of the case.
+        key: the view's key columns.
+        whole: whether these are all rows with all columns; else some rows with some columns.
+    """
+    told = _keyed(found, key)
+    left = list(found)
+    for row in expected:
+        given = [name for name in key if name in row]
+        partners = [r for r in left if given and all(same(r[n], row[n]) for n in given)]
+        agreeing = [r for r in partners or left if all(same(r[n], row[n]) for n in row)]
+        if agreeing:
+            left.remove(agreeing[0])
+        elif len(partners) == 1 and len(given) == len(key):
+            left.remove(partners[0])
+            told += _different(partners[0], row, given)
+        else:
+            told.append(Difference(kind="missing", row=row))
+    if whole:
+        told += [Difference(kind="unexpected", row=row) for row in left]
+    return told
+
+
+def _keyed(found: Sequence[Row], key: Sequence[str]) -> list[Difference]:
+    """Find rows without a key of their own, which no sink would take."""
+    told, seen = [], set()
+    for row in found:
+        own = {name: row[name] for name in key}
+        if any(value is None for value in own.values()):
+            told.append(Difference(kind="null", row=own))
+        elif repr(own) in seen:
+            told.append(Difference(kind="twice", row=own))
+        seen.add(repr(own))
+    return told
+
+
+def _different(found: Row, expected: Row, key: Sequence[str]) -> list[Difference]:
+    one = Difference(kind="different", row={name: expected[name] for name in key})
+    return [
+        replace(one, column=name, expected=value, found=found[name])
+        for name, value in expected.items()
+        if not same(found[name], value)
+    ]
+
+
+def same(one: object, two: object) -> bool:
+    """Tell whether two values are equal: floats within the verifier's tolerance, all NaNs one."""
+    match one, two:
+        case float(), float():
+            both_nan = math.isnan(one) and math.isnan(two)
+            return both_nan or math.isclose(one, two, rel_tol=RELATIVE_TOLERANCE)
+        case dict(), dict():
+            return one.keys() == two.keys() and all(same(one[name], two[name]) for name in one)
+        case list(), list():
+            return len(one) == len(two) and all(map(same, one, two))
+        case _:
+            return type(one) is type(two) and one == two
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON has it; what JSON lacks as its text."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict():
+            return {str(name): plain(each) for name, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case bytes():
+            return "\\x" + value.hex()
+        case _:
+            return str(value)
