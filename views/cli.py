@@ -436,6 +436,7 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 "key": list(spec.key),
                 "sinks": list(spec.sinks),
                 "tables": [short_name(table) for table in spec.tables],
+                "views": list(spec.views),
                 "description": spec.description,
                 "generation": serving[spec.name].generation if spec.name in serving else None,
                 **(looked[spec.name].to_json() if spec.name in looked else {}),

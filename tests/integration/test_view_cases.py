@@ -152,6 +152,23 @@ def test_a_view_in_python_is_computed_by_spark_alone(spark, tmp_path: Path) -> N
     assert [each.engine for each in result.told] == ["Spark"]
 
 
+def test_a_case_of_a_view_on_views_gives_rows_of_tables(spark, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+    folder.mkdir()
+    (folder / "sums.sql").write_text("-- key: n\nSELECT n, sum(price) AS s FROM t GROUP BY n")
+    (folder / "most.sql").write_text(
+        "-- key: n\nSELECT a.n, b.s FROM sums AS a JOIN sums AS b USING (n) WHERE a.s > 2"
+    )
+    (folder / "most.cases.toml").write_text(
+        TABLES + '[[case]]\nname = "a"\ntables.t = [{ n = 1, price = 2 }, { n = 1, price = 0.5 },'
+        " { n = 2, price = 2 }]\nrows = [{ n = 1, s = 2.50 }]\n"
+    )
+    spec = Catalog.of(tmp_path).load("most")
+    (result,) = run_cases(spark, [(spec, read_cases(spec))])
+    assert result.passed, told(result)
+    assert [each.engine for each in result.told] == ["Spark", "DuckDB"]
+
+
 def test_the_cases_that_the_project_brings_along_pass(spark, tmp_path: Path) -> None:
     write_project(tmp_path)
     demo = Path(str(files("views.demo") / "project"))

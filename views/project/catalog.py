@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from changelog.contract.base.errors import ViewError
+from views.project.inline import named_views, with_views
 from views.project.python import load_python_view
 from views.project.sink_options import sink_options
 from views.project.spec import ViewSpec, check_view_name
@@ -59,13 +60,31 @@ class Catalog:
         """Read the declaration of one view.
 
         Raises:
-            ViewError: there is no such view, or its file cannot be used.
+            ViewError: there is no such view, its file or that of a view that it reads cannot be
+                used, or views read each other in a circle.
         """
         path = self.paths.get(name)
         if path is None:
             raise self._unknown(name)
-        spec = load_python_view(name, path) if path.suffix == ".py" else _sql_view(name, path)
+        spec = self._declared(name, path, ())
         return replace(spec, options=sink_options(path, spec.sinks, self.root))
+
+    def _declared(self, name: str, path: Path, readers: tuple[str, ...]) -> ViewSpec:
+        """Read a view and the views that it reads; `readers` lead from the first one to it."""
+        if name in readers:
+            circle = (*readers[readers.index(name) :], name)
+            raise ViewError(
+                f"views read each other in a circle: {' reads '.join(circle)}",
+                hint="a view is computed from tables; put what they share in a view of its own",
+            )
+        if path.suffix == ".py":
+            return load_python_view(name, path)
+        spec = _sql_view(name, path)
+        others = named_views(spec, self.paths)
+        return with_views(
+            spec,
+            {each: self._declared(each, self.paths[each], (*readers, name)) for each in others},
+        )
 
     def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:
         """Read the declarations of the views named, or of all, each once.

@@ -108,6 +108,8 @@ def trace(
         columns: of each table.
         keys: the primary key of each table.
     """
+    if source.views:
+        return Untraceable(f"it reads the view {', '.join(source.views)}")
     query = sqlglot.parse_one(source.text, dialect="spark")
     if not isinstance(query, exp.Select):
         return Untraceable("it is not one plain SELECT")

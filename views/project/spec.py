@@ -7,7 +7,7 @@ files, `views/NAME.sql` and `views/NAME.py`, are read into this one value by `vi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,12 +36,14 @@ class TableReference:
         start: place of the reference's first character in the text.
         end: place behind its last one.
         alias: the name under which the query speaks of it, or None when the query gave one.
+        qualified: whether its schema is written; a view has none.
     """
 
     table: TableName
     start: int
     end: int
     alias: str | None
+    qualified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,38 @@ class SqlSource:
         text: the whole file, as its author wrote it.
         references: where it names tables, in the order of the text.
         qualifiers: places of schema names before a column (`public.` of `public.a.b`).
+        views: the other views that it names, by name.
+        inlined: the file with the queries of these views in their places; empty without any.
     """
 
     text: str = field(repr=False)
     references: tuple[TableReference, ...]
     qualifiers: tuple[tuple[int, int], ...] = ()
+    views: Mapping[str, SqlSource] = field(default_factory=dict)
+    inlined: str = field(default="", repr=False)
+
+    @property
+    def sql(self) -> str:
+        """Return one query over tables alone."""
+        return self.inlined or self.text
+
+    def view_at(self, place: TableReference) -> SqlSource | None:
+        """Return the view that a place names, or None when it names a table."""
+        return None if place.qualified else self.views.get(place.table.table)
+
+    def tables(self) -> Iterator[TableName]:
+        """Yield the table of each place, those of the views that it names included."""
+        for place in self.references:
+            view = self.view_at(place)
+            if view is None:
+                yield place.table
+            else:
+                yield from view.tables()
+
+    def all_views(self) -> tuple[str, ...]:
+        """Return the names of the views that it names and of those behind them, each once."""
+        found = [name for v, source in self.views.items() for name in (v, *source.all_views())]
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +102,8 @@ class ViewSpec:
     Attributes:
         name: also the name of its file, table, alias and key prefix.
         path: the file that declares it.
-        tables: the tables that it reads, each once, in the order of first mention.
+        tables: the tables that it reads, each once, in the order of first mention; also those
+            of the views that it names.
         key: its key's columns; no two rows share a key and no part of one is null.
         sinks: where it is served.
         source: the query or the function.
@@ -99,8 +129,13 @@ class ViewSpec:
 
     @property
     def sql(self) -> str | None:
-        """Return the query's text, or None for a Python view."""
-        return self.source.text if isinstance(self.source, SqlSource) else None
+        """Return one query over tables alone, or None for a Python view."""
+        return self.source.sql if isinstance(self.source, SqlSource) else None
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Return the names of the other views that are computed inside of it."""
+        return self.source.all_views() if isinstance(self.source, SqlSource) else ()
 
 
 def check_view_name(name: str) -> str:
@@ -167,10 +202,12 @@ def check_captured(
         excluded: those of which it does not for the moment, with the reason.
 
     Raises:
-        ViewError: one is not; names it and those that are.
+        ViewError: one is not; names it and those that are. Or a view that it names has the name
+            of a captured table.
         VerdictError: the log has no exact state of one for now.
     """
     known = sorted(captured)
+    check_distinct(spec, {*known, *excluded})
     for table in spec.tables:
         if table in excluded:
             raise VerdictError(
@@ -185,4 +222,19 @@ def check_captured(
                 f'view "{spec.name}" reads table "{short_name(table)}", which is not captured',
                 hint=(f"did you mean {near[0]}? " if near else "")
                 + f"captured: {', '.join(names) or 'nothing'}",
+            )
+
+
+def check_distinct(spec: ViewSpec, tables: Collection[TableName]) -> None:
+    """Require that no other view that a view names has the name of a table.
+
+    Raises:
+        ViewError: one has.
+    """
+    for name in spec.views:
+        if TableName("public", name) in tables:
+            raise ViewError(
+                f'view "{spec.name}" reads "{name}", which is a view of the project and a table '
+                "of the log",
+                hint=f"write public.{name} for the table, or rename views/{name}.sql",
             )

@@ -40,20 +40,31 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
             give another answer each time it runs.
     """
     header = _header(path, text)
+    source = sql_source(path, text)
+    return ViewSpec(
+        name=name,
+        path=path,
+        tables=tuple(dict.fromkeys(source.tables())),
+        key=check_declared("key", _split(header.get("key", "")), path),
+        sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
+        source=source,
+        description=header.get("description", ""),
+    )
+
+
+def sql_source(path: Path, text: str) -> SqlSource:
+    """Read the tables of a query.
+
+    Raises:
+        ViewError: the SQL does not parse, is not one query, names no table, or can give another
+            answer each time it runs.
+    """
     parsed = _query(path, text)
     refuse_unprovable(path, parsed)
     references = tuple(sorted(_references(path, parsed), key=lambda found: found.start))
     if not references:
         raise ViewError(f"{path.name} names no table", hint="select from a captured table")
-    return ViewSpec(
-        name=name,
-        path=path,
-        tables=tuple(dict.fromkeys(reference.table for reference in references)),
-        key=check_declared("key", _split(header.get("key", "")), path),
-        sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
-        source=SqlSource(text, references, tuple(_qualifiers(parsed, references))),
-        description=header.get("description", ""),
-    )
+    return SqlSource(text, references, tuple(_qualifiers(parsed, references)))
 
 
 def rewritten(
@@ -86,7 +97,11 @@ def sql_frame(
     spark: SparkSession, source: SqlSource, states: Mapping[TableName, DataFrame]
 ) -> DataFrame:
     """Return the rows of a SQL view as a DataFrame that is not run."""
-    frames = {found: states[found.table] for found in source.references}
+    views = {name: sql_frame(spark, view, states) for name, view in source.views.items()}
+    frames = {
+        found: states[found.table] if source.view_at(found) is None else views[found.table.table]
+        for found in source.references
+    }
     return query(spark, frames, partial(rewritten, source))
 
 
@@ -181,7 +196,8 @@ def _references(path: Path, query: exp.Query) -> Iterator[TableReference]:
             )
         table = TableName(node.db or "public", node.name)
         start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
-        yield TableReference(table, start, end, None if node.alias else node.name)
+        alias = None if node.alias else node.name
+        yield TableReference(table, start, end, alias, qualified=bool(node.db))
 
 
 def _visible_ctes(node: exp.Expr) -> set[str]:

@@ -503,7 +503,7 @@ def _shared_states(
     for build in builds:
         source = build.spec.source
         if isinstance(source, SqlSource):
-            uses.update(found.table for found in source.references)
+            uses.update(source.tables())
         else:
             uses.update(dict.fromkeys(build.spec.tables, 2))
     return {

@@ -75,6 +75,7 @@ def test_views_are_listed_without_any_server(run) -> None:
         "key": ["customer_id"],
         "sinks": ["delta"],
         "tables": ["customers", "orders"],
+        "views": [],
         "description": "What each customer ordered.",
         "generation": None,
     }

@@ -84,7 +84,7 @@ def analyse(spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema]) -> Analys
         for table, schema in own.items()
     }
     try:
-        translation = translate(spec.source.text, types)
+        translation = translate(spec.source.sql, types)
         _bind(translation, types)
     except UnverifiableError as error:
         _check_columns(spec, str(error), columns)

@@ -26,7 +26,7 @@ def catalog_table(
         table.add_row(
             spec.name,
             spec.kind,
-            ", ".join(map(short_name, spec.tables)),
+            _reads(spec),
             ", ".join(spec.key),
             ", ".join(spec.sinks),
             f"{row.generation}, LSN {row.lsn}" if row is not None else "nothing yet",
@@ -34,3 +34,8 @@ def catalog_table(
             *(looked[spec.name].words() if spec.name in looked else []),
         )
     return table
+
+
+def _reads(spec: ViewSpec) -> str:
+    tables = ", ".join(map(short_name, spec.tables))
+    return f"{tables} (by view {', '.join(spec.views)})" if spec.views else tables

@@ -29,7 +29,7 @@ from views.generations.history import History
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
 from views.project.definition import changed_text, text_of
-from views.project.spec import ViewSpec, check_captured, short_name
+from views.project.spec import ViewSpec, check_captured, check_distinct, short_name
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.result.report import frontier_json
 
@@ -99,6 +99,7 @@ class ViewPlan:
             "kind": self.spec.kind,
             "key": list(self.spec.key),
             "sinks": list(self.spec.sinks),
+            "views": list(self.spec.views),
             "topics": {short_name(table): self.cut.topics[table] for table in self.spec.tables},
             "records_at_most": self.records_at_most,
             "generation": self.generation,
@@ -163,6 +164,7 @@ class ViewPlan:
         return [
             f"{self.spec.name} ({self.spec.kind}, {self.spec.path.name})",
             f"  reads {reads}: at most {self.records_at_most:,} records",
+            *self._view_lines(),
             *(f"  from {where} (topic {topic})" for topic, where in self._from().items()),
             *(f"  {self._topic_line(topic)}" for topic in self._topics),
             *(f"  warning: {each}" for each in self.warnings),
@@ -170,6 +172,11 @@ class ViewPlan:
             *([] if self.analysis is None else (f"  {line}" for line in self.analysis.lines())),
             *self._definition_lines(),
         ]
+
+    def _view_lines(self) -> list[str]:
+        if not self.spec.views:
+            return []
+        return [f"  computes inside of it the views {', '.join(self.spec.views)}, from the log"]
 
     def _definition_lines(self) -> list[str]:
         if not self.definition_diff:
@@ -362,9 +369,12 @@ def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[D
     """Return the declared logs that views read; none where all they read is captured.
 
     Raises:
-        ViewError: they read captured tables too, which no frontier cuts at the same moment.
+        ViewError: they read captured tables too, which no frontier cuts at the same moment, or
+            name a view by the name of a declared table.
     """
     tables = tables_of(specs)
+    for spec in specs:
+        check_distinct(spec, {log.table for log in settings.logs})
     logs = tuple(log for log in settings.logs if log.table in tables)
     others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
     if logs and others:

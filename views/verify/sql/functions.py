@@ -190,10 +190,10 @@ def page() -> str:
 
 _HEAD = """# The SQL of views
 
-A view is one query in Spark's SQL over captured tables. Spark computes its rows, and DuckDB
-computes them a second time from the same records: only what is known to mean the same in both is
-proved. Anything else is refused before Spark starts, by `rebuild-view --plan` too; `--verify
-none` builds it unproved.
+A view is one query in Spark's SQL over captured tables and other views. Spark computes its rows,
+and DuckDB computes them a second time from the same records: only what is known to mean the same in
+both is proved. Anything else is refused before Spark starts, by `rebuild-view --plan` too;
+`--verify none` builds it unproved.
 
 Known besides the functions below: joins of every kind, WITH, subqueries, UNION, INTERSECT,
 EXCEPT, GROUP BY with ROLLUP, CUBE and GROUPING SETS, HAVING, DISTINCT, windows, FILTER, LIKE
@@ -207,6 +207,13 @@ clock or takes some row is refused in any case.
   is compared in its order.
 - `rebuild-view VIEW --plan` says for each view whether it is proved and how a refresh goes, and
   why.
+
+A view may name another view of the project as it names a table: `FROM orders_per_customer`. It
+reads that view's query, not what serves of it: all is computed from the log at one frontier,
+whether the other view is built or not. A name with a schema (`public.orders`) is always a table; a
+view that names itself means the table of its name; a name that both a view and a captured table
+have is refused, as are views that read each other in a circle, and views in Python. A change of the
+other view is a change of the definition. A refresh computes such a view whole.
 
 This page is written by `make pages` from the table that the verifier goes by; a test computes
 each example in both engines. In the examples `a` is an int, `b` a decimal, `d` a double, `s` a

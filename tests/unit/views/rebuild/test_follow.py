@@ -116,7 +116,7 @@ def followed(monkeypatch, tmp_path):
         project = SimpleNamespace(root=tmp_path, kafka=None, slot="s")
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
-            [SimpleNamespace(name="v", tables=THINGS)],
+            [SimpleNamespace(name="v", tables=THINGS, views=())],
             SimpleNamespace(
                 project=project,
                 frontier_topic="f",
@@ -163,6 +163,6 @@ def test_logs_of_other_programs_are_not_followed(followed) -> None:
 def test_nor_have_they_an_older_state() -> None:
     declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
     settings: Any = SimpleNamespace(project=None, logs=(declared,), as_of=AsOf("0/1", lsn=Lsn(1)))
-    spec: Any = SimpleNamespace(name="v", tables=THINGS)
+    spec: Any = SimpleNamespace(name="v", tables=THINGS, views=())
     with pytest.raises(ViewError, match="no older state"):
         planned([spec], settings)
