@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,12 +239,16 @@ def postgres_url(stack: Stack) -> Iterator[str]:
     """A database of its own on the stack's server."""
     endpoints = stack.endpoints()
     name = f"sink_{uuid.uuid4().hex[:10]}"
-    admin = psycopg2.connect(endpoints.postgres)
-    admin.autocommit = True
-    admin.cursor().execute(f"CREATE DATABASE {name}")
+    _execute(endpoints.postgres, f"CREATE DATABASE {name}")
     yield make_dsn(endpoints.postgres, dbname=name)
-    admin.cursor().execute(f"DROP DATABASE {name} WITH (FORCE)")
-    admin.close()
+    _execute(endpoints.postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _execute(dsn: str, statement: str) -> None:
+    """Run a statement by a connection of its own: another test may restart the server meanwhile."""
+    with closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(statement)
 
 
 @pytest.fixture

@@ -7,6 +7,9 @@ that `generations` finds and `discard` removes. Sealed is a mark at the sink its
 process can tell a whole generation from what a killed one left.
 
 Publishing a generation that was published before is the rollback. `drop` ends the view itself.
+
+A generation that serves may also go forward: `apply` brings it from one frontier to a later one
+by the rows of some keys, in one step for its readers.
 """
 
 from __future__ import annotations
@@ -18,10 +21,15 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from changelog.contract.base.errors import SinkError, UnavailableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from changelog.contract.base.position import Position
     from views.base.address import Address
+
+GONE = "__gone"
+"""The column of a delta that says whether a key has no row any more."""
 
 
 class UnavailableSinkError(SinkError, UnavailableError):
@@ -151,6 +159,48 @@ class ChangeableSink(Sink, Protocol):
         Raises:
             SinkError: two rows of the other one have the same key.
         """
+        ...
+
+
+@runtime_checkable
+class ForwardSink(Sink, Protocol):
+    """A sink whose sealed generations can go forward under their readers.
+
+    What is applied says of some keys which row each has at a frontier, or that it has none. So
+    applying it again, or after a part of it, gives the same: whoever was killed begins anew from
+    `position`, which is written with the rows, in the same step or behind them.
+    """
+
+    def holds_back(self, generation: int) -> str | None:
+        """Say why a generation cannot go forward in one step for its readers, or None."""
+        ...
+
+    def delta_columns(self, schema: StructType) -> Sequence[Column]:
+        """Return what the sink is sent of a row, as columns over a delta.
+
+        A delta has the view's columns and `GONE`. Where that is true only the key's columns have
+        values. Columns are named by the sink, apart from those of others: `__KIND_…`.
+        """
+        ...
+
+    def apply(
+        self, generation: int, schema: StructType, delta: pa.Table, position: Position
+    ) -> None:
+        """Let a sealed generation hold of some keys what a delta says, in one step for readers.
+
+        Args:
+            generation: published or not.
+            schema: of its rows.
+            delta: columns `GONE` and `delta_columns`; each key once.
+            position: the first one that the generation does not hold any more, afterwards.
+
+        Raises:
+            SinkError: there is no such generation, it is not sealed, or refuses a row.
+        """
+        ...
+
+    def position(self, generation: int) -> Position | None:
+        """Return the position of the last `apply` to a generation; None without one."""
         ...
 
 

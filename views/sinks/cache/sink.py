@@ -6,6 +6,7 @@
 | `{view}:{generation}:{id}` | a row's document |
 | `{view}:keys:{generation}` | set of the ids of a generation |
 | `{view}:generations` | hash: each generation -> its number of rows, or `open` |
+| `{view}:position:{generation}` | of one that went forward: where the log was then, see `forward` |
 
 Publishing sets the pointer, one command. The set of ids costs memory (some 60 bytes and the id, a
 row) and is what makes the rest exact: it counts distinct ids, and a generation is removed by
@@ -25,15 +26,20 @@ from changelog.contract.base.errors import SinkError
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.cache.forward import CacheForward
 from views.sinks.cache.server import CacheClient
+from views.sinks.forward import entries_of, entry_columns
 from views.sinks.load import Entry, load
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import redis
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+    from changelog.contract.base.position import Position
 
 _OPEN = "open"
 _REMOVED_AT_ONCE = 1_000
@@ -138,7 +144,7 @@ class CacheSink:
                     batch = []
             if batch:
                 client.unlink(*batch)
-            client.unlink(self._ids(generation))
+            client.unlink(self._ids(generation), self._forward(generation).key)
             client.hdel(self._register, str(generation))
 
     def drop(self) -> None:
@@ -158,6 +164,41 @@ class CacheSink:
         """List the generations of the register."""
         with self._server.client() as client:
             return sorted(int(number) for number in client.hkeys(self._register))
+
+    def holds_back(self, generation: int) -> str | None:  # noqa: ARG002 - of all sinks
+        """Return None: one server changes several keys in one step."""
+        return None
+
+    def delta_columns(self, schema: StructType) -> Sequence[Column]:
+        """Return a row's id and document."""
+        return entry_columns("cache", schema, self._key)
+
+    def apply(
+        self,
+        generation: int,
+        schema: StructType,  # noqa: ARG002 - the documents are made by it already
+        delta: pa.Table,
+        position: Position,
+    ) -> None:
+        """Let a sealed generation hold what a delta says, in one MULTI."""
+        self.rows(generation)
+        come, gone = entries_of("cache", delta)
+        with self._server.client() as client:
+            self._forward(generation).apply(client, come, gone, position)
+
+    def position(self, generation: int) -> Position | None:
+        """Return the position of the last delta."""
+        with self._server.client() as client:
+            return self._forward(generation).position(client)
+
+    def _forward(self, generation: int) -> CacheForward:
+        return CacheForward(
+            self._view,
+            generation,
+            prefix=self._prefix(generation),
+            ids=self._ids(generation),
+            register=self._register,
+        )
 
     @property
     def _pointer(self) -> str:

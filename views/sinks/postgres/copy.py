@@ -13,6 +13,7 @@ import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import psycopg2
@@ -64,7 +65,7 @@ class CopyWriter:
         first = next(full, None)
         if first is None:
             return None, 0
-        stream = _Stream(self._tuples(first, full))
+        stream = Stream(tuples(self.forms, chain([first], full), self.batch_rows))
         with self.server.connection(self.relation) as connection:
             connection.autocommit = False
             cursor: Any = connection.cursor()
@@ -82,19 +83,6 @@ class CopyWriter:
             self._note(cursor, attempt, writer, stream.rows)
             connection.commit()
         return attempt, stream.rows
-
-    def _tuples(
-        self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
-    ) -> Iterator[tuple[int, memoryview]]:
-        batch: pa.RecordBatch | None = first
-        while batch is not None:
-            share = batch.num_rows * _AT_ONCE_BYTES // max(batch.nbytes, 1)
-            step = max(1, min(self.batch_rows, share))
-            for begin in range(0, batch.num_rows, step):
-                some = batch.slice(begin, step)
-                columns = zip(self.forms, some.columns, strict=True)
-                yield some.num_rows, encode.rows([form.fields(array) for form, array in columns])
-            batch = next(others, None)
 
     def _statement(self) -> sql.Composed:
         names = sql.SQL(", ").join(sql.Identifier(form.target) for form in self.forms)
@@ -163,7 +151,24 @@ def _task(
     return run
 
 
-class _Stream(io.RawIOBase):
+def tuples(
+    forms: Sequence[Form], batches: Iterable[pa.RecordBatch], batch_rows: int
+) -> Iterator[tuple[int, memoryview]]:
+    """Return rows in COPY's format, some at once: how many, and their bytes.
+
+    Raises:
+        SinkError: a value has no exact form in PostgreSQL.
+    """
+    for batch in batches:
+        share = batch.num_rows * _AT_ONCE_BYTES // max(batch.nbytes, 1)
+        step = max(1, min(batch_rows, share))
+        for begin in range(0, batch.num_rows, step):
+            some = batch.slice(begin, step)
+            columns = zip(forms, some.columns, strict=True)
+            yield some.num_rows, encode.rows([form.fields(array) for form, array in columns])
+
+
+class Stream(io.RawIOBase):
     """What psycopg2 reads a COPY from; keeps the number of rows, and the error that ended it."""
 
     def __init__(self, tuples: Iterator[tuple[int, memoryview]]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
+from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from views.sinks.base import held_already, not_sealed
 
@@ -181,6 +182,41 @@ class Registry:
         if entry is None or entry.state != SEALED:
             raise not_sealed(self.view, generation, sorted(held))
         return entry
+
+    def hold(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
+        """Hold a generation's entry to the end of the transaction: one brings it forward."""
+        cursor.execute(
+            f"SELECT 1 FROM {SCHEMA}.generations WHERE (schema, name) = %s AND generation = %s "
+            "FOR UPDATE",
+            [tuple(self.target), generation],
+        )
+
+    def position(self, cursor: Any, generation: int) -> Position | None:  # noqa: ANN401
+        """Return where on the log a generation was brought to; None where it never went forward."""
+        if not _is_there(cursor):
+            return None
+        cursor.execute(
+            f"SELECT frontier->>'position' FROM {SCHEMA}.generations "
+            "WHERE (schema, name) = %s AND generation = %s",
+            [tuple(self.target), generation],
+        )
+        found = cursor.fetchone()
+        return None if found is None or found[0] is None else Position.parse(found[0])
+
+    def note_forward(
+        self,
+        cursor: Any,  # noqa: ANN401
+        generation: int,
+        rows: int,
+        position: Position,
+    ) -> None:
+        """Note how many rows a generation has now, and where on the log it is."""
+        cursor.execute(
+            f"UPDATE {SCHEMA}.generations SET rows = %s, "
+            "frontier = jsonb_build_object('position', %s::text) "
+            "WHERE (schema, name) = %s AND generation = %s",
+            [rows, str(position), tuple(self.target), generation],
+        )
 
     def set_state(
         self,

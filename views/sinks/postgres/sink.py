@@ -26,8 +26,10 @@ from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.forms import Form, forms_of
+from views.sinks.postgres.forward import PostgresForward, columns_sent
 from views.sinks.postgres.options import PostgresOptions
 from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
+from views.sinks.postgres.retype import first_changed
 from views.sinks.postgres.server import BusyError, Connection, PostgresClient, is_busy
 from views.sinks.postgres.stable import Stable, columns_of, foreign
 from views.sinks.shape import check_shape
@@ -36,8 +38,11 @@ from views.sinks.unique import assert_unique
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+    from changelog.contract.base.position import Position
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 _TYPE = re.compile(r'[A-Za-z_"][\w". ]*(\(\s*\d+(\s*,\s*-?\d+)?\s*\))?[\w ]*(\[\])?')
@@ -211,6 +216,30 @@ class PostgresSink:
         with self._server.connection() as connection, connection.cursor() as cursor:
             return sorted(self._registry.entries(cursor))
 
+    def holds_back(self, generation: int) -> str | None:  # noqa: ARG002 - of all sinks
+        """Return None: a transaction changes all rows in one step."""
+        return None
+
+    def delta_columns(self, schema: StructType) -> Sequence[Column]:
+        """Return a row's columns as they are sent."""
+        return columns_sent(forms_of(schema, self._options, self._view))
+
+    def apply(
+        self, generation: int, schema: StructType, delta: pa.Table, position: Position
+    ) -> None:
+        """Let a sealed generation hold what a delta says, in one transaction."""
+        forms = forms_of(schema, self._options, self._view)
+        forward = PostgresForward(
+            self._registry, generation, forms, self._stable.key, self._options.batch_rows
+        )
+        with self._server.connection() as connection, connection, connection.cursor() as cursor:
+            forward.apply(cursor, delta, position)
+
+    def position(self, generation: int) -> Position | None:
+        """Return the position of the last delta."""
+        with self._server.connection() as connection, connection.cursor() as cursor:
+            return self._registry.position(cursor, generation)
+
     def _current(self, cursor: Any) -> int | None:  # noqa: ANN401
         made = self._registry.made(cursor)
         if made is None or made != self._stable.found(cursor):
@@ -276,22 +305,15 @@ class PostgresSink:
         for form in forms:
             if form.type == form.loaded:
                 continue
-            name, table = sql.Identifier(form.target), place(relation)
-            cursor.execute(
-                sql.SQL(
-                    f"SELECT {{0}}::text FROM {{1}} WHERE {{0}}::{form.type}::{form.loaded}::text "
-                    "IS DISTINCT FROM {0}::text LIMIT 1"
-                ).format(name, table)
-            )
-            row = cursor.fetchone()
-            if row is not None:
+            value = first_changed(cursor, place(relation), form)
+            if value is not None:
                 raise SinkError(
-                    f'column "{form.target}" holds {row[0]!r}, which {form.type} does not hold '
+                    f'column "{form.target}" holds {value!r}, which {form.type} does not hold '
                     "exactly",
                     hint=f"give it another type in {self._view}.postgres.json, or leave it out",
                 )
             change = f"ALTER {{0}} TYPE {form.type} USING {{0}}::{form.type}"
-            changes.append(sql.SQL(change).format(name))
+            changes.append(sql.SQL(change).format(sql.Identifier(form.target)))
         if changes:
             statement = sql.SQL("ALTER TABLE {} {}")
             cursor.execute(statement.format(place(relation), sql.SQL(", ").join(changes)))

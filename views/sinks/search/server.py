@@ -27,7 +27,10 @@ _BUSY = frozenset({429, 502, 503, 504})
 _NOT_FOUND = 404
 _ERROR = 400
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-_BULK_ANSWER = "errors,items.index._id,items.index.status,items.index.error"
+_BULK_ANSWER = "errors,items.*._id,items.*.status,items.*.error"
+_OLDER = 409
+GONE = ""
+"""In place of a document that goes."""
 
 
 class _BusyError(Exception):
@@ -73,10 +76,17 @@ class SearchClient:
         return answer.json() if answer.content else {}
 
     @contextmanager
-    def bulk(self, index: str) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
+    def bulk(
+        self, index: str, version: int | None = None
+    ) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
         """Return a function that writes a batch of ids and documents into an index.
 
         It raises SinkError when any document is not written, with its id and the reason.
+
+        Args:
+            index: its name.
+            version: of all documents; older ones are replaced, and where `GONE` stands for a
+                document, removed. None to write them whatever is there.
         """
         with self.client() as client:
 
@@ -85,7 +95,7 @@ class SearchClient:
 
                 def once() -> None:
                     nonlocal left
-                    left, reason = self._bulk_once(client, index, left)
+                    left, reason = self._bulk_once(client, index, left, version)
                     if left:
                         raise _BusyError(f"{len(left)} documents refused for now: {reason}")
 
@@ -94,16 +104,17 @@ class SearchClient:
             yield write
 
     def _bulk_once(
-        self, client: httpx.Client, index: str, entries: list[tuple[str, str]]
+        self,
+        client: httpx.Client,
+        index: str,
+        entries: list[tuple[str, str]],
+        version: int | None,
     ) -> tuple[list[tuple[str, str]], str]:
         """Write a batch and give the entries to write again, with the reason."""
-        lines = b"".join(
-            b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(name), document.encode())
-            for name, document in entries
-        )
+        lines = b"".join(_lines(name, document, version) for name, document in entries)
         path = f"/{index}/_bulk?filter_path={_BULK_ANSWER}"
         answer = orjson.loads(self._send(client, "POST", path, lines).content)
-        items = [item["index"] for item in answer.get("items", ())]
+        items = [next(iter(item.values())) for item in answer.get("items", ())]
         if len(items) != len(entries):
             raise SinkError(f"{len(entries)} documents sent to {index}, {len(items)} answered for")
         again, reason = [], ""
@@ -111,6 +122,13 @@ class SearchClient:
             if item["status"] in _BUSY:
                 again.append(entry)
                 reason = _reason(item)
+            elif version is not None and item["status"] == _OLDER:
+                raise SinkError(
+                    f'{index} holds a later version of "{entry[0]}" than {version}',
+                    hint="let one process follow a view",
+                )
+            elif item["status"] == _NOT_FOUND and entry[1] == GONE:
+                continue
             elif item["status"] >= _ERROR:
                 raise SinkError(f'{index} refuses the document "{entry[0]}": {_reason(item)}')
         return again, reason
@@ -148,6 +166,16 @@ class SearchClient:
                 f"{redacted(str(error))[:300]}",
                 hint="see that it runs and has room, then run it again",
             ) from error
+
+
+def _lines(name: str, document: str, version: int | None) -> bytes:
+    """Return what a bulk request says of one document."""
+    about: dict[str, Any] = {"_id": name}
+    if version is not None:
+        about |= {"version": version, "version_type": "external_gte"}
+    if version is not None and document == GONE:
+        return b'{"delete":%b}\n' % orjson.dumps(about)
+    return b'{"index":%b}\n%b\n' % (orjson.dumps(about), document.encode())
 
 
 def _reason(item: dict[str, Any]) -> str:

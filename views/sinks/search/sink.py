@@ -18,18 +18,22 @@ from changelog.contract.base.errors import SinkError
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.forward import entries_of, entry_columns
 from views.sinks.load import Entry, load
+from views.sinks.search.forward import META, SearchForward
 from views.sinks.search.mapping import field_count, properties
 from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from changelog.contract.base.position import Position
+
 _FIELDS_LIMIT = 1_000
-_META = "changelog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,32 @@ class SearchSink:
         """List the generations that have an index."""
         return sorted(self._held())
 
+    def holds_back(self, generation: int) -> str | None:
+        """Say why searchers would see a delta in parts, or None."""
+        return self._forward(generation).holds_back()
+
+    def delta_columns(self, schema: StructType) -> Sequence[Column]:
+        """Return a row's id and document."""
+        return entry_columns("search", schema, self._key)
+
+    def apply(
+        self,
+        generation: int,
+        schema: StructType,  # noqa: ARG002 - the documents are made by it already
+        delta: pa.Table,
+        position: Position,
+    ) -> None:
+        """Let a sealed generation hold what a delta says, visible by one refresh."""
+        self.rows(generation)
+        self._forward(generation).apply(*entries_of("search", delta), position)
+
+    def position(self, generation: int) -> Position | None:
+        """Return the position of the last delta."""
+        return self._forward(generation).position()
+
+    def _forward(self, generation: int) -> SearchForward:
+        return SearchForward(self._server, self._view, generation, self._index(generation))
+
     def _held(self) -> dict[int, int | None]:
         """Return the sealed rows of each generation, None of one that is not sealed.
 
@@ -173,13 +203,13 @@ class SearchSink:
         name = re.compile(rf"{self._view}-(\d{{6,}})")
         held: dict[int, int | None] = {}
         for index, content in found.items():
-            match, meta = name.fullmatch(index), content["mappings"].get("_meta", {}).get(_META, {})
+            match, meta = name.fullmatch(index), content["mappings"].get("_meta", {}).get(META, {})
             if match and meta.get("view") == self._view:
                 held[int(match[1])] = meta.get("rows")
         return held
 
     def _meta(self, rows: int | None) -> dict[str, Any]:
-        return {_META: {"view": self._view, "rows": rows}}
+        return {META: {"view": self._view, "rows": rows}}
 
     def _not_ours(self, what: str) -> SinkError:
         return SinkError(

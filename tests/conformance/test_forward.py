@@ -1,0 +1,240 @@
+"""What sinks promise whose generations go forward: one step for readers, repeated at will."""
+
+from __future__ import annotations
+
+import json
+import threading
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from tests.conformance.conftest import Bench
+from views.sinks.base import GONE, ForwardSink
+from views.sinks.cache.forward import CacheForward
+from views.sinks.postgres.forward import PostgresForward
+from views.sinks.search.forward import SearchForward
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = (
+    "id int, part string, number bigint, amount decimal(10,2), score double, "
+    "at timestamp, tags array<string>, doc struct<a: int, b: string>"
+)
+KEY = ("id", "part")
+ODD = [
+    (1, "é\"{'", 2**62, Decimal("-0.01"), float("-inf"), None, ["a", None, ""], (1, None)),
+    (2, "", None, None, float("nan"), None, None, None),
+    (3, "x" * 300, 0, Decimal("99999999.99"), -0.0, None, [], (None, "b")),
+]
+
+
+@pytest.fixture(params=["search", "cache", "postgres"])
+def bench(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def at(lsn: int) -> Position:
+    return Position(1, Lsn(lsn), 0)
+
+
+def delta(bench: Bench, sink: ForwardSink, rows, gone, schema=SCHEMA, key=KEY):
+    """Return a delta as the follower brings it."""
+    come = bench.spark.createDataFrame(rows, schema).withColumn(GONE, F.lit(False))
+    keys = bench.spark.createDataFrame(gone, schema).withColumn(GONE, F.lit(True))
+    nulls = [
+        F.col(name) if name in (*key, GONE) else F.lit(None).cast(kind).alias(name)
+        for name, kind in keys.dtypes
+    ]
+    both = come.unionByName(keys.select(*nulls))
+    shape = bench.spark.createDataFrame([], schema).schema
+    return shape, both.select(GONE, *sink.delta_columns(shape)).toArrow()
+
+
+def row(number: int, value: int):
+    return (number, "p", value, Decimal(value), float(value), None, [str(value)], (value, "b"))
+
+
+def served(bench: Bench, rows) -> Bench:
+    """Publish a first generation."""
+    sink = bench.sink(KEY)
+    frame = bench.spark.createDataFrame(rows, SCHEMA)
+    sink.open(1, frame.schema)
+    sink.write(frame)
+    sink.seal()
+    sink.publish(1)
+    return bench
+
+
+def texts(rows):
+    return sorted(str(sorted(each.items())) for each in rows or [])
+
+
+def test_rows_are_those_that_a_whole_write_would_give(bench):
+    served(bench, [row(n, n) for n in range(20)] + ODD[:1])
+    sink = bench.sink(KEY)
+    assert sink.position(1) is None
+    assert sink.holds_back(1) is None
+    changed = [row(3, 333), row(25, 25), *ODD]
+    sink.apply(1, *delta(bench, sink, changed, [row(4, 0), row(99, 0)]), at(100))
+    assert sink.position(1) == at(100)
+    after = [row(n, n) for n in range(20) if n not in {3, 4}] + changed
+    assert sink.rows(1) == len(after)
+    whole = bench.sink(KEY)
+    frame = bench.spark.createDataFrame(after, SCHEMA)
+    whole.open(2, frame.schema)
+    whole.write(frame)
+    address = whole.seal()
+    assert texts(bench.served(bench.view)) == texts(bench.read(address))
+    # Again, and an empty one: the same rows, and the position.
+    sink.apply(1, *delta(bench, sink, changed, [row(4, 0), row(99, 0)]), at(100))
+    sink.apply(1, *delta(bench, sink, [], []), at(200))
+    assert texts(bench.served(bench.view)) == texts(bench.read(address))
+    assert (sink.rows(1), bench.sink(KEY).position(1)) == (len(after), at(200))
+    # What went forward is published, left and removed like any other.
+    whole.publish(2)
+    assert whole.position(2) is None
+    sink.publish(1)
+    assert texts(bench.served(bench.view)) == texts(bench.read(address))
+    whole.publish(2)
+    whole.discard(1)
+    assert (bench.stored(bench.view, 1), whole.generations()) == (0, [2])
+
+
+def test_a_generation_never_goes_back(bench):
+    served(bench, [row(1, 1)])
+    sink = bench.sink(KEY)
+    sink.apply(1, *delta(bench, sink, [row(1, 2)], []), at(100))
+    with pytest.raises(SinkError, match="let one process follow a view"):
+        sink.apply(1, *delta(bench, sink, [row(1, 1)], [row(2, 2)]), at(99))
+    assert [each["number"] for each in bench.served(bench.view)] == [2]
+    assert sink.position(1) == at(100)
+
+
+def test_only_a_sealed_generation_goes_forward(bench):
+    sink = bench.sink(KEY)
+    with pytest.raises(SinkError, match="no generation"):
+        sink.apply(1, *delta(bench, sink, [row(1, 1)], []), at(1))
+    sink.open(1, bench.spark.createDataFrame([], SCHEMA).schema)
+    other = bench.sink(KEY)
+    with pytest.raises(SinkError, match="not sealed"):
+        other.apply(1, *delta(bench, other, [row(1, 1)], []), at(1))
+
+
+def halves(sound, split):
+    """The defect: a delta is applied in two steps."""
+
+    def defect(self, *arguments):
+        for some in split(arguments):
+            sound(self, *some)
+
+    return defect
+
+
+def in_two(arguments):
+    """Cut the documents, or the rows, of the arguments of an `apply` into two parts."""
+    found = list(arguments)
+    number = next(n for n, each in enumerate(found) if hasattr(each, "__len__") and len(each) > 1)
+    half = len(found[number]) // 2
+    first, second = list(found), list(found)
+    if isinstance(found[number], list):
+        first[number], second[number] = found[number][:half], found[number][half:]
+    else:
+        first[number], second[number] = found[number].slice(0, half), found[number].slice(half)
+    return first, second
+
+
+def mixed(bench: Bench, rounds: int = 12) -> bool:
+    """Tell whether a reader ever saw two rows of different deltas that always come together."""
+    served(bench, [row(n, 0) for n in range(8)])
+    sink: Any = bench.sink(KEY)
+    deltas = [
+        delta(bench, sink, [row(n, number) for n in range(8)], [])
+        for number in range(1, rounds + 1)
+    ]
+    seen: set[tuple[int, ...]] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            rows = together(bench)
+            seen.add(tuple(sorted({each["number"] for each in rows})) if len(rows) == 8 else ())
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number, each in enumerate(deltas, 1):
+            sink.apply(1, *each, at(number))
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert len(seen) > 1, "the readers saw nothing change"
+    return any(len(numbers) != 1 for numbers in seen)
+
+
+def together(bench: Bench):
+    """Return all rows as one request gives them."""
+    if bench.kind != "cache":
+        return bench.served(bench.view)
+    with redis.Redis.from_url(str(bench.settings.cache_url), decode_responses=True) as client:
+        names = [f'{bench.view}:1:[{n},"p"]' for n in range(8)]
+        return [json.loads(each) for each in client.mget(names) if each]
+
+
+def test_readers_see_all_of_a_delta_or_nothing(bench):
+    assert not mixed(bench)
+
+
+def test_twin_a_delta_in_two_steps_is_seen(bench, monkeypatch):
+    kind: Any = {"search": SearchForward, "cache": CacheForward, "postgres": PostgresForward}[
+        bench.kind
+    ]
+    sound = kind.apply
+    if bench.kind == "postgres":
+
+        def apart(self, cursor, table, position):
+            for some in in_two([table]):
+                sound(self, cursor, *some, position)
+                cursor.connection.commit()
+
+        monkeypatch.setattr(kind, "apply", apart)
+    else:
+        monkeypatch.setattr(kind, "apply", halves(sound, in_two))
+    assert mixed(bench, rounds=60)
+
+
+def test_a_row_that_is_refused_leaves_readers_as_they_were(postgres):
+    served(postgres, [row(1, 1)])
+    options = {"types": {"number": "smallint"}}
+    sink = postgres.sink(KEY, options=options)
+    with pytest.raises(SinkError, match=r"does not hold exactly|out of range"):
+        sink.apply(1, *delta(postgres, sink, [row(2, 2), row(1, 70_000)], []), at(5))
+    assert [each["number"] for each in postgres.served(postgres.view)] == [1]
+    assert sink.position(1) is None
+
+
+def test_what_was_sent_in_part_is_made_whole_by_the_same_delta(search, monkeypatch):
+    served(search, [row(1, 1), row(2, 1)])
+    sink = search.sink(KEY)
+    sound = sink._server.request
+
+    def cut(server, method, path, body=None):
+        if path.endswith("/_refresh"):
+            raise SinkError("killed")
+        return sound(method, path, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(sink._server), "request", cut)
+        with pytest.raises(SinkError, match="killed"):
+            sink.apply(1, *delta(search, sink, [row(1, 2)], [row(2, 0)]), at(7))
+    assert sorted(each["number"] for each in search.served(search.view)) == [1, 1]
+    assert sink.position(1) is None
+    sink.apply(1, *delta(search, sink, [row(1, 2)], [row(2, 0)]), at(7))
+    assert [each["number"] for each in search.served(search.view)] == [2]

@@ -1,0 +1,78 @@
+"""Bring a generation of a cache forward: all of a delta in one MULTI.
+
+A reader who asks for several keys in one command has all of them from before it or all from behind
+it. The position stands beside the entries, under `{view}:position:{generation}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from redis.exceptions import WatchError
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.position import Position
+from views.sinks.forward import refuse_older
+from views.sinks.load import Entry
+
+if TYPE_CHECKING:
+    import redis
+
+_COUNT = "return redis.call('HSET', KEYS[1], ARGV[1], redis.call('SCARD', KEYS[2]))"
+"""How many entries there are is known only once all of them are there."""
+_AT_ONCE = 1_000
+
+
+class CacheForward:
+    """The entries of one generation."""
+
+    def __init__(self, view: str, generation: int, *, prefix: str, ids: str, register: str) -> None:
+        self._view, self._generation = view, generation
+        self._prefix, self._ids, self._register = prefix, ids, register
+
+    @property
+    def key(self) -> str:
+        """Return the key of the position."""
+        return f"{self._view}:position:{self._generation}"
+
+    def position(self, client: redis.Redis) -> Position | None:
+        """Return the position of the last delta."""
+        text = client.get(self.key)
+        return None if text is None else Position.parse(str(text))
+
+    def apply(
+        self, client: redis.Redis, come: Sequence[Entry], gone: Sequence[str], position: Position
+    ) -> None:
+        """Set and remove entries, and the position, in one step.
+
+        Raises:
+            SinkError: another process brings the generation forward too.
+        """
+        with client.pipeline(transaction=True) as pipeline:
+            pipeline.watch(self.key)  # type: ignore[no-untyped-call]  # redis's
+            held = pipeline.get(self.key)
+            refuse_older(
+                self._view,
+                self._generation,
+                None if held is None else Position.parse(str(held)),
+                position,
+            )
+            pipeline.multi()
+            for begin in range(0, len(come), _AT_ONCE):
+                some = come[begin : begin + _AT_ONCE]
+                pipeline.sadd(self._ids, *(name for name, _ in some))
+                pipeline.mset({f"{self._prefix}{name}": text for name, text in some})
+            for begin in range(0, len(gone), _AT_ONCE):
+                names = gone[begin : begin + _AT_ONCE]
+                pipeline.unlink(*(f"{self._prefix}{name}" for name in names))
+                pipeline.srem(self._ids, *names)
+            pipeline.set(self.key, str(position))
+            pipeline.eval(_COUNT, 2, self._register, self._ids, str(self._generation))
+            try:
+                pipeline.execute()
+            except WatchError:
+                raise SinkError(
+                    f'generation {self._generation} of view "{self._view}" was changed meanwhile',
+                    hint="let one process follow a view",
+                ) from None

@@ -1,0 +1,52 @@
+"""What sinks share that bring a generation forward by a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import StructType
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.position import Position
+from views.sinks.base import GONE
+from views.sinks.load import Entry
+from views.sinks.rendering import document, identity
+from views.sinks.unique import column
+
+
+def entry_columns(kind: str, schema: StructType, key: Sequence[str]) -> list[Column]:
+    """Return a row's id and JSON document, null where there is no row, under names of a sink."""
+    return [
+        identity(schema, key).alias(f"__{kind}_id"),
+        F.when(~column(GONE), document(schema)).alias(f"__{kind}_document"),
+    ]
+
+
+def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
+    """Return the entries that come, and the ids of those that go."""
+    come: list[Entry] = []
+    gone: list[str] = []
+    names = delta[f"__{kind}_id"].to_pylist()
+    for name, text in zip(names, delta[f"__{kind}_document"].to_pylist(), strict=True):
+        if text is None:
+            gone.append(name)
+        else:
+            come.append((name, text))
+    return come, gone
+
+
+def refuse_older(view: str, generation: int, held: Position | None, position: Position) -> None:
+    """Raise when a generation has been brought further than a delta goes.
+
+    Raises:
+        SinkError: it has: another process brings it forward too.
+    """
+    if held is not None and position < held:
+        raise SinkError(
+            f'generation {generation} of view "{view}" is at {held} already, and would go back '
+            f"to {position}",
+            hint="let one process follow a view",
+        )
