@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
+import pyarrow as pa
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
@@ -28,13 +29,26 @@ from views.verify.compare.report import Difference, VerifyReport
 from views.verify.kept.keeper import Taken
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
-from views.verify.served.served import read_served
+from views.verify.served.served import read_served, take_sent
 from views.verify.sql.bags import Bag
-from views.verify.sql.evaluate import Evaluated, computing, evaluate, ordered
+from views.verify.sql.evaluate import Evaluated, Keys, computing, evaluate, ordered
 from views.verify.sql.translate import UnverifiableError
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "changed", "sample"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """Rows of some keys that are about to be sent to the sinks of a view.
+
+    Attributes:
+        rows: the view's columns.
+        keys: the key's columns: all keys of which something is said, also those without a row.
+    """
+
+    rows: pa.Table
+    keys: pa.Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +64,8 @@ class VerifyRequest:
         sql: its query in Spark SQL, None for a view in Python.
         key: its key's columns.
         schema: names of its columns and Spark's simple names of their types.
-        address: where the generation is served.
+        address: where the generation is served; None for what is sent.
+        sent: rows of some keys, to verify these alone before any sink has them.
         mode: `full`; `changed` for the same from what is kept of earlier proofs, where there is
             such; `sample` for a part of the keys and the counts.
         sample_share: the part that `sample` compares.
@@ -69,7 +84,8 @@ class VerifyRequest:
     sql: str | None
     key: tuple[str, ...]
     schema: tuple[tuple[str, str], ...]
-    address: Address
+    address: Address | None
+    sent: Sent | None = None
     mode: Mode = "full"
     sample_share: float = 0.05
     states: Mapping[TableName, Address] = field(default_factory=dict)
@@ -142,17 +158,26 @@ class _Verification:
         types = {
             state.table: {c.column: logged_type(c.type) for c in state.columns} for state in states
         }
+        sent, address = self._request.sent, self._request.address
         with self._stages.of("evaluate"):
-            evaluated = evaluate(self._database, "expected", sql, types, self._columns)
+            only = None
+            if sent is not None:
+                only = Keys("sent keys", self._request.key)
+                kinds = [each for each in self._columns if each[0] in self._request.key]
+                take_sent(self._database, only.table, sent.keys, kinds)
+            evaluated = evaluate(self._database, "expected", sql, types, self._columns, only=only)
         floats = evaluated.floats
         self._check_key(floats)
-        self._read("served", self._request.address, self._columns, self._request.key)
+        if sent is not None:
+            self._served = take_sent(self._database, "served", sent.rows, self._columns)
+        elif address is not None:
+            self._read("served", address, self._columns, self._request.key)
         self._order("served", evaluated.bags)
         comparison = self._comparison("expected", self._columns, self._request.key, floats)
         with self._stages.of("compare"), computing():
             mismatches, expected = comparison.run()
             found = comparison.differences(self._request.max_differences)
-            is_whole = self._request.mode == "full" and mismatches == 0
+            is_whole = self._request.mode == "full" and mismatches == 0 and sent is None
             ranges = comparison.ranges() if is_whole else []
         notes = self._notes(evaluated)
         mismatches, counts = self._counted(mismatches, expected)
@@ -341,7 +366,8 @@ class _Verification:
             "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
-            "sink": request.address.sink,
+            "sink": None if request.address is None else request.address.sink,
+            "keys": None if request.sent is None else request.sent.keys.num_rows,
             "key": list(request.key),
             "columns": [list(column) for column in request.schema],
             "rows_expected": rows_expected,

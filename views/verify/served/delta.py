@@ -43,7 +43,7 @@ def _check_columns(path: str, found: Sequence[str], columns: Sequence[tuple[str,
 
 
 def conformed(path: str, table: pa.Table, columns: Sequence[tuple[str, Type]]) -> pa.Table:
-    """Return a table the view's types without losing anything.
+    """Return a table in the view's types without losing anything.
 
     Raises:
         SinkError: a column has another type than the view's.

@@ -16,7 +16,7 @@ from views.base.address import Address
 from views.verify.processes.memory import let_go
 from views.verify.processes.scratch import fill, first_row, row_count
 from views.verify.served.cache import cache_tables
-from views.verify.served.delta import delta_batches
+from views.verify.served.delta import conformed, delta_batches
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form
 from views.verify.served.lines import line_documents
 from views.verify.served.postgres import postgres_tables
@@ -39,15 +39,39 @@ def read_served(
     Raises:
         SinkError: the address cannot be read, or has other columns than the view.
     """
+    _make(database, table, columns)
+    rows = fill(database, table, _batches(address, columns, key))
+    let_go()
+    return _once(database, table, rows) if address.sink == "cache" else rows
+
+
+def take_sent(
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+    rows: pa.Table,
+    columns: Sequence[tuple[str, Type]],
+) -> int:
+    """Take rows that are about to be sent to a sink into a new table, as if they were served.
+
+    Returns:
+        How many they are.
+
+    Raises:
+        SinkError: they have other columns than the view.
+    """
+    _make(database, table, columns)
+    return fill(database, table, [conformed("what is sent", rows, columns)])
+
+
+def _make(
+    database: duckdb.DuckDBPyConnection, table: str, columns: Sequence[tuple[str, Type]]
+) -> None:
     definitions = [
         *(f"{quoted(name)} {duckdb_type(kind)}" for name, kind in columns),
         f"{FAULT_COLUMN} VARCHAR",
         f"{ID_COLUMN} VARCHAR",
     ]
     database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({', '.join(definitions)})")
-    rows = fill(database, table, _batches(address, columns, key))
-    let_go()
-    return _once(database, table, rows) if address.sink == "cache" else rows
 
 
 def _once(database: duckdb.DuckDBPyConnection, table: str, rows: int) -> int:

@@ -14,9 +14,12 @@ from views.verify.log.tables import exact_values
 from views.verify.sql.bags import Bag, in_order
 from views.verify.sql.sqltypes import INTEGERS
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
-from views.verify.values.types import Type, duckdb_type, quoted
+from views.verify.values.types import Type, duckdb_type, literal, quoted
 
 _INEXACT = ("DOUBLE", "FLOAT")
+_CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
+"""Types whose keys are written as constants into a query."""
+_MOST_CONSTANTS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ def evaluate(
     sql: str,
     tables: Mapping[TableName, Mapping[str, Type]],
     columns: Sequence[tuple[str, Type]],
+    *,
+    only: Keys | None = None,
 ) -> Evaluated:
     """Compute a view's query over the states.
 
@@ -50,6 +55,7 @@ def evaluate(
         sql: the view's query in Spark SQL.
         tables: the captured tables and the types of their columns.
         columns: names and types of the view's columns.
+        only: the keys whose rows are wanted; None for all rows.
 
     Returns:
         What is to be known of the columns when they are compared.
@@ -68,11 +74,49 @@ def evaluate(
     for macro in MACROS:
         database.execute(macro)
     with computing():
-        _compute(database, table, translation, columns)
+        _compute(database, table, translation, columns, only)
     bare = {name.lower() for name in translation.bare}
     as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
     floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in wanted}
     return Evaluated(floats, translation.bags)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Some keys of a view.
+
+    Attributes:
+        table: holds them, each once, in columns that are called as the view's.
+        columns: of the view's key.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+
+    def condition(
+        self, database: duckdb.DuckDBPyConnection, columns: Sequence[tuple[str, Type]]
+    ) -> str:
+        """Return the condition that a row `(c0, c1, …)` has one of the keys.
+
+        That each column has one of some constants says less, and DuckDB takes it down to the
+        tables that the column comes from: so it computes little more than the rows of these keys.
+        """
+        parts, same = [], []
+        for place, (name, kind) in enumerate(columns):
+            if name not in self.columns:
+                continue
+            same.append(f"k.{quoted(name)} = c{place}")
+            if kind.name not in _CONSTANTS:
+                continue
+            found = database.execute(
+                f"SELECT DISTINCT CAST({quoted(name)} AS VARCHAR) FROM {quoted(self.table)} "
+                f"LIMIT {_MOST_CONSTANTS + 1}"
+            ).fetchall()
+            if len(found) <= _MOST_CONSTANTS:
+                texts = (f"CAST({literal(text)} AS {duckdb_type(kind)})" for (text,) in found)
+                parts.append(f"c{place} IN ({', '.join(texts) or 'NULL'})")
+        parts.append(f"EXISTS (FROM {quoted(self.table)} k WHERE {' AND '.join(same)})")
+        return " AND ".join(parts)
 
 
 @contextmanager
@@ -104,17 +148,20 @@ def _compute(
     table: str,
     translation: Translation,
     columns: Sequence[tuple[str, Type]],
+    only: Keys | None,
 ) -> None:
     """Make a relation of a query, each of its columns in the type that the view has."""
     places = [f"c{place}" for place in range(len(columns))]
     query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
+    if only is not None:
+        query += f" WHERE {only.condition(database, columns)}"
     described = database.execute(f"DESCRIBE {query}").fetchall()
     casts = []
     for place, (name, kind), row in zip(places, columns, described, strict=True):
         _check_exact(name, kind, str(row[1]))
         value = f"CAST({place} AS {duckdb_type(kind)})"
         casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
-    made = "VIEW" if translation.by_row else "TABLE"
+    made = "VIEW" if translation.by_row and only is None else "TABLE"
     for each in ("VIEW", "TABLE"):
         with suppress(duckdb.CatalogException):
             database.execute(f"DROP {each} IF EXISTS {quoted(table)}")
