@@ -12,8 +12,9 @@ folded into one; when they hold more than a quarter of the base, base and layers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -43,6 +44,8 @@ from replay.verdict.limits import lag_ms, retention_ms
 
 MANY_LAYERS = 6
 MANY_ROWS = 4  # a base is made anew when a quarter of it was touched
+_AT_ONCE = 3
+"""So many topics are read at once."""
 SMALL_ROWS = 10_000  # below that a base is not worth counting
 
 Stage = Callable[[str, str], AbstractContextManager[None]]
@@ -74,11 +77,15 @@ class Advancer:
         plan.verdict.require()
         schemas = {topic: tables[table] for table, topic in plan.topics.items()}
         plan = self._pinned(plan, schemas)
-        made: dict[str, Checkpoint] = {}
-        metrics: dict[str, TableMetrics] = {}
-        with self._watched(plan):
-            for topic, step in plan.steps.items():
-                made[topic], metrics[topic] = self._made(plan, step, schemas[topic])
+        # Of a little that came since most time goes by waiting, for brokers and for Spark.
+        with self._reading(plan), ThreadPoolExecutor(_AT_ONCE, "advance") as pool:
+            running = {
+                topic: pool.submit(self._made, plan, step, schemas[topic])
+                for topic, step in plan.steps.items()
+            }
+            done = {topic: each.result() for topic, each in running.items()}
+        made = {topic: checkpoint for topic, (checkpoint, _) in done.items()}
+        metrics = {topic: found for topic, (_, found) in done.items()}
         with self.stage("recheck", "topics unchanged during the scan"):
             self._exact_for_ms(plan)
         with self.stage("seal", "checkpoints count from here on"):
@@ -126,8 +133,7 @@ class Advancer:
         )
         if checkpoint is not None and step.is_there:
             return replace(checkpoint, base=base, at=at), nothing
-        text = f"{topic}: at most {plan.records_of(topic):,} records"
-        with self.stage("scan", text), translated():
+        with translated():
             if checkpoint is not None:
                 checkpoint = self._compacted(checkpoint)
             layer, metrics = self._layer(plan, step, schemas)
@@ -201,12 +207,19 @@ class Advancer:
         write(records, self.store.layer(topic, name), told={"frontier": frontier.to_json()})
         return Layer(name, written.get["records"], written.get["tombstones"])
 
-    def _watched(self, plan: Advance) -> AbstractContextManager[object]:
+    @contextmanager
+    def _reading(self, plan: Advance) -> Iterator[None]:
         """Watch while a block reads the log; there is nothing to watch where nothing is read."""
-        if all(step.is_there for step in plan.steps.values()):
-            return nullcontext()
+        read = [topic for topic, step in plan.steps.items() if not step.is_there]
+        if not read:
+            yield
+            return
+        records = sum(plan.records_of(topic) for topic in read if topic in plan.states)
+        text = f"{', '.join(read)}: at most {records:,} records"
         exact_for_ms = partial(self._exact_for_ms, plan)
-        return watching(self.spark, plan.verdict, exact_for_ms, clock=self.clock)
+        watched = watching(self.spark, plan.verdict, exact_for_ms, clock=self.clock)
+        with self.stage("scan", text), watched:
+            yield
 
     def _exact_for_ms(self, plan: Advance) -> int:
         """Check that the read is exact up to now; returns for how many milliseconds it stays so."""

@@ -166,6 +166,20 @@ class StoredRecords:
             found = found.unionByName(older.join(wanted, on="key", how="left_semi"))
         return with_values(last_of_each_key(found, RECORD[1:]))
 
+    def survivors_at(self, position: Position) -> DataFrame:
+        """Return the record that each key had before a position, if it lived then.
+
+        That is known where `knows_changes_since` and `knows_rows_at` say so.
+        """
+        changed = self.changed_since(position)
+        if changed is None:
+            return self.survivors().select(*RECORD)
+        keys = F.broadcast(changed.records.select("key"))
+        same = self.survivors().join(keys, on="key", how="left_anti")
+        return same.select(*RECORD).unionByName(
+            self.before(position, changed.records).select(*RECORD)
+        )
+
     def decoded(self, records: DataFrame) -> DataFrame:
         """Return rows of records of this topic, none of them a tombstone."""
         return self.rows(records).frame

@@ -45,6 +45,9 @@ class RebuildSettings:
             cannot give any more.
         together: whether all views of a run are published or none; else each for itself.
         stage: whether the generations are put aside, to be looked at, in place of published.
+        forward: whether a generation that serves may be brought to the frontier, in place of
+            writing a new one.
+        looks: whether a generation that went forward is then compared whole.
     """
 
     project: Project = field(repr=False)
@@ -53,6 +56,8 @@ class RebuildSettings:
     source: Source | None = None
     together: bool = False
     stage: bool = False
+    forward: bool = False
+    looks: bool = False
 
     @property
     def spark(self) -> Spark:

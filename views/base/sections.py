@@ -28,8 +28,21 @@ class Rebuild(Kept):
         Setting("Generations that stay, the published one counted.", "--keep"),
     ] = 2
     follow_seconds: Annotated[
-        float, Field(gt=0), Setting("Least time between two refreshes of `--follow`.")
+        float,
+        Field(gt=0),
+        Setting(
+            "Least time between two refreshes of `--follow` that write a view anew; between those "
+            "that send its sinks the changed keys alone it is a second, or this if it is less."
+        ),
     ] = 5
+    follow_look_minutes: Annotated[
+        float,
+        Field(gt=0),
+        Setting(
+            "So often `--follow` compares all that is served, where each refresh proves only the "
+            "keys that it changes."
+        ),
+    ] = 15
     deletion_vectors: Annotated[
         bool,
         Setting(

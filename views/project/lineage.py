@@ -47,6 +47,21 @@ class KeyOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinEdge:
+    """Two columns of two places that are equal in every tuple that has a row of both."""
+
+    places: tuple[TableReference, TableReference]
+    columns: tuple[str, str]
+
+    def across(self, place: TableReference) -> tuple[str, TableReference, str] | None:
+        """Return the column at a place, the other place and its column; None elsewhere."""
+        if place not in self.places:
+            return None
+        here = self.places.index(place)
+        return self.columns[here], self.places[1 - here], self.columns[1 - here]
+
+
+@dataclass(frozen=True, slots=True)
 class KeyLineage:
     """How a view's keys follow from rows of its tables.
 
@@ -58,6 +73,7 @@ class KeyLineage:
         where: the condition behind WHERE likewise, None when it does not narrow the keys.
         by_key: for a view by key, the column of the view that holds each column of the table's
             primary key; None for a view by query.
+        edges: the equalities of plain columns that joins ask for.
     """
 
     source: SqlSource
@@ -66,6 +82,7 @@ class KeyLineage:
     clause: tuple[int, int]
     where: tuple[int, int] | None
     by_key: Mapping[str, str] | None
+    edges: tuple[JoinEdge, ...] = ()
 
     @property
     def anchor(self) -> TableReference | None:
@@ -212,7 +229,36 @@ class _Tracer:
             clause=clause,
             where=None if optional else where,
             by_key=self._by_key(origins),
+            edges=tuple(self._edges(narrows=not optional)),
         )
+
+    def _edges(self, *, narrows: bool) -> Iterator[JoinEdge]:
+        """Find equalities of columns of two places; those of WHERE where it narrows the tuples."""
+        conditions = [join.args["on"] for join in self._joins if join.args.get("on") is not None]
+        where = self._query.args.get("where")
+        if narrows and where is not None:
+            conditions.append(where.this)
+        for condition in conditions:
+            for each in _conjuncts(condition):
+                if isinstance(each, exp.EQ) and (found := self._edge(each.this, each.expression)):
+                    yield found
+        for place, join in zip(self._places[1:], self._joins, strict=True):
+            for name in join.args.get("using") or ():
+                first = next(p for p in self._places if self._real(p, name.name) is not None)
+                own, real = self._real(first, name.name), self._real(place, name.name)
+                if first is not place and own is not None and real is not None:
+                    yield JoinEdge((first, place), (own, real))
+
+    def _edge(self, one: exp.Expr, other: exp.Expr) -> JoinEdge | None:
+        if not isinstance(one, exp.Column) or not isinstance(other, exp.Column):
+            return None
+        places = self._place(one), self._place(other)
+        if places[0] is None or places[1] is None or places[0] is places[1]:
+            return None
+        columns = self._real(places[0], one.name), self._real(places[1], other.name)
+        if columns[0] is None or columns[1] is None:
+            return None
+        return JoinEdge((places[0], places[1]), (columns[0], columns[1]))
 
     def _looks_at(self, optional: set[TableReference]) -> bool:
         """Tell whether an INNER JOIN's condition may see a table that a LEFT JOIN has left out."""
@@ -274,6 +320,16 @@ class _Tracer:
         if not set(primary) <= set(held):
             return None
         return {column: held[column] for column in primary}
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Return the parts of a condition that all have to hold."""
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        yield from _conjuncts(inner.this)
+        yield from _conjuncts(inner.expression)
+    else:
+        yield inner
 
 
 _ENDS = {

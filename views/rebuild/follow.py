@@ -1,8 +1,10 @@
 """Keep views fresh: refresh them again and again, as the frontier moves.
 
 A round is a refresh like any other, so whatever ends this process leaves what serves whole, and
-the next start goes on from there. Which frontier serves is on record with the generation itself:
-a round that was killed behind its swap is not done a second time.
+the next start goes on from there. Where all sinks of a view can do it, the generation that serves
+goes forward by the changed keys (`views.rebuild.one_view.forward`); else a round writes a new one.
+Which frontier serves is on record with the generation itself: a round that was killed behind its
+swap is not done a second time.
 
 Between two rounds the newest frontier is looked at. A frontier behind which no record of the
 views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
@@ -15,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.log.frontier import Frontier, FrontierRecord
@@ -26,12 +29,15 @@ from views.base.progress import Stages
 from views.generations.lock import locked
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
+from views.rebuild.local.tables import LocalTables
 from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.outcome import Outcome
 
 log = logging.getLogger("changelog.views")
 
+_FORWARD_S = 1.0
+"""Between two rounds that send the changed keys alone, at least."""
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _WAITS_S = (1, 2, 5, 10, 30)
@@ -98,9 +104,10 @@ def follow(
     """
     if declared := [spec for spec in specs if declared_of([spec], settings)]:
         raise no_frontier(declared, "they cannot be followed", "rebuild them on a schedule")
-    follower = _Follower(specs, settings, stages=stages, stop=stop, make=make)
     failures = 0
-    with locked(settings.project.root, [spec.name for spec in specs]):
+    with locked(settings.project.root, [spec.name for spec in specs]), LocalTables() as local:
+        made = partial(make, local=local)
+        follower = _Follower(specs, settings, stages=stages, stop=stop, make=made)
         while not stop():
             begun = time.monotonic()
             outcome = follower.round()
@@ -113,6 +120,8 @@ def follow(
                 show(outcome)
             failures = failures + 1 if error is not None else 0
             least = settings.rebuild.follow_seconds
+            if outcome is None or all(each.switch_seconds is None for each in outcome.results):
+                least = min(least, _FORWARD_S)  # nothing was written anew
             if failures:
                 least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
             rest(begun + least, stop)
@@ -132,7 +141,8 @@ class _Follower:
         make: Callable[..., Rebuild],
     ) -> None:
         self._specs = specs
-        self._settings = settings
+        self._settings = replace(settings, forward=True)
+        self._looked = time.monotonic()
         self._stages = stages
         self._stop = stop
         self._make = make
@@ -149,13 +159,15 @@ class _Follower:
         newest = SeenFrontier.of(record, self._tables)
         if self._done is not None and not self._done.calls_for_a_round(newest, clock_ms()):
             return None
+        every = self._settings.rebuild.follow_look_minutes * 60
+        looks = time.monotonic() - self._looked >= every
+        settings = replace(self._settings, looks=looks)
         try:
-            outcome = self._make(self._settings, self._stages(), stop=self._stop).run_locked(
-                self._specs
-            )
+            outcome = self._make(settings, self._stages(), stop=self._stop).run_locked(self._specs)
         except ChangelogError as error:
             return Outcome((), error)
         if outcome.error is None:
+            self._looked = time.monotonic() if looks else self._looked
             frontier = outcome.results[0].frontier
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)

@@ -15,9 +15,11 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from changelog.contract.base.errors import ChangelogError, RefutedError, VerdictError
+from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from replay.result.state import States
@@ -39,8 +41,17 @@ from views.generations.sweep import sweep
 from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.attempts import attempted
+from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.forward import (
+    MOST_KEYS,
+    Delta,
+    apply,
+    delta_of,
+    forward_sinks,
+    position_of,
+)
 from views.rebuild.one_view.quarantine import write_quarantined
 from views.rebuild.one_view.refresh import (
     DELTA,
@@ -56,7 +67,7 @@ from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plan.plannable import plannable
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
-from views.sinks.base import Change, ChangeableSink
+from views.sinks.base import Change, ChangeableSink, ForwardSink
 from views.verify.compare.report import VerifyReport
 
 if TYPE_CHECKING:
@@ -64,6 +75,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("changelog.views")
+
+CHANGES = "changes"
+"""Under this name stands the proof of what all sinks of a view are sent."""
+_RECORDED_EVERY = timedelta(seconds=60)
+"""A generation that goes forward is in the history once in so long; its sinks know it exactly."""
 
 
 class Rebuild:
@@ -76,6 +92,7 @@ class Rebuild:
         *,
         make_served: MakeServed = served_of,
         stop: Callable[[], bool] = lambda: False,
+        local: LocalTables | None = None,
     ) -> None:
         """Take what a run needs.
 
@@ -84,7 +101,9 @@ class Rebuild:
             stages: shows and times what is done.
             make_served: gives the sinks of a view.
             stop: tells whether somebody asked the run to end.
+            local: the tables of a follower.
         """
+        self._local = local
         self._settings = settings
         self._stages = stages
         self._make_served = make_served
@@ -140,15 +159,20 @@ class Rebuild:
                     with self._stage("recheck", "topics unchanged during the scan"):
                         replay.recheck()
                 self._verify(certifier, replay, _pending(builds))
-            if _pending(builds) and self._settings.stage:
-                self._put_aside(replay, _pending(builds))
-            elif _pending(builds):
-                self._publish(replay, _pending(builds))
+                if forward := [build for build in _pending(builds) if build.delta is not None]:
+                    self._go_forward(replay, forward)
+                    self._look(certifier, forward)
+            new = [build for build in _pending(builds) if build.delta is None]
+            if new and self._settings.stage:
+                self._put_aside(replay, new)
+            elif new:
+                self._publish(replay, new)
         except Exception as error:  # noqa: BLE001 - becomes the outcome of the views
             self._abandon(error, builds)
         self._remove(plan, replay, [build for build in builds if build.error is not None])
         if replay is not None and any(build.error is None for build in builds):
-            self._retire(replay, [build for build in builds if build.published])
+            moved = [build for build in builds if build.published and build.delta is None]
+            self._retire(replay, moved)
         return [*(self._result(build, plan, replay) for build in builds), *unsettled]
 
     def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
@@ -238,12 +262,14 @@ class Rebuild:
     ) -> None:
         with ExitStack() as held:
             states = _shared_states(replay, builds, held)
-            refresher = Refresher(spark, replay, held) if isinstance(replay, Stored) else None
+            refresher = None
+            if isinstance(replay, Stored):
+                refresher = Refresher(spark, replay, held, self._local)
             for build in builds:
                 self._check_stop()
                 with self._answerable(build):
                     rows, schema = self._rows(spark, replay, refresher, build, states)
-                    if build.unchanged:
+                    if build.unchanged or build.delta is not None:
                         continue
                     if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
                         rows = held.enter_context(kept(rows))
@@ -284,13 +310,26 @@ class Rebuild:
         if self._settings.source is not Source.REFRESH:
             return whole
         rows = self._history.rows([build.spec.name], generation=build.previous)
-        prior = prior_of(rows, build.previous, _place(build))
+        build.recorded_at = rows[-1].at if rows else None
+        forward = self._forward_sinks(build)
+        if forward and build.previous is not None:
+            position = position_of(forward, build.previous)
+            prior = prior_of(rows, build.previous, None, goes_forward=True, position=position)
+        else:
+            prior = prior_of(rows, build.previous, _place(build))
         with self._stage("merge", f"{build.spec.name}: what changed", build.spec.name):
-            found = refresher.rows(build.spec, prior, whole, build.definition)
+            merged = refresher.rows(build.spec, prior, whole, build.definition)
+            found: UnchangedView | Merged | Delta | Whole = merged
+            if isinstance(merged, Merged) and forward:
+                found = self._delta(build, merged, whole.schema, forward)
         match found:
             case UnchangedView():
                 build.unchanged, build.origin = True, "refresh: unchanged"
                 build.rows = prior.rows if isinstance(prior, Prior) else None
+                return whole
+            case Delta():
+                build.delta, build.forward = found, forward
+                build.origin = f"forward: {found.table.num_rows:,} changed keys"
                 return whole
             case Merged(change, touched):
                 build.origin = f"refresh: {touched:,} changed rows merged"
@@ -302,6 +341,28 @@ class Rebuild:
                 log.warning('view "%s" is computed whole: %s', build.spec.name, why)
                 build.origin = f"{build.origin}; computed whole: {why}"
                 return whole
+
+    def _forward_sinks(self, build: ViewBuild) -> Mapping[str, ForwardSink]:
+        """Return the sinks of a view if the generation that serves may go forward, else none."""
+        proves_changes = self._settings.verify in {VerifyMode.CHANGED, VerifyMode.NONE}
+        if not self._settings.forward or build.previous is None or not proves_changes:
+            return {}
+        found = forward_sinks(build.served, build.previous)
+        if isinstance(found, str):
+            log.info('view "%s" is written anew: %s', build.spec.name, found)
+            return {}
+        return found
+
+    def _delta(
+        self,
+        build: ViewBuild,
+        found: Merged,
+        schema: StructType,
+        forward: Mapping[str, ForwardSink],
+    ) -> Delta | Whole:
+        if found.change.keys > MOST_KEYS:
+            return Whole(f"{found.change.keys:,} keys are affected, more than go forward at once")
+        return delta_of(found.change, schema, build.spec.key, forward)
 
     def _is_marked(self, build: ViewBuild, change: Change) -> bool:
         """Tell whether a view is written as a change of what serves, by deletion vectors."""
@@ -326,13 +387,17 @@ class Rebuild:
                 if error is not None:
                     _require_exact(replay, build)
                     raise error
-                if build.verified:
+                if build.verified and build.delta is None:
                     build.generation = build.generation.verify()
         with self._stage("keep", "what was proved"), _only_warned("keeping what was proved"):
             certifier.keep()
 
     def _reports(self, certifier: Certifier, build: ViewBuild) -> dict[str, VerifyReport]:
         reports: dict[str, VerifyReport] = {}
+        if build.delta is not None:
+            text = f"{build.spec.name}: verify {build.delta.table.num_rows:,} keys"
+            with self._stage("verify", text, build.spec.name):
+                return {CHANGES: certifier.report(build.spec, build.columns, build.delta.sent())}
         for name, address in build.addresses.items():
             text = f"{build.spec.name}: verify {name} ({self._settings.verify.value})"
             with self._stage("verify", text, build.spec.name):
@@ -353,6 +418,45 @@ class Rebuild:
                 note = f"replaced by generation {newest}"
                 take_away(build.served, self._history, older, note=note)
                 build.replaced = tuple(older)
+
+    def _go_forward(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Let the sinks have what was proved of some keys, in one step each."""
+        frontier = replay.cut.record.frontier
+        position = Position(frontier.epoch, frontier.lsn, 0)
+        deltas = [
+            (build.forward, build.previous, build.delta)
+            for build in builds
+            if build.previous is not None and build.delta is not None
+        ]
+        with self._stage("apply", "changed keys to every sink"):
+            failed = apply(deltas, position)
+        for build, error in zip(builds, failed, strict=True):
+            with self._answerable(build):
+                if error is not None:
+                    raise error
+                build.published = True
+                build.rows = next(iter(build.forward.values())).rows(build.number)
+        due = [build for build in builds if build.published and _is_due(build)]
+        with self._stages.stage("record", "write the history"), _only_warned("the history"):
+            self._record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
+
+    def _look(self, certifier: Certifier, builds: Sequence[ViewBuild]) -> None:
+        """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
+        if not self._settings.looks or self._settings.verify is VerifyMode.NONE:
+            return
+        for build in builds:
+            with self._answerable(build):
+                if not build.published:
+                    continue
+                for name, sink in build.forward.items():
+                    text = f"{build.spec.name}: verify all of {name}"
+                    with self._stage("verify", text, build.spec.name):
+                        address = sink.address(build.number)
+                        report = certifier.report(build.spec, build.columns, address)
+                        build.reports = {**build.reports, name: report}
+                error = _judged(build)
+                if error is not None:
+                    raise error
 
     def _publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
@@ -427,7 +531,7 @@ class Rebuild:
         gone = [
             build
             for build in builds
-            if not build.unchanged and not isinstance(build.error, HalfPublishedError)
+            if build.number != build.previous and not isinstance(build.error, HalfPublishedError)
         ]
         with _only_warned("recording a failure"):
             for state in (REFUTED, FAILED):
@@ -447,7 +551,7 @@ class Rebuild:
         total = round(time.monotonic() - self._begun, 3)
         return ViewResult(
             view=build.spec.name,
-            generation=build.previous if build.unchanged else build.generation.number,
+            generation=build.number,
             frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
             records_read=sum(found.records_read for found in known) if whole else None,
@@ -485,6 +589,12 @@ def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - the next run retries
         log.warning("%s%s", of, explained(error, doing))
+
+
+def _is_due(build: ViewBuild) -> bool:
+    """Tell whether the history has not been told for a while where a generation is."""
+    at = build.recorded_at
+    return at is None or datetime.now(UTC) - at >= _RECORDED_EVERY
 
 
 def _place(build: ViewBuild) -> str | None:

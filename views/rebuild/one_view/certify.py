@@ -32,7 +32,7 @@ from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
 from views.verify.log.spread import Spread
-from views.verify.view import Mode, VerifyRequest, verify_view
+from views.verify.view import Mode, Sent, VerifyRequest, verify_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,9 +118,12 @@ class Certifier:
         self._evidence.read_ahead(dict.fromkeys(tables))
 
     def report(
-        self, spec: ViewSpec, columns: tuple[tuple[str, str], ...], address: Address
+        self,
+        spec: ViewSpec,
+        columns: tuple[tuple[str, str], ...],
+        what: Address | Sent,
     ) -> VerifyReport:
-        """Verify what one sink holds of one view."""
+        """Verify what one sink holds of one view, or what is about to be sent to its sinks."""
         project = self._settings.project
         inputs = spec.tables if spec.sql is None else ()
         report = verify_view(
@@ -133,7 +136,8 @@ class Certifier:
                 sql=spec.sql,
                 key=spec.key,
                 schema=columns,
-                address=address,
+                address=what if isinstance(what, Address) else None,
+                sent=what if isinstance(what, Sent) else None,
                 mode=_MODES[self._settings.verify],
                 states={table: self._written[spec.name, table] for table in inputs},
                 columns=spec.columns,

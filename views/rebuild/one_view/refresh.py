@@ -11,6 +11,7 @@ Where the keys cannot be told, the view is computed whole from the stored states
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,11 +32,16 @@ from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.project.sql import rewritten
+from views.rebuild.local.few import few_rows
+from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.tables import LocalTables
 from views.sinks.base import Change
 from views.sinks.unique import column, of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("changelog.views")
 
 DELTA = "delta"
 
@@ -49,14 +55,15 @@ class Prior:
         position: the first position that it does not hold any more.
         definition: what it was made by.
         rows: how many it has.
-        path: where its rows are as a Delta table.
+        path: where its rows are as a Delta table; None where nothing is to be carried over,
+            because the generation itself goes forward.
     """
 
     generation: int
     position: Position
     definition: str
     rows: int
-    path: str
+    path: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +78,17 @@ class Merged:
     Attributes:
         change: what differs from what serves.
         touched: how many source rows were touched.
-        before: the rows that serve, opened when they are asked for.
+        before: the rows that serve, opened when they are asked for; None where the generation
+            goes forward.
     """
 
     change: Change
     touched: int
-    before: Callable[[], DataFrame]
+    before: Callable[[], DataFrame] | None
 
     def frame(self) -> DataFrame:
         """Return all rows."""
+        assert self.before is not None  # noqa: S101 - it goes forward and has no other rows
         gone = _sent(self.change.gone, self.change.keys)
         left = _without(self.before(), gone, tuple(gone.columns))
         return left.unionByName(self.change.rows)
@@ -96,13 +105,22 @@ class Whole:
     why: str
 
 
-def prior_of(rows: Iterable[HistoryRow], generation: int | None, path: str | None) -> Prior | Whole:
+def prior_of(
+    rows: Iterable[HistoryRow],
+    generation: int | None,
+    path: str | None,
+    *,
+    goes_forward: bool = False,
+    position: Position | None = None,
+) -> Prior | Whole:
     """Return what serves, or why it cannot be built upon.
 
     Args:
         rows: the history of the view, oldest first.
         generation: the number that every sink serves.
         path: where its rows are as a Delta table, None without such a sink.
+        goes_forward: whether the sinks themselves bring it to a later frontier.
+        position: from which on they lack changes; None where only the history knows.
     """
     if generation is None:
         return Whole("nothing serves yet in every sink")
@@ -110,17 +128,32 @@ def prior_of(rows: Iterable[HistoryRow], generation: int | None, path: str | Non
     own = [row for row in rows if row.generation == generation and row.lsn is not None]
     if not own or own[-1].epoch is None or not own[-1].definition:
         return Whole(f"the history does not say what generation {generation} was made of")
-    if path is None:
+    if path is None and not goes_forward:
         return Whole(NO_DELTA)
     newest = own[-1]
-    position = Position(newest.epoch or 0, Lsn.parse(newest.lsn or ""), 0)
+    position = position or Position(newest.epoch or 0, Lsn.parse(newest.lsn or ""), 0)
     return Prior(generation, position, newest.definition, newest.rows or 0, path)
 
 
 class Refresher:
     """Makes the rows of the views of one run; keeps what it computes until `held` is closed."""
 
-    def __init__(self, spark: SparkSession, stored: Stored, held: ExitStack) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        stored: Stored,
+        held: ExitStack,
+        local: LocalTables | None = None,
+    ) -> None:
+        """Take what is stored.
+
+        Args:
+            spark: computes.
+            stored: the states.
+            held: keeps what is computed until it is closed.
+            local: the tables of a follower, to compute few rows from few rows.
+        """
+        self._local = local
         self._spark = spark
         self._stored = stored
         self._held = held
@@ -132,7 +165,7 @@ class Refresher:
         read = [f"{t}: {why}" for t in topics if (why := self._stored.from_start.get(t))]
         return f"checkpoint; read from the start: {'; '.join(read)}" if read else "checkpoint"
 
-    def rows(
+    def rows(  # noqa: PLR0911 - one for each way
         self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
     ) -> UnchangedView | Merged | Whole:
         """Return the rows of a view at the frontier of the stored states.
@@ -152,17 +185,22 @@ class Refresher:
             return UnchangedView()
         lineage = self._lineage(spec)
         unknown = [t for t in found if not self._stored.records(t).knows_rows_at(prior.position)]
-        if isinstance(lineage, KeyLineage) and lineage.by_key is None and unknown:
+        is_by_key = isinstance(lineage, KeyLineage) and self._is_by_key(lineage, spec, prior)
+        if isinstance(lineage, KeyLineage) and not is_by_key and unknown:
             lineage = Untraceable(f"what {unknown[0]} held before is not stored any more")
         if isinstance(lineage, Untraceable):
             return Whole(lineage.why)
-        before = partial(committed, self._spark, [prior.path], whole.schema)
+        before = None
+        if prior.path is not None:
+            before = partial(committed, self._spark, [prior.path], whole.schema)
         frames = {table: frame for table, (frame, _) in found.items()}
         touched = sum(count for _, count in found.values())
-        if lineage.by_key is not None:
+        if is_by_key:
             gone, rows = self._by_key(spec, lineage, found)
             change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
             return Merged(change, touched, before)
+        if (few := self._from_few(spec, lineage, prior)) is not None:
+            return Merged(few, touched, before)
         keys = self._keys(lineage, frames, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
@@ -170,6 +208,30 @@ class Refresher:
         rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
         change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
         return Merged(change, touched, before)
+
+    def _from_few(self, spec: ViewSpec, lineage: KeyLineage, prior: Prior) -> Change | None:
+        """Compute the affected keys from the rows that can take part; None where that cannot be."""
+        if self._local is None or prior.path is not None:
+            return None
+        records = {table: self._stored.records(table) for table in spec.tables}
+        frontier = self._stored.cut.record.frontier
+        position = Position(frontier.epoch, frontier.lsn, 0)
+        try:
+            keys, rows, count = few_rows(
+                self._local, self._spark, lineage, records, (prior.position, position)
+            )
+        except UnknownValueError as error:
+            log.info('view "%s" goes forward by all rows: %s', spec.name, error)
+            return None
+        rows = _only(rows, keys, {name: name for name in spec.key})
+        return Change(prior=prior.generation, gone=keys, keys=count, rows=rows)
+
+    @staticmethod
+    def _is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:
+        """Tell whether a table's keys say which rows go; a sink wants the view's whole keys."""
+        if lineage.by_key is None:
+            return False
+        return prior.path is not None or set(lineage.by_key.values()) == set(spec.key)
 
     def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
         """Say why what serves cannot be built upon, or None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from changelog.contract.base.errors import ChangelogError
@@ -12,6 +13,8 @@ from views.base.config import Source
 from views.generations.generation import Generation
 from views.generations.served import Served
 from views.project.spec import ViewSpec
+from views.rebuild.one_view.forward import Delta
+from views.sinks.base import ForwardSink
 from views.verify.compare.report import VerifyReport
 
 
@@ -34,6 +37,10 @@ class ViewBuild:
         switch_seconds: how long the sinks differed while readers moved; None before.
         declaration: the view as it is declared, for the history.
         unchanged: whether no row differs from what serves, so that nothing is written.
+        delta: what brings the generation that serves to the frontier; None where a new one is
+            built.
+        forward: the sinks that take the delta.
+        recorded_at: when the history was last told of the generation that serves.
         definition: fingerprint of what the rows are made by, besides the log.
         origin: what they are made of.
         error: why it is not published, or None.
@@ -53,6 +60,9 @@ class ViewBuild:
     switch_seconds: float | None = None
     declaration: Mapping[str, Any] = field(default_factory=dict)
     unchanged: bool = False
+    delta: Delta | None = None
+    forward: Mapping[str, ForwardSink] = field(default_factory=dict)
+    recorded_at: datetime | None = None
     definition: str = ""
     origin: str = Source.START.value
     error: ChangelogError | None = None
@@ -73,5 +83,11 @@ class ViewBuild:
 
     @property
     def is_pending(self) -> bool:
-        """Tell whether there is something to verify and publish."""
+        """Tell whether there is something to verify, and then to publish or apply."""
         return self.error is None and not self.unchanged
+
+    @property
+    def number(self) -> int:
+        """Return the generation that readers see once all goes well."""
+        stays = self.unchanged or self.delta is not None
+        return self.previous if stays and self.previous is not None else self.generation.number

@@ -1,6 +1,6 @@
 """When following makes a round, and what a refresh may build upon."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +99,18 @@ class Rounds:
         return outcome
 
 
+@dataclass
+class Settings:
+    """What `follow` asks of a run's settings."""
+
+    project: Any
+    frontier_topic: str
+    logs: tuple
+    rebuild: Any
+    forward: bool = False
+    looks: bool = False
+
+
 @pytest.fixture
 def followed(monkeypatch, tmp_path):
     """Follow with rounds as given, a frontier that always has news, and no waiting."""
@@ -117,11 +129,11 @@ def followed(monkeypatch, tmp_path):
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
             [SimpleNamespace(name="v", tables=THINGS, views=())],
-            SimpleNamespace(
+            Settings(
                 project=project,
                 frontier_topic="f",
                 logs=logs,
-                rebuild=SimpleNamespace(follow_seconds=0.1),
+                rebuild=SimpleNamespace(follow_seconds=0.1, follow_look_minutes=15),
             ),
             stages=lambda: None,
             stop=lambda: not rounds.outcomes,

@@ -1,0 +1,299 @@
+"""Followed views go forward by the keys that changed: search, cache and tables, proved before."""
+
+import dataclasses
+import json
+import uuid
+from contextlib import closing
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import psycopg2
+import pyarrow as pa
+import pytest
+import redis
+from psycopg2.extensions import make_dsn
+from rich.console import Console
+
+from changelog.config import load_project
+from changelog.contract.base.errors import RefutedError
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.endpoints import Endpoints
+from replay.store.stored import StoredRecords
+from tests.support.captured_project import CapturedProject, captured_database
+from tests.support.matrix import first
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.progress import Stages
+from views.project.catalog import Catalog
+from views.rebuild.local.few import few_rows
+from views.rebuild.local.tables import LocalTables
+from views.rebuild.one_view import refresh
+from views.rebuild.one_view.forward import delta_of
+from views.rebuild.rebuild import Rebuild
+from views.sinks.base import UnavailableSinkError
+from views.sinks.postgres.sink import PostgresSink
+
+TABLES = """
+CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
+CREATE TABLE orders (
+    id int PRIMARY KEY, customer_id int NOT NULL, amount numeric(10, 2) NOT NULL, placed timestamptz
+);
+CREATE TABLE lines (order_id int, no int, sku text, PRIMARY KEY (order_id, no));
+INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 30) AS n;
+INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5, timestamptz '2026-01-01Z' + n * interval '1 hour'
+FROM generate_series(1, 200) AS n;
+INSERT INTO lines SELECT n, no, 'SKU-' || n + no
+FROM generate_series(1, 150) n, generate_series(1, 2) no;
+"""
+DOCUMENTS = """-- key: id
+-- sinks: search
+SELECT o.id, o.amount, o.placed, c.name,
+    collect_list(struct(l.no, l.sku)) FILTER (WHERE l.no IS NOT NULL) AS lines
+FROM orders o JOIN customers c ON c.id = o.customer_id LEFT JOIN lines l ON l.order_id = o.id
+GROUP BY o.id, o.amount, o.placed, c.name
+"""
+ENTRIES = """-- key: customer_id, id
+-- sinks: cache
+SELECT id, customer_id, amount FROM orders WHERE amount > 3
+"""
+TOTALS = """-- key: customer_id
+-- sinks: postgres
+SELECT o.customer_id, c.name, count(*) AS orders, sum(o.amount) AS amount
+FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY o.customer_id, c.name
+"""
+CHANGES = [
+    """DELETE FROM lines WHERE order_id = 201; DELETE FROM orders WHERE id > 200;
+    UPDATE orders SET amount = amount + 77.70 WHERE id IN (7, 8);
+    INSERT INTO orders VALUES (201, 21, 5, NULL), (202, 1, 8, now());
+    INSERT INTO lines VALUES (201, 1, 'new')""",
+    # A parent moves: the same order under another customer, and another key of the entry.
+    """DELETE FROM lines WHERE order_id % 9 = 0; DELETE FROM orders WHERE id = 202;
+    UPDATE orders SET customer_id = 3 - customer_id % 2 WHERE id = 20""",
+    # A parent is renamed: all that show it change. A key changes, a customer's last orders go,
+    # and a row comes and goes between two rounds.
+    """UPDATE customers SET name = name || '!' WHERE id = 3;
+    UPDATE orders SET id = id + 300 WHERE id IN (60, 61);
+    DELETE FROM orders WHERE customer_id = 5;
+    INSERT INTO orders VALUES (900, 1, 9, NULL); DELETE FROM orders WHERE id = 900""",
+]
+
+
+@dataclasses.dataclass
+class Shop:
+    """The tables, three views of them, and what their readers see."""
+
+    project: CapturedProject
+    endpoints: Endpoints
+    target: str
+    names: dict
+
+    def change(self, statements):
+        self.project.execute(statements)
+        self.project.capture()
+
+    def round(self, *, verify=VerifyMode.CHANGED, local=None, **settings):
+        project = load_project(self.project.root)
+        settings = {"source": Source.REFRESH, "forward": True, **settings}
+        wanted = RebuildSettings(project=project, verify=verify, **settings)
+        made = Rebuild(wanted, Stages(Console(quiet=True)), local=local)
+        return made.run(Catalog.of(self.project.root).load_all())
+
+    def documents(self):
+        body = {"size": 1000, "sort": ["id"], "query": {"match_all": {}}}
+        url = f"{self.endpoints.search}/{self.names['documents']}/_search"
+        found = httpx.post(url, json=body, verify=authorities()).raise_for_status().json()
+        rows = [hit["_source"] for hit in found["hits"]["hits"]]
+        for row in rows:
+            row["lines"].sort(key=lambda line: line["no"])
+        return rows
+
+    def entries(self):
+        client: Any = redis.Redis.from_url(str(self.endpoints.cache), decode_responses=True)
+        view = self.names["entries"]
+        prefix = f"{view}:{client.get(f'{view}:current')}:"
+        found = {k: client.get(k) for k in client.scan_iter(f"{prefix}*", count=1000)}
+        return {k.removeprefix(prefix): json.loads(v) for k, v in found.items()}
+
+    def totals(self):
+        connection = psycopg2.connect(self.target)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {self.names['totals']} ORDER BY customer_id")
+                return cursor.fetchall()
+        finally:
+            connection.close()
+
+    def is_right(self):
+        """The invariant: what readers see is what the source would answer."""
+        documents = self.project.query(
+            "SELECT o.id, o.amount::text, c.name, coalesce((SELECT json_agg(json_build_object("
+            "'no', no, 'sku', sku) ORDER BY no) FROM lines WHERE order_id = o.id), '[]') "
+            "FROM orders o JOIN customers c ON c.id = o.customer_id ORDER BY o.id"
+        )
+        seen = [(d["id"], d["amount"], d["name"], d["lines"]) for d in self.documents()]
+        assert seen == documents
+        entries = self.project.query(
+            "SELECT customer_id, id, amount::text FROM orders WHERE amount > 3"
+        )
+        assert self.entries() == {
+            f"[{customer},{order}]": {"id": order, "customer_id": customer, "amount": amount}
+            for customer, order, amount in entries
+        }
+        assert self.totals() == self.project.query(
+            "SELECT o.customer_id, c.name, count(*), sum(o.amount) FROM orders o "
+            "JOIN customers c ON c.id = o.customer_id GROUP BY 1, 2 ORDER BY 1"
+        )
+
+
+def execute(dsn, statement):
+    """Run a statement by a connection of its own: another test may restart the server meanwhile."""
+    with closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(statement)
+
+
+def generations(outcome):
+    return {result.view: result.generation for result in outcome.results}
+
+
+def origins(outcome):
+    return [result.origin for result in outcome.results]
+
+
+@pytest.fixture(scope="module")
+def shop(stack, spark, tmp_path_factory):
+    endpoints = stack.endpoints()
+    target = f"forward_{uuid.uuid4().hex[:10]}"
+    execute(endpoints.postgres, f"CREATE DATABASE {target}")
+    url = make_dsn(endpoints.postgres, dbname=target)
+    folder = tmp_path_factory.mktemp("forward") / "project"
+    with captured_database(stack, folder, TABLES) as (project, _):
+        path = project.root / "changelog.toml"
+        path.write_text(f"sinks.postgres.url = {json.dumps(url)}\n" + path.read_text("utf-8"))
+        names = {
+            kind: f"{kind}_{uuid.uuid4().hex[:8]}" for kind in ("documents", "entries", "totals")
+        }
+        for kind, text in {"documents": DOCUMENTS, "entries": ENTRIES, "totals": TOTALS}.items():
+            project.view(f"{names[kind]}.sql", text)
+        made = Shop(project, endpoints, url, names)
+        assert made.round().error is None
+        yield made
+    execute(endpoints.postgres, f"DROP DATABASE {target} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("by", first(1, ["few rows", "all rows"]))
+def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch, by):
+    shop.is_right()
+    found: list = []
+
+    def counted(*arguments):
+        answer = few_rows(*arguments)
+        found.append(answer)
+        return answer
+
+    monkeypatch.setattr(refresh, "few_rows", counted)
+    with LocalTables() as local:
+        outcome = follow_changes(shop, local if by == "few rows" else None)
+    assert (len(found) == len(shop.names) * len(CHANGES)) is (by == "few rows")
+    # The last round also compared all that is served.
+    assert {"changes", "postgres"} <= {n for r in outcome.results for n in r.reports}
+    # A rebuild takes over, and a follower goes on from there.
+    whole = shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL)
+    assert whole.error is None
+    shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 77")
+    outcome = shop.round()
+    assert generations(outcome) == generations(whole)
+    shop.is_right()
+
+
+def follow_changes(shop, local):
+    """Make a round for each change; returns what became of the last."""
+    outcome = shop.round()
+    (serving,) = {result.generation for result in outcome.results}
+    for statements in CHANGES:
+        shop.change(statements)
+        outcome = shop.round(looks=statements is CHANGES[-1], local=local)
+        assert outcome.error is None, outcome.error
+        assert all(each.startswith(("forward", "refresh: unchanged")) for each in origins(outcome))
+        assert any(each.startswith("forward") for each in origins(outcome))
+        assert {result.generation for result in outcome.results} == {serving}
+        assert all(
+            result.verified for result in outcome.results if result.origin.startswith("forward")
+        )
+        shop.is_right()
+    return outcome
+
+
+def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
+    sound = delta_of
+
+    def off_by_a_cent(*arguments):
+        delta = sound(*arguments)
+        if "amount" not in delta.schema.fieldNames():
+            return delta
+        place = delta.table.schema.get_field_index("amount")
+        field = delta.table.schema.field(place)
+        wrong = [v if v is None else v + Decimal("0.01") for v in delta.table["amount"].to_pylist()]
+        table = delta.table.set_column(place, field, pa.array(wrong, field.type))
+        return dataclasses.replace(delta, table=table)
+
+    before = shop.entries(), shop.totals(), shop.documents()
+    shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 11")
+    with monkeypatch.context() as patched:
+        patched.setattr("views.rebuild.rebuild.delta_of", off_by_a_cent)
+        outcome = shop.round()
+    assert all(isinstance(result.error, RefutedError) for result in outcome.results)
+    assert all(result.mismatches == 1 for result in outcome.results)
+    assert (shop.entries(), shop.totals(), shop.documents()) == before
+    with pytest.raises(AssertionError):
+        shop.is_right()
+    assert shop.round().error is None
+    shop.is_right()
+
+
+@pytest.mark.matrix
+def test_a_key_that_a_delta_does_not_name_is_found_when_all_is_compared(shop, monkeypatch):
+    shop.change("UPDATE orders SET customer_id = 4 + customer_id % 2 WHERE id = 20")
+    with monkeypatch.context() as patched:
+        # The defect: only what rows are now is asked, not what they were.
+        patched.setattr(StoredRecords, "before", lambda self, position, keys: keys.where("false"))
+        assert shop.round().error is None
+        with pytest.raises(AssertionError):
+            shop.is_right()
+        shop.change("UPDATE orders SET amount = amount + 51 WHERE id = 11")
+        outcome = shop.round(looks=True)
+    wrong = [result for result in outcome.results if isinstance(result.error, RefutedError)]
+    assert wrong, "the comparison of all finds what the delta left out"
+    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    shop.is_right()
+
+
+@pytest.mark.matrix
+def test_a_sink_that_was_away_catches_up(shop, monkeypatch):
+    def away(*_):
+        raise UnavailableSinkError("the server does not answer")
+
+    shop.change("UPDATE orders SET amount = amount + 52 WHERE id = 11")
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSink, "apply", away)
+        outcome = shop.round()
+    failed = [result for result in outcome.results if result.error is not None]
+    assert [result.view for result in failed] == [shop.names["totals"]]
+    with pytest.raises(AssertionError):
+        shop.is_right()
+    shop.change("UPDATE orders SET amount = amount + 53 WHERE id = 12")
+    outcome = shop.round()
+    assert outcome.error is None
+    shop.is_right()
+
+
+@pytest.mark.matrix
+def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch):
+    before = generations(shop.round())
+    monkeypatch.setattr("views.rebuild.rebuild.MOST_KEYS", 5)
+    shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 100 AND 140")
+    outcome = shop.round()
+    assert outcome.error is None
+    assert all("more than go forward at once" in each for each in origins(outcome))
+    assert all(number > before[view] for view, number in generations(outcome).items())
+    shop.is_right()

@@ -1,0 +1,105 @@
+"""What a record holds in some of its columns, in a form in which equal values are the same.
+
+Spark decodes rows. This reads the few columns by which rows find each other, from the bytes of a
+record, to look them up: a wrong answer may only be one row too many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from changelog.contract.log.form import PLAIN
+from changelog.contract.rows.codec import unframe
+from changelog.contract.rows.schema import LoggedSchema
+from changelog.contract.rows.types import Kind
+from replay.decode.schemas import TopicSchemas
+
+Value = int | str | bytes | None
+_CLASSES = {
+    Kind.BOOLEAN: (bool, "boolean"),
+    Kind.INT: (int, "integer"),
+    Kind.LONG: (int, "integer"),
+    Kind.STRING: (str, "text"),
+    Kind.UUID: (str, "text"),
+    Kind.BYTES: (bytes, "bytes"),
+    Kind.DATE: (int, "date"),
+    Kind.TIMESTAMP: (int, "timestamp"),
+    Kind.TIMESTAMPTZ: (int, "timestamptz"),
+}
+
+
+class UnknownValueError(Exception):
+    """A column's values cannot be looked up; the text says why."""
+
+
+def class_of(schema: LoggedSchema, column: str) -> str:
+    """Return what a column's values are: those of one class are equal where Spark finds them so.
+
+    Raises:
+        UnknownValueError: equal values may be written in several ways.
+    """
+    kind = next(each.type.kind for each in schema.columns if each.column == column)
+    if kind not in _CLASSES:
+        raise UnknownValueError(f'rows cannot be looked up by "{column}", a {kind.value}')
+    return _CLASSES[kind][1]
+
+
+class JoinValues:
+    """Reads some columns of a topic's records.
+
+    Args:
+        schemas: under which they were written.
+        columns: names of the table's columns.
+
+    Raises:
+        UnknownValueError: they cannot be read here.
+    """
+
+    def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
+        if schemas.form != PLAIN:
+            raise UnknownValueError("its records are no plain rows in Avro")
+        logged = schemas.logged(schemas.reader_id)
+        by_name = {each.column: each for each in logged.columns}
+        self._fields = [by_name[name].field for name in columns]
+        self._types = [_CLASSES[by_name[name].type.kind][0] for name in columns]
+        reader = _physical(json.loads(schemas.reader))
+        reader["fields"] = [each for each in reader["fields"] if each["name"] in self._fields]
+        self._reader = fastavro.parse_schema(reader)
+        self._writers = {
+            number: fastavro.parse_schema(_physical(json.loads(text)))
+            for number, text in schemas.writers.items()
+        }
+
+    def of(self, record: bytes) -> tuple[Value, ...]:
+        """Return the values of a record.
+
+        Raises:
+            UnknownValueError: the record cannot be read, or a value has no plain form.
+        """
+        try:
+            number, body = unframe(record)
+            row: Any = fastavro.schemaless_reader(
+                BytesIO(body), self._writers[number], self._reader
+            )
+        except Exception as error:
+            raise UnknownValueError("a record cannot be read here") from error
+        values = tuple(row[field] for field in self._fields)
+        for value, kind in zip(values, self._types, strict=True):
+            if value is not None and type(value) is not kind:
+                raise UnknownValueError("a value has no plain form")
+        return values
+
+
+def _physical(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a schema without what its values mean: moments stay numbers."""
+    if isinstance(schema, list):
+        return [_physical(each) for each in schema]
+    if isinstance(schema, dict):
+        meant = {"logicalType", "precision", "scale"}
+        return {name: _physical(each) for name, each in schema.items() if name not in meant}
+    return schema

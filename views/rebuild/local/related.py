@@ -1,0 +1,180 @@
+"""The rows that take part in what changed of a view, place by place of its query.
+
+A view's row is made of tuples, one row of each place that names a table (`views.project.lineage`).
+In every tuple the columns that joins compare are equal. So from a row that changed one comes, by
+these columns, to every row that can be in a tuple with it, and so to the rows that the view's key
+comes from; from all rows of these keys one comes to all that their tuples can hold. What is found
+on the way may be more than takes part, never less: to reduce tables by semi-joins before they are
+joined is Bernstein and Chiu's (Using semi-joins to solve relational queries, 1981).
+
+Changes are looked at in both states, the old and the new one: where a row was is where something
+may be missing now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.rows.relation import TableName
+from replay.decode.schemas import TopicSchemas
+from views.project.lineage import KeyLineage
+from views.project.spec import TableReference
+from views.rebuild.local.join_values import UnknownValueError, Value, class_of
+from views.rebuild.local.table import LocalTable, Record, Touched
+
+Rows = dict[bytes, Record]
+"""Records by their keys: each row once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """What is needed to compute the affected keys of a view anew.
+
+    Attributes:
+        affected: the rows, old and new, of the place that the key comes from: their keys are
+            those that may differ.
+        rows: of each place, those of the new state that can take part.
+    """
+
+    affected: tuple[Record, ...]
+    rows: Mapping[TableReference, tuple[Record, ...]]
+
+
+def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
+    """Return the columns of each table by which its rows have to be found."""
+    found: dict[TableName, dict[str, None]] = {place.table: {} for place in lineage.names}
+    for edge in lineage.edges:
+        for place, column in zip(edge.places, edge.columns, strict=True):
+            found[place.table][column] = None
+    for origin in lineage.origins:
+        found[origin.reference.table][origin.column] = None
+    return {table: list(columns) for table, columns in found.items()}
+
+
+def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]) -> None:
+    """Make sure that equal values of columns that are compared are found as equal here.
+
+    Raises:
+        UnknownValueError: two columns hold values of different kinds, or of one that is not known.
+    """
+    logged = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    for edge in lineage.edges:
+        kinds = {
+            class_of(logged[place.table], column)
+            for place, column in zip(edge.places, edge.columns, strict=True)
+        }
+        if len(kinds) > 1:
+            raise UnknownValueError(f"it joins columns of {' and '.join(sorted(kinds))}")
+    for origin in lineage.origins:
+        class_of(logged[origin.reference.table], origin.column)
+
+
+class Walk:
+    """Goes from row to row along the joins of one view.
+
+    Args:
+        lineage: of the view; its key comes from one place.
+        tables: the rows as they are now.
+        touched: what changed of each.
+        most: rows that may be found, in all.
+
+    Raises:
+        UnknownValueError: a place is not joined to the others by equal columns.
+    """
+
+    def __init__(
+        self,
+        lineage: KeyLineage,
+        tables: Mapping[TableName, LocalTable],
+        touched: Mapping[TableName, Touched],
+        most: int,
+    ) -> None:
+        if lineage.anchor is None:
+            raise UnknownValueError("its key comes from several tables")
+        self._lineage, self._anchor = lineage, lineage.anchor
+        self._tables, self._touched, self._left = tables, touched, most
+        self._way = self._ways(self._anchor)
+
+    def related(self) -> Related:
+        """Return the rows.
+
+        Raises:
+            UnknownValueError: they are too many.
+        """
+        reached: list[Record] = []
+        for place in self._lineage.names:
+            changes = self._touched[place.table]
+            if changes.older or changes.newer:
+                reached += self._to_anchor(place, (*changes.older, *changes.newer))
+        affected = _each_once(reached)
+        rows = {self._anchor: self._of_same_keys(affected)}
+        for place, (near, own, column) in self._way.items():
+            values = self._values(near, column, rows[near].values())
+            rows[place] = self._having(place, own, values)
+        return Related(
+            affected=affected, rows={place: tuple(found.values()) for place, found in rows.items()}
+        )
+
+    def _ways(self, start: TableReference) -> dict[TableReference, tuple[TableReference, str, str]]:
+        """Return for each other place the one before it, its own column and that one's."""
+        found: dict[TableReference, tuple[TableReference, str, str]] = {}
+        frontier = [start]
+        while frontier:
+            near = frontier.pop(0)
+            for edge in self._lineage.edges:
+                across = edge.across(near)
+                if across is None:
+                    continue
+                column, place, own = across
+                if place is not start and place not in found:
+                    found[place] = near, own, column
+                    frontier.append(place)
+        apart = [place for place in self._lineage.names if place not in found and place != start]
+        if apart:
+            raise UnknownValueError(f'"{apart[0].table}" is not joined by equal columns')
+        return found
+
+    def _to_anchor(self, place: TableReference, rows: Sequence[Record]) -> Iterable[Record]:
+        """Go from rows of a place to those of the anchor that may be in a tuple with them."""
+        found: Iterable[Record] = rows
+        while place != self._anchor:
+            near, own, column = self._way[place]
+            values = self._values(place, own, found)
+            changes = self._touched[near.table]
+            number = self._tables[near.table].columns.index(column)
+            older = [each for each in changes.older if each.values[number] in values]
+            found = [*self._having(near, column, values).values(), *older]
+            place = near
+        return found
+
+    def _of_same_keys(self, affected: Sequence[Record]) -> Rows:
+        """Return all rows of the anchor now that may have one of the affected keys."""
+        column = self._lineage.origins[0].column
+        values = self._values(self._anchor, column, affected, nulls=True)
+        found = self._having(self._anchor, column, values - {None})
+        if None in values:
+            # Rows whose key is null are found as they are: none of them may serve.
+            found |= {each.key: each for each in self._touched[self._anchor.table].newer}
+        return found
+
+    def _values(
+        self, place: TableReference, column: str, rows: Iterable[Record], *, nulls: bool = False
+    ) -> set[Value]:
+        number = self._tables[place.table].columns.index(column)
+        values: set[Value] = {each.values[number] for each in rows}
+        return values if nulls else values - {None}
+
+    def _having(self, place: TableReference, column: str, values: set[Value]) -> Rows:
+        found: Rows = {}
+        for each in self._tables[place.table].having(column, values):
+            found[each.key] = each
+            self._left -= 1
+            if self._left < 0:
+                raise UnknownValueError("too many rows take part")
+        return found
+
+
+def _each_once(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Take out what is the same record; of a key there may be the old and the new one."""
+    return tuple({(each.key, each.offset): each for each in records}.values())

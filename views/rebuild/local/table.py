@@ -1,0 +1,160 @@
+"""The last record of each live key of one table, with indexes on the columns that joins use.
+
+A scratch database of SQLite holds them, below the folder for temporary files; it goes with the
+process. Nothing in it is the truth: it is filled from checkpoints and brought forward by their
+layers, and what is found in it is decoded, computed and proved like all else.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from replay.decode.schemas import TopicSchemas
+from views.rebuild.local.join_values import JoinValues, Value
+
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a row.
+
+    Attributes:
+        key: its bytes.
+        value: its bytes.
+        partition: where it lies.
+        offset: of it there.
+        values: of the columns that are looked up.
+    """
+
+    key: bytes
+    value: bytes
+    partition: int
+    offset: int
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What changed of a table between a position and the frontier.
+
+    Attributes:
+        since: the rows of the table were the same at each position from here on,
+        until: to here; behind it come the changes.
+        older: what the touched keys held; nothing of a new one.
+        newer: what they hold now; nothing of a deleted one.
+    """
+
+    since: Position
+    until: Position
+    older: tuple[Record, ...]
+    newer: tuple[Record, ...]
+
+    def follows(self, position: Position) -> bool:
+        """Tell whether these are all changes since a position, with what was there before."""
+        return self.since <= position <= self.until
+
+
+class LocalTable:
+    """One table.
+
+    Args:
+        folder: where its file is made.
+        name: of the file.
+        schemas: of its records.
+        columns: those that are looked up.
+
+    Raises:
+        UnknownValueError: one of them cannot be.
+    """
+
+    def __init__(
+        self, folder: str, name: str, schemas: TopicSchemas, columns: Sequence[str]
+    ) -> None:
+        self.schemas, self.columns = schemas, tuple(columns)
+        self._values = JoinValues(schemas, columns)
+        self._database = sqlite3.connect(f"{folder}/{name}.sqlite", isolation_level=None)
+        self._database.executescript(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;"
+            "PRAGMA temp_store = MEMORY; CREATE TEMP TABLE wanted (value);"
+        )
+        names = "".join(f", c{number}" for number in range(len(self.columns)))
+        self._database.execute(
+            "CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB, partition INT, offset INT"
+            f"{names}) WITHOUT ROWID"
+        )
+        self.until = Position(0, Lsn(0), 0)
+        """The first position whose changes are not in it."""
+        self._since = self.until
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self._database.close()
+
+    def fill(self, records: Iterable[tuple[bytes, bytes, int, int]], position: Position) -> None:
+        """Take the records of all live keys, once.
+
+        Raises:
+            UnknownValueError: one cannot be read.
+        """
+        self._database.execute("BEGIN")
+        self._put(Record(*each, self._values.of(each[1])) for each in records)
+        for number in range(len(self.columns)):
+            self._database.execute(f"CREATE INDEX i{number} ON records (c{number})")
+        self._database.execute("COMMIT")
+        self.until = self._since = position
+
+    def advance(
+        self, changed: Iterable[tuple[bytes, bytes | None, int, int]], position: Position
+    ) -> Touched:
+        """Take the last records of all keys that were touched since; a tombstone has no value.
+
+        Raises:
+            UnknownValueError: one cannot be read; the table is of no use any more.
+        """
+        found = list(changed)
+        since, until = self._since, self.until
+        self.until = position
+        if not found:
+            return Touched(since, until, (), ())
+        self._since = position
+        newer = [
+            Record(key, value, partition, offset, self._values.of(value))
+            for key, value, partition, offset in found
+            if value is not None
+        ]
+        keys = [key for key, *_ in found]
+        self._database.execute("BEGIN")
+        self._want(keys)
+        older = list(self._found("key IN (SELECT value FROM wanted)"))
+        self._database.execute("DELETE FROM records WHERE key IN (SELECT value FROM wanted)")
+        self._put(newer)
+        self._database.execute("COMMIT")
+        return Touched(since, until, tuple(older), tuple(newer))
+
+    def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
+        """Return the rows with one of some values in a column, as they are now."""
+        self._want(values)
+        number = self.columns.index(column)
+        yield from self._found(f"c{number} IN (SELECT value FROM wanted)")
+
+    def _want(self, values: Iterable[Value]) -> None:
+        self._database.execute("DELETE FROM wanted")
+        self._database.executemany("INSERT INTO wanted VALUES (?)", ((each,) for each in values))
+
+    def _found(self, condition: str) -> Iterator[Record]:
+        cursor = self._database.execute(f"SELECT * FROM records WHERE {condition}")
+        while rows := cursor.fetchmany(_AT_ONCE):
+            for key, value, partition, offset, *values in rows:
+                yield Record(key, value, partition, offset, tuple(values))
+
+    def _put(self, records: Iterable[Record]) -> None:
+        marks = ", ".join("?" * (4 + len(self.columns)))
+        self._database.executemany(
+            f"INSERT OR REPLACE INTO records VALUES ({marks})",
+            ((r.key, r.value, r.partition, r.offset, *r.values) for r in records),
+        )

@@ -1,0 +1,163 @@
+"""Bring the generation that serves to a later frontier by the rows of the keys that changed.
+
+A refresh writes a new generation. Where little has changed and readers want it soon, the one that
+serves goes forward instead: the changed rows are computed as in a refresh, brought here (they are
+few), proved, and given to each sink, which lets its readers see all of them at once.
+
+Each sink knows the position that it was brought to last, since that is written with the rows. The
+least of them is where the next delta begins, so that a sink that was down, or a follower that was
+killed between two sinks, catches up by itself: what a delta says is true at its frontier, however
+often it is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.position import Position
+from replay.base.failures import translated
+from views.generations.served import Served
+from views.sinks.base import GONE, Change, ForwardSink
+from views.sinks.rendering import check_session, identity
+from views.sinks.unique import column
+from views.verify.view import Sent
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+MOST_KEYS = 100_000
+"""Of a delta: so many rows fit the driver's memory, and a sink's one step."""
+_KEY = "__key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What some keys of a view hold at a frontier.
+
+    Attributes:
+        table: a row for each key: the view's columns, `GONE`, what each sink is sent of it.
+        schema: of the view's columns.
+        key: names of the key's.
+    """
+
+    table: pa.Table
+    schema: StructType
+    key: tuple[str, ...]
+
+    def sent(self) -> Sent:
+        """Return what is to be proved of it."""
+        rows = self.table.filter(pc.invert(self.table[GONE])).select(self.schema.fieldNames())
+        return Sent(rows=rows, keys=self.table.select(list(self.key)))
+
+
+def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] | str:
+    """Return a view's sinks if all can bring a generation forward, or why not."""
+    found: dict[str, ForwardSink] = {}
+    for name, sink in served.sinks.items():
+        if not isinstance(sink, ForwardSink):
+            return f"sink {name} takes only all rows of a view"
+        if (why := sink.holds_back(generation)) is not None:
+            return f"sink {name}: {why}"
+        found[name] = sink
+    return found
+
+
+def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position | None:
+    """Return the position from which on some sink lacks changes; None before the first delta."""
+    found = [sink.position(generation) for sink in sinks.values()]
+    known = [position for position in found if position is not None]
+    return min(known) if len(known) == len(found) else None
+
+
+def delta_of(
+    change: Change, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
+) -> Delta:
+    """Bring the rows of a change here, with the keys that have none any more.
+
+    Raises:
+        SinkError: a row has a null in its key, or two rows have the same.
+    """
+    check_session(change.rows.sparkSession)
+    rows = change.rows.withColumn(GONE, F.lit(False))
+    gone = change.gone.select(
+        *(
+            column(field.name) if field.name in key
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in schema.fields
+        ),
+        F.lit(True).alias(GONE),
+    )  # fmt: skip
+    both = rows.unionByName(gone).select(
+        "*",
+        identity(schema, key).alias(_KEY),
+        *(each for sink in sinks.values() for each in sink.delta_columns(schema)),
+    )
+    with translated():
+        table = both.toArrow()
+    return Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
+
+
+def _each_once(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keep one line a key: its row, if it has one."""
+    is_gone, keys = table[GONE].to_pylist(), table[_KEY].to_pylist()
+    there: set[str] = set()
+    for name, gone in zip(keys, is_gone, strict=True):
+        if gone:
+            continue
+        if name is None or name in there:
+            what = "has a null in its key" if name is None else f"has the key {name} of another"
+            raise SinkError(
+                f"a row {what} ({', '.join(key)})",
+                hint="declare the key that the rows really have, or aggregate them",
+            )
+        there.add(name)
+    said: set[str] = set()
+    kept = []
+    for name, gone in zip(keys, is_gone, strict=True):
+        counts = not gone or (name is not None and name not in there and name not in said)
+        kept.append(counts)
+        if counts:
+            said.add(name)
+    return table.filter(pa.array(kept, pa.bool_()))
+
+
+def apply(
+    deltas: Sequence[tuple[Mapping[str, ForwardSink], int, Delta]], position: Position
+) -> list[Exception | None]:
+    """Bring generations forward, in all sinks side by side.
+
+    Args:
+        deltas: of each view its sinks, the generation that serves, and the delta.
+        position: the first that they do not hold any more, afterwards.
+
+    Returns:
+        Of each view what failed first, None where nothing did.
+    """
+    jobs = [
+        (number, sink, generation, delta)
+        for number, (sinks, generation, delta) in enumerate(deltas)
+        for sink in sinks.values()
+    ]
+    failed: list[Exception | None] = [None] * len(deltas)
+    with ThreadPoolExecutor(max(len(jobs), 1), "apply") as pool:
+        running = [
+            (number, pool.submit(sink.apply, generation, delta.schema, delta.table, position))
+            for number, sink, generation, delta in jobs
+        ]
+        for number, each in running:
+            failed[number] = failed[number] or _failure(each.exception())
+    return failed
+
+
+def _failure(error: BaseException | None) -> Exception | None:
+    if error is None or isinstance(error, Exception):
+        return error
+    raise error
