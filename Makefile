@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-refresh bench-replay bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
+.PHONY: bench-capture bench-fresh bench-refresh bench-replay bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -49,6 +49,9 @@ bench-refresh: downloads ## Measure refreshes beside rebuilds (ARGS='--rows 2000
 
 bench-replay: downloads ## Measure rebuilds beside their limit (ARGS='--sizes 1,5'); last line is JSON
 	@$(BIN)/python -m benchmarks.replay $(ARGS)
+
+bench-fresh: downloads ## Measure how soon changes are visible in followed views; last line is JSON
+	@$(BIN)/python -m benchmarks.fresh $(ARGS)
 
 bench-views: downloads ## Measure sinks beside what their servers take (ARGS='--rows 100000'); last line is JSON
 	@$(BIN)/python -m benchmarks.views $(ARGS)

@@ -1,0 +1,180 @@
+"""A shop whose rows change all the time: customers, their orders, the lines of these.
+
+`Writer` changes some thousand rows a second in small transactions, as an application would: most
+of them updates of orders, some of lines, new orders with their lines, deletes, and now and then a
+customer, which each of their orders shows. Some orders are probes: only the probe touches them, and
+`stamp` says which of its changes one sees.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import psycopg2
+
+from benchmarks.orders import execute
+
+TABLES = ("customers", "orders", "lines")
+LINES = 2
+"""Of each order."""
+_PROBES = 40
+_TRANSACTION_S = 0.02
+_PROBE_S = 0.1
+_MIX = {"orders": 0.70, "lines": 0.18, "new": 0.03, "gone": 0.02, "customers": 0.01}
+"""Which part of the changes is of what; a new or deleted order counts with its lines."""
+
+VIEWS = {
+    "order_documents": "-- key: id\n-- sinks: search\n"
+    "SELECT o.id, o.status, o.amount, o.stamp, c.name AS customer, c.city,\n"
+    "  collect_list(struct(l.no, l.sku, l.quantity)) FILTER (WHERE l.no IS NOT NULL) AS lines\n"
+    "FROM orders o JOIN customers c ON c.id = o.customer_id\n"
+    "LEFT JOIN lines l ON l.order_id = o.id\n"
+    "GROUP BY o.id, o.status, o.amount, o.stamp, c.name, c.city\n",
+    "order_entries": "-- key: id\n-- sinks: cache\n"
+    "SELECT id, customer_id, status, amount, stamp, placed FROM orders\n",
+    "customer_totals": "-- key: customer_id\n-- sinks: postgres\n"
+    "SELECT o.customer_id, c.name, count(*) AS orders, sum(o.amount) AS amount,\n"
+    "  max(o.stamp) AS stamp\n"
+    "FROM orders o JOIN customers c ON c.id = o.customer_id\n"
+    "GROUP BY o.customer_id, c.name\n",
+}
+
+
+def make(dsn: str, orders: int) -> None:
+    """Make the tables; a tenth as many customers as orders, two lines each."""
+    customers = max(orders // 10, _PROBES * 2)
+    execute(
+        dsn,
+        "CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL, city text)",
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer_id bigint NOT NULL, status text, "
+        "amount numeric(12, 2), stamp bigint NOT NULL, placed timestamptz)",
+        "CREATE TABLE lines (order_id bigint, no int, sku text, quantity int, "
+        "PRIMARY KEY (order_id, no))",
+        "INSERT INTO customers SELECT n, 'customer ' || n, 'city ' || n % 500 "
+        f"FROM generate_series(1, {customers}) n",
+        f"INSERT INTO orders SELECT n, 1 + n % {customers}, 'paid', (n % 99991) / 100.0, 0, "
+        f"timestamptz '2026-01-01Z' + n * interval '1 second' FROM generate_series(1, {orders}) n",
+        "INSERT INTO lines SELECT n, no, 'SKU-' || (n * 31 + no) % 99991, 1 + n % 9 "
+        f"FROM generate_series(1, {orders}) n, generate_series(1, {LINES}) no",
+        "ANALYZE",
+    )
+
+
+def probes(orders: int) -> range:
+    """Return the ids of the orders that only probes touch; each has a customer of its own."""
+    return range(orders - _PROBES + 1, orders + 1)
+
+
+@dataclass
+class Writer:
+    """Changes rows, in a thread, until it is told to stop.
+
+    Attributes:
+        dsn: the source.
+        orders: how many there were at first.
+        rate: changes a second.
+        commits: by stamp the probe that has it, and when its transaction had been committed.
+        changes: how many were made.
+    """
+
+    dsn: str
+    orders: int
+    rate: int
+    commits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        """Prepare what is random, the same each time."""
+        self._random = random.Random(7)  # noqa: S311 - no secret
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._next_order = self.orders + 1
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and say what went wrong if anything did."""
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            with closing(psycopg2.connect(self.dsn)) as connection:
+                self._write(connection)
+        except BaseException as error:  # noqa: BLE001 - told by `stop`
+            self._failure = error
+
+    def _write(self, connection: psycopg2.extensions.connection) -> None:
+        began, probed, stamp = time.monotonic(), 0.0, 0
+        ids = probes(self.orders)
+        while not self._stop.is_set():
+            due = int((time.monotonic() - began) * self.rate) - self.changes
+            if due <= 0:
+                self._stop.wait(_TRANSACTION_S)
+                continue
+            is_probe = time.monotonic() - probed >= _PROBE_S
+            probe = ids[(stamp + 1) % len(ids)]
+            with connection, connection.cursor() as cursor:
+                self._change(cursor, min(due, 2 * int(self.rate * _TRANSACTION_S) + 1))
+                if is_probe:
+                    stamp += 1
+                    cursor.execute("UPDATE orders SET stamp = %s WHERE id = %s", [stamp, probe])
+            if is_probe:
+                probed = time.monotonic()
+                self.commits[stamp] = probe, probed
+            self._stop.wait(_TRANSACTION_S)
+
+    def _change(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+        """Make about so many changes."""
+        parts = {what: self._some(share * count) for what, share in _MIX.items()}
+        last = self.orders - _PROBES
+        last_customer = max(self.orders // 10, _PROBES * 2)
+        cursor.execute(
+            "UPDATE orders SET amount = amount + 0.01, status = %s WHERE id = ANY (%s)",
+            [self._random.choice(("packed", "sent", "paid")), self._ids(parts["orders"], last)],
+        )
+        self.changes += cursor.rowcount
+        cursor.execute(
+            "UPDATE lines SET quantity = quantity %% 9 + 1 WHERE order_id = ANY (%s) AND no = 1",
+            [self._ids(parts["lines"], last)],
+        )
+        self.changes += cursor.rowcount
+        for _ in range(parts["new"]):
+            new = self._next_order
+            self._next_order += 1
+            cursor.execute(
+                "INSERT INTO orders VALUES (%s, %s, 'new', 1.00, 0, now())",
+                [new, self._random.randint(1, last_customer)],
+            )
+            cursor.execute(
+                "INSERT INTO lines SELECT %s, no, 'SKU-new', 1 FROM generate_series(1, %s) no",
+                [new, LINES],
+            )
+            self.changes += 1 + LINES
+        gone = self._ids(parts["gone"], last)
+        for table, column in (("lines", "order_id"), ("orders", "id")):
+            cursor.execute(f"DELETE FROM {table} WHERE {column} = ANY (%s)", [gone])
+            self.changes += cursor.rowcount
+        # Not of the probes: what is theirs alone changes by them alone.
+        cursor.execute(
+            "UPDATE customers SET city = 'city ' || %s WHERE id = ANY (%s)",
+            [self._random.randint(0, 499), self._ids(parts["customers"], last_customer - _PROBES)],
+        )
+        self.changes += cursor.rowcount
+
+    def _some(self, wanted: float) -> int:
+        """Round at random, so that the mean is right."""
+        whole = int(wanted)
+        return whole + (self._random.random() < wanted - whole)
+
+    def _ids(self, count: int, last: int) -> list[int]:
+        return [self._random.randint(1, last) for _ in range(count)]
