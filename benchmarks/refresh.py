@@ -36,7 +36,7 @@ from changelog.config import load_project
 from changelog.stack.stack import Stack
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
-from views.project.catalog import Catalog
+from views.project.catalog import catalog_of
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.result.report import ViewResult
 
@@ -78,7 +78,7 @@ class Runs:
         )
         verify = _MODES[source] if view.endswith(_PROVED) else VerifyMode.NONE
         settings = RebuildSettings(project=project, verify=verify, source=source)
-        specs = Catalog.of(self._project).load_all([view])
+        specs = catalog_of(project).load_all([view])
         began, spent = time.monotonic(), self._cpu_s()
         outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
         if outcome.error is not None:

@@ -30,7 +30,7 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.errors import ConfigurationError, StackError
 from changelog.contract.log.form import Output
 from changelog.runtime.joined import joined
-from changelog.runtime.setting import PREFIX, Declared, Given, declared, variable_of
+from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, declared, variable_of
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
@@ -312,7 +312,8 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path.parent} is not a folder", hint="`changelog init DIR` makes a project"
         )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return tomllib.loads(text, parse_float=WrittenFloat)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 

@@ -48,7 +48,7 @@ from views.generations.history import (
 )
 from views.generations.served import served_of
 from views.generations.staging import newest_staged
-from views.project.catalog import Catalog
+from views.project.catalog import Catalog, catalog_of
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.diff import diff
 from views.rebuild.drop import drop, to_drop
@@ -120,7 +120,7 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
             _later(asked, given)
         else:
             settings = _settings(asked, given)
-            catalog = Catalog.of(settings.project.root)
+            catalog = catalog_of(settings.project)
             each = not (asked.following or asked.together)
             specs, unusable = _declared(catalog, names or None, each=each)
             names = [spec.name for spec in specs] + [result.view for result in unusable]
@@ -153,7 +153,7 @@ def _later(asked: Asked, given: Given) -> None:
     if asked.drop:
         _drop(asked, settings)
         return
-    specs = Catalog.of(settings.project.root).load_all(asked.names or None)
+    specs = catalog_of(settings.project).load_all(asked.names or None)
     if asked.all_views:
         history = History(settings.warehouse)
         specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
@@ -422,7 +422,7 @@ def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bo
 
 
 def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    specs = Catalog.of(project.resolve()).load_all(names)
+    specs = _catalog(project).load_all(names)
     serving = _serving(project)
     looked = _looked_at(project, specs)
     if not as_json:
@@ -442,6 +442,14 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
+
+
+def _catalog(project: Path) -> Catalog:
+    """Return the views of a project, also where its settings cannot be used."""
+    try:
+        return catalog_of(load_project(project, needs=[]))
+    except ConfigurationError:
+        return Catalog.of(project.resolve())
 
 
 def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
@@ -474,7 +482,7 @@ def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> No
     rows = History(warehouse_of(load_project(project, needs=[]))).rows(names)
     unknown = set(names or ()) - {row.view for row in rows}
     if unknown:  # of a view that is gone the history may still tell
-        Catalog.of(project.resolve()).load_all(sorted(unknown))
+        _catalog(project).load_all(sorted(unknown))
     newest = last_states(rows)
     if as_json:
         for row in newest.values():

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -42,6 +42,18 @@ def variable_of(name: str) -> str:
 
 Given = Mapping[str, object]
 """What the command line says, by dotted name; None where it says nothing."""
+
+
+class WrittenFloat(float):
+    """A number with a point or an exponent that keeps the characters in which it is written."""
+
+    def __new__(cls, text: str) -> Self:
+        """Read the number."""
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
 
 
 class Setting:
@@ -136,7 +148,7 @@ class Declared:
         if self.shape is not dict:
             return text
         try:
-            found = json.loads(text)
+            found = json.loads(text, parse_float=WrittenFloat)
         except ValueError:
             found = None
         if not isinstance(found, dict):

@@ -210,6 +210,27 @@ def test_what_serves_is_of_an_older_definition_when_a_view_behind_changes(
     assert "another than what serves" in ran.results[0]["origin"]
 
 
+def test_a_parameter_is_shown_and_its_change_is_a_change_of_the_definition(
+    project, view, run
+) -> None:
+    path = project.root / "changelog.toml"
+    settings = path.read_text(encoding="utf-8")
+    project.view(f"{view}.sql", COPY.replace("> 3", "> :least"))
+    assert run(view, "--plan").code == 2  # it has no value
+    path.write_text(settings + "[parameters]\nleast = 97.50\n", encoding="utf-8")
+    ran = run(view, "--refresh", "--json")
+    assert (ran.code, ran.results[0]["verified"], ran.results[0]["rows"]) == (0, True, 5), ran.err
+    path.write_text(settings + "[parameters]\nleast = 98.50\n", encoding="utf-8")
+    (plan,) = run(view, "--plan", "--json").results
+    assert plan["parameters"] == {"least": "98.50"}
+    assert plan["definition_changed"] is True
+    assert "> 98.50" in plan["definition_diff"]
+    assert "parameter least is 98.50" in run(view, "--plan").err
+    (result,) = run(view, "--refresh", "--json").results
+    assert "another than what serves" in result["origin"]
+    assert (result["verified"], result["rows"]) == (True, 3)
+
+
 def test_circles_and_names_of_tables_are_refused_before_anything_is_read(
     project, view, stacked, run
 ) -> None:

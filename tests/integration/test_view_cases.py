@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from changelog.runtime.setting import WrittenFloat
 from views.cases import run
 from views.cases.file import parse_cases, read_cases
 from views.cases.report import tell_result
@@ -30,6 +32,15 @@ SQL = """-- key: id
 SELECT id, n + 1 AS more, price * 2 AS twice, at, hour(at) AS hour, tags, 1.0D / id AS part,
     named_struct('n', n, 'tags', tags) AS nested
 FROM t
+"""
+PARAMETERS = r"""
+odd = "it's \\ \u0041 \n %_ -- /* $x {x} ünï \" \\u0041 \\n"
+rate = 19.90
+less = -3
+flag = true
+day = 2024-02-29
+moment = 2024-01-01T01:00:00.5+02:00
+big = 9007199254740993
 """
 CASE = """
 [[case]]
@@ -164,6 +175,23 @@ def test_a_case_of_a_view_on_views_gives_rows_of_tables(spark, tmp_path: Path) -
         " { n = 2, price = 2 }]\nrows = [{ n = 1, s = 2.50 }]\n"
     )
     spec = Catalog.of(tmp_path).load("most")
+    (result,) = run_cases(spark, [(spec, read_cases(spec))])
+    assert result.passed, told(result)
+    assert [each.engine for each in result.told] == ["Spark", "DuckDB"]
+
+
+def test_parameters_are_the_same_values_in_both_engines(spark, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+    folder.mkdir()
+    values = tomllib.loads(PARAMETERS, parse_float=WrittenFloat)
+    listed = ", ".join(f":{name} AS {name}" for name in values)
+    where = "WHERE at >= :moment AND price * :rate > 2 AND n > - :less"
+    (folder / "p.sql").write_text(f"-- key: id\nSELECT id, {listed} FROM t {where}\n")
+    row = "{ id = 1, n = 4, price = 1.25, at = 2024-01-01T00:00:00Z }"
+    (folder / "p.cases.toml").write_text(
+        f'{TABLES}[[case]]\nname = "a"\ntables.t = [{row}]\n[[case.rows]]\nid = 1\n{PARAMETERS}'
+    )
+    spec = Catalog.of(tmp_path, values).load("p")
     (result,) = run_cases(spark, [(spec, read_cases(spec))])
     assert result.passed, told(result)
     assert [each.engine for each in result.told] == ["Spark", "DuckDB"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, RootModel
 
 from changelog.runtime.setting import Section, Setting
 from replay.base.sections import Kept
@@ -98,3 +98,14 @@ class Sinks(Section):
     search: Search = Search()
     cache: Cache = Cache()
     postgres: Postgres = Postgres()
+
+
+class Parameters(RootModel[dict[str, Any]]):
+    """Values that views in SQL name."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    section: ClassVar[str] = "parameters"
+    root: Annotated[
+        dict[str, Any],
+        Setting("Values by name; a view in SQL has each as `:name` (docs/sql.md). No secrets."),
+    ] = Field(default_factory=dict)

@@ -16,7 +16,7 @@ from changelog.runtime.edge import console, print_json, tell
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
 from replay.base.sections import Spark
-from views.project.catalog import Catalog
+from views.project.catalog import Catalog, catalog_of
 
 if TYPE_CHECKING:
     from replay.spark.session import SessionSettings
@@ -51,7 +51,7 @@ def check_cases(
     the expected rows. Ends with 0 when all cases pass, and with 1 when one does not.
     """
     settings = load_project(project, overrides=given, needs=[])
-    catalog = Catalog.of(settings.root)
+    catalog = catalog_of(settings)
     if init:
         _init(_without_cases(catalog, views), project, given, as_json=as_json)
         return

@@ -9,7 +9,7 @@ from changelog.config import Project
 from changelog.runtime.edge import console
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.project.catalog import Catalog
+from views.project.catalog import catalog_of
 from views.rebuild.rebuild import Rebuild
 
 
@@ -19,7 +19,7 @@ def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
     Raises:
         ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
     """
-    specs = Catalog.of(project.root).load_all()
+    specs = catalog_of(project).load_all()
     outcome = Rebuild(RebuildSettings(project=project), Stages(console)).run(specs)
     if outcome.error is not None:
         raise outcome.error

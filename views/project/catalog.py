@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from changelog.config import Project
 from changelog.contract.base.errors import ViewError
+from views.base.sections import Parameters
 from views.project.inline import named_views, with_views
+from views.project.parameters import with_parameters
 from views.project.python import load_python_view
 from views.project.sink_options import sink_options
 from views.project.spec import ViewSpec, check_view_name
@@ -25,14 +28,20 @@ class Catalog:
     Attributes:
         root: the project's folder.
         paths: the file of each view, by name.
+        parameters: values that views in SQL may name.
     """
 
     root: Path
     paths: dict[str, Path]
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, root: Path) -> Catalog:
-        """Find the views of a project.
+    def of(cls, root: Path, parameters: Mapping[str, object] | None = None) -> Catalog:
+        """Find the views of a project's folder.
+
+        Args:
+            root: the folder.
+            parameters: values that views in SQL may name, as TOML has them.
 
         Raises:
             ViewError: there is no folder `views`, a file's name cannot be a view's, two files
@@ -54,7 +63,7 @@ class Catalog:
             if not path.resolve().is_relative_to(root.resolve()):
                 raise ViewError(f"{path} leads out of the project", hint="put the file itself here")
             paths[name] = path
-        return cls(root, paths)
+        return cls(root, paths, parameters or {})
 
     def load(self, name: str) -> ViewSpec:
         """Read the declaration of one view.
@@ -79,7 +88,7 @@ class Catalog:
             )
         if path.suffix == ".py":
             return load_python_view(name, path)
-        spec = _sql_view(name, path)
+        spec = _sql_view(name, path, self.parameters)
         others = named_views(spec, self.paths)
         return with_views(
             spec,
@@ -127,11 +136,21 @@ class Catalog:
         )
 
 
-def _sql_view(name: str, path: Path) -> ViewSpec:
+def catalog_of(project: Project) -> Catalog:
+    """Return the views of a project, with its parameters.
+
+    Raises:
+        ViewError: there is no folder `views`, or a file there cannot be a view's.
+    """
+    return Catalog.of(project.root, project.section(Parameters).root)
+
+
+def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSpec:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ViewError(f"{path.name} is not UTF-8 text: {error.reason}") from error
     except OSError as error:
         raise ViewError(f"{path.name} cannot be read: {error.strerror}") from error
-    return parse_sql_view(name, path, text)
+    text, used = with_parameters(path, text, parameters)
+    return replace(parse_sql_view(name, path, text), parameters=used)

@@ -41,7 +41,13 @@ def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
     found = replace(source, views=sources)
     found = replace(found, inlined=_inlined(found))
     _check_names(spec, found)
-    return replace(spec, source=found, tables=tuple(dict.fromkeys(found.tables())))
+    parameters = {n: text for view in views.values() for n, text in view.parameters.items()}
+    return replace(
+        spec,
+        source=found,
+        tables=tuple(dict.fromkeys(found.tables())),
+        parameters={**spec.parameters, **parameters},
+    )
 
 
 def named_views(spec: ViewSpec, views: Mapping[str, object]) -> list[str]:

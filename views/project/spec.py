@@ -110,6 +110,8 @@ class ViewSpec:
         description: a sentence for `--list`, or an empty string.
         columns: what a Python view reads of a table, where it says so; else it is given all.
         options: by sink what its author wants of it, as `views/NAME.KIND.json` says.
+        parameters: the literals that stand for the parameters that it names, by name; also those
+            of the views that it names.
     """
 
     name: str
@@ -121,6 +123,7 @@ class ViewSpec:
     description: str = ""
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

@@ -20,7 +20,7 @@ from views.base.progress import Stages
 from views.generations.history import DROPPED, History, HistoryRow
 from views.generations.lock import locked
 from views.generations.served import MakeServed, served_of
-from views.project.catalog import FOLDER, Catalog
+from views.project.catalog import FOLDER, Catalog, catalog_of
 from views.project.spec import SqlSource, ViewSpec, check_view_name
 from views.verify.kept.folder import remove_kept
 
@@ -66,7 +66,7 @@ def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
     Raises:
         ViewError: neither the project nor the history knows one of them.
     """
-    catalog = Catalog.of(settings.project.root)
+    catalog = catalog_of(settings.project)
     rows = History(settings.warehouse).rows()
     return [_found(name, catalog, rows) for name in names]
 

@@ -215,6 +215,13 @@ view that names itself means the table of its name; a name that both a view and 
 have is refused, as are views that read each other in a circle, and views in Python. A change of the
 other view is a change of the definition. A refresh computes such a view whole.
 
+Values that a project gives its views stand in `[parameters]` of `changelog.toml` (or, as JSON, in
+`CHANGELOG_PARAMETERS`): with `since = 2024-01-01` there, a view says `WHERE ordered >= :since`. A
+text, a number, true or false, a date, a moment with or without a zone takes its place as a literal
+of SQL: `19.90` is a decimal of two places, as it is in SQL. A parameter without a value is refused.
+The values are part of a view's definition, so `--plan` shows them and how they have changed; they
+are no place for secrets. A view in Python is given none.
+
 This page is written by `make pages` from the table that the verifier goes by; a test computes
 each example in both engines. In the examples `a` is an int, `b` a decimal, `d` a double, `s` a
 text, `j` JSON, `ts` a timestamp, `dt` a date, `f` a boolean, `l` a list of ints.
