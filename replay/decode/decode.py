@@ -33,6 +33,7 @@ from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
 from replay.base.task_faults import Fault
 from replay.decode import documents
+from replay.decode.built import built
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import StateRows
@@ -57,10 +58,7 @@ class Decoded:
 
     def rows(self) -> StateRows:
         """Return the rows, one column per column of the table; a fault ends the task."""
-        topic, fault = self.schemas.topic, F.col("fault")
-        corrupt = fail(Fault.CORRUPT, *place(topic), ": ", fault)
-        row = F.when(fault.isNotNull(), corrupt).otherwise(F.col("row"))
-        return self._rows(self.frame.select(*_PLACE, row.alias("row")))
+        return self._rows(self.frame.select(*_PLACE, built(_sound_row, self.schemas)))
 
     def sound_rows(self) -> StateRows:
         """Return the rows of the records that have no fault."""
@@ -74,12 +72,8 @@ class Decoded:
         return found.select(topic, *_PLACE, "key", "value", reason)
 
     def _rows(self, frame: DataFrame) -> StateRows:
-        reader = self.schemas.logged(self.schemas.reader_id)
-        logged = [
-            F.col("row").getField(column.field).alias(_logged(number))
-            for number, column in enumerate(reader.columns)
-        ]
-        return StateRows(frame.select(*_PLACE, *logged), partial(_read, reader, self.schemas.topic))
+        logged = built(_logged_columns, self.schemas)
+        return StateRows(frame.select(*_PLACE, *logged), partial(_read, self.schemas))
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
@@ -98,7 +92,7 @@ def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
     if schemas.form.output is Output.JSON:
         frame = _of_documents(survivors, schemas, reader, own, known)
     else:
-        frame = _of_avro(survivors, schemas, reader, own, known)
+        frame = _of_avro(survivors, schemas, own, known)
     if schemas.form.has_events:
         frame = frame.where(F.col("fault").isNotNull() | (F.col("op") != _GONE))
     return Decoded(frame.select(*own, "fault", "row"), schemas)
@@ -107,17 +101,26 @@ def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
 def _of_avro(
     survivors: DataFrame,
     schemas: TopicSchemas,
-    reader: LoggedSchema,
     own: tuple[str, ...],
     known: list[Column],
 ) -> DataFrame:
-    decoded = survivors.select(*own, *known, _by_schema(schemas).alias("decoded"))
+    decoded = survivors.select(*own, *known, built(_by_schema, schemas))
+    parts = decoded.select(*own, *known, *built(_parts, schemas))
+    fault = F.coalesce(*known, *built(_avro_faults, schemas))
+    return parts.select(*own, fault.alias("fault"), "row", "op")
+
+
+def _parts(schemas: TopicSchemas) -> tuple[Column, Column]:
+    """Take row and operation out of what was decoded."""
     found = F.col("decoded")
     row = found.getField("after") if schemas.form.envelope is Envelope.NESTED else found
     op = found.getField("op") if schemas.form.has_events else F.lit(None).cast("string")
-    parts = decoded.select(*own, *known, row.alias("row"), op.alias("op"))
-    fault = F.coalesce(*known, _frame_fault(schemas), _row_fault(schemas, reader))
-    return parts.select(*own, fault.alias("fault"), "row", "op")
+    return row.alias("row"), op.alias("op")
+
+
+def _avro_faults(schemas: TopicSchemas) -> tuple[Column, Column]:
+    reader = schemas.logged(schemas.reader_id)
+    return _frame_fault(schemas), _row_fault(schemas, reader)
 
 
 def _of_documents(
@@ -164,7 +167,7 @@ def _by_schema(schemas: TopicSchemas) -> Column:
     decoded = F.when(_bears(found, first), _decoded(schemas, first))
     for each in rest:
         decoded = decoded.when(_bears(found, each), _decoded(schemas, each))
-    return decoded
+    return decoded.alias("decoded")
 
 
 def _bears(found: Column, schema_id: int) -> Column:
@@ -226,13 +229,31 @@ def _logged(number: int) -> str:
     return f"column_{number}"
 
 
-def _read(reader: LoggedSchema, topic: str, logged: DataFrame) -> DataFrame:
+def _sound_row(schemas: TopicSchemas) -> Column:
+    """Take the row; a fault ends the task."""
+    fault = F.col("fault")
+    corrupt = fail(Fault.CORRUPT, *place(schemas.topic), ": ", fault)
+    return F.when(fault.isNotNull(), corrupt).otherwise(F.col("row")).alias("row")
+
+
+def _logged_columns(schemas: TopicSchemas) -> list[Column]:
+    """Take the fields of a row, escapes beside their values."""
+    return [
+        F.col("row").getField(column.field).alias(_logged(number))
+        for number, column in enumerate(schemas.logged(schemas.reader_id).columns)
+    ]
+
+
+def _read(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
     """Take the columns out of rows as they were logged."""
+    return logged.select(*built(_table_columns, schemas))
+
+
+def _table_columns(schemas: TopicSchemas) -> list[Column]:
+    reader = schemas.logged(schemas.reader_id)
     where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
-    behind = joined(*where, *place(topic))
-    return logged.select(
-        *(_column(reader, column, number, behind) for number, column in enumerate(reader.columns))
-    )
+    behind = joined(*where, *place(schemas.topic))
+    return [_column(reader, column, number, behind) for number, column in enumerate(reader.columns)]
 
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
