@@ -8,6 +8,7 @@ quickest way that the server's own client has for rows that need no work:
 |---|---|
 | search | `parallel_bulk` of opensearch-py, an index of the same settings, flushed and refreshed |
 | cache | a pipeline of MSET of redis-py |
+| postgres | COPY of psycopg2 from lines of CSV, into a table without a key |
 
 One run of each goes before and does not count. Of what is published the switch is timed too, and
 its median is told in milliseconds. The last line is one JSON object of medians.
@@ -15,6 +16,7 @@ its median is told in milliseconds. The last line is one JSON object of medians.
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import tempfile
@@ -26,10 +28,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
+import psycopg2
+import pyarrow as pa
 import redis
 import typer
 from opensearchpy import OpenSearch
 from opensearchpy.helpers import parallel_bulk
+from pyarrow import csv
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -154,10 +159,33 @@ def cache_limit(url: str) -> Callable[[Entries], None]:
     return write
 
 
+def postgres_limit(dsn: str, rows: pa.Table) -> Callable[[Entries], None]:
+    """Return the quickest way of psycopg2 for lines that stand ready."""
+    lines = io.BytesIO()
+    csv.write_csv(rows, lines, csv.WriteOptions(include_header=False))
+    columns = (
+        "id bigint, customer_id int, amount numeric(12,2), name text, note text, placed timestamptz"
+    )
+
+    def write(entries: Entries) -> None:
+        connection = psycopg2.connect(dsn)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE IF EXISTS copy_limit; CREATE TABLE copy_limit ({columns})")
+            lines.seek(0)
+            cursor.copy_expert("COPY copy_limit FROM STDIN (FORMAT csv)", lines, 1 << 16)
+            if cursor.rowcount != len(entries):
+                raise SystemExit(f"{cursor.rowcount} rows were copied, not {len(entries)}")
+        connection.close()
+
+    return write
+
+
 def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
-    sinks: Annotated[str, typer.Option(help="Which sinks, with commas between.")] = "search,cache",
+    sinks: Annotated[
+        str, typer.Option(help="Which sinks, with commas between.")
+    ] = "search,cache,postgres",
     out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
 ) -> None:
     """Measure each sink beside the limit of its server."""
@@ -169,7 +197,9 @@ def main(
         Path(folder).chmod(0o755)
         at = stack.endpoints()
         noise = Noise([pid for part in stack.status() if (pid := part.pid)])
-        settings = SinkSettings(warehouse=folder, search_url=at.search, cache_url=at.cache)
+        settings = SinkSettings(
+            warehouse=folder, search_url=at.search, cache_url=at.cache, postgres_url=at.postgres
+        )
         spark = session(SessionSettings(warehouse=folder))
         frame = orders(spark, rows).persist(StorageLevel.MEMORY_AND_DISK)
         ready = rendered(frame, KEY).toArrow().to_pydict()
@@ -178,6 +208,7 @@ def main(
         limits = {
             "search": search_limit(at.search or "", properties(frame.schema)),
             "cache": cache_limit(at.cache or ""),
+            "postgres": postgres_limit(at.postgres, frame.toArrow()),
         }
         for kind in kinds:
             sink = make_sink(kind, view=f"{kind}_rows", key=KEY, settings=settings, spark=spark)
