@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from deltalake import CommitProperties, DeltaTable, Schema
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema
 from deltalake.transaction import create_table_with_add_actions
 from pyspark.sql import DataFrame
 
@@ -164,6 +165,21 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
     found = [parquet(spark, paths, schema)] if paths else []
     found += [spark.read.format("delta").load(place) for place in others]
     return reduce(DataFrame.unionByName, found) if found else spark.createDataFrame([], schema)
+
+
+def fetched(places: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Read columns of some Delta tables of few rows here, one table at least, without Spark.
+
+    Raises:
+        TableNotFoundError: there is none at a place.
+        DeltaError: a log, or a file, cannot be read.
+    """
+    listed = ", ".join(f'"{name}"' for name in columns)
+    found = []
+    for place in places:
+        engine = QueryBuilder().register("t", DeltaTable(of_deltalake(place)))
+        found.append(pa.table(engine.execute(f"SELECT {listed} FROM t").read_all()))
+    return pa.concat_tables(found)
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:

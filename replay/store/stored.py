@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -34,6 +35,9 @@ from replay.scan.fold import (
 from replay.store.checkpoint import Checkpoint
 
 FEW_ROWS = 2_000_000  # so many keys fit every task's memory
+FEW_FETCHED = 100_000  # and so many records that of the driver
+FetchedRecord = tuple[bytes, bytes | None, int, int]
+"""Key, value, partition and offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class StoredRecords:
             when there is no such layer.
         layers: all records behind the base layer; None when there is none.
         read: gives the records of some layers, by their names.
+        fetch: brings those of small layers here.
     """
 
     checkpoint: Checkpoint
@@ -120,6 +125,7 @@ class StoredRecords:
     touched: DataFrame | None
     layers: DataFrame | None
     read: Callable[[Sequence[str]], DataFrame]
+    fetch: Callable[[Sequence[str]], pa.Table]
 
     def survivors(self) -> DataFrame:
         """Return the record of each live key."""
@@ -154,6 +160,23 @@ class StoredRecords:
         since = from_position(self.layers, position)
         is_single = self.touched is self.layers
         return ChangedRecords(since if is_single else last_of_each_key(since, RECORD[1:]), None)
+
+    def fetched_since(self, position: Position) -> list[FetchedRecord] | None:
+        """Return the last record of each key touched from a position on, here; None for many."""
+        known = self.checkpoint.layers_since(position)
+        if known is None or sum(layer.rows for layer in known) > FEW_FETCHED:
+            return None
+        if not known:
+            return []
+        rows = self.fetch([layer.name for layer in known])
+        last: dict[bytes, tuple[bytes, FetchedRecord]] = {}
+        for key, value, partition, offset, position_ in zip(
+            *(rows[name].to_pylist() for name in RECORD), strict=True
+        ):
+            # The bytes of positions are ordered as they are.
+            if key not in last or last[key][0] < position_:
+                last[key] = position_, (key, value, partition, offset)
+        return [record for _, record in last.values()]
 
     def before(self, position: Position, keys: DataFrame) -> DataFrame:
         """Return the records that some keys had before a position; a deleted key has none."""

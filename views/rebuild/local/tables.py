@@ -132,12 +132,9 @@ class LocalTables:
     def _advanced(held: LocalTable, records: StoredRecords, position: Position) -> Touched:
         if not records.knows_changes_since(held.until):
             raise UnknownValueError("its checkpoint was made anew")
-        changed = records.changed_since(held.until)
-        found: list[tuple[bytes, bytes | None, int, int]] = []
-        if changed is not None:
-            with translated():
-                rows = changed.records.select(*_RECORD).toArrow()
-            found = list(zip(*(rows[name].to_pylist() for name in _RECORD), strict=True))
+        found = records.fetched_since(held.until)
+        if found is None:
+            raise UnknownValueError("too much has changed")
         return held.advance(found, position)
 
     def _forget(self, table: TableName) -> None:
