@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from psycopg2.extras import RealDictCursor
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.stack import Stack
+from tests.support.cache_cluster import cache_cluster
 from tests.support.memory_sink import MemorySink, MemoryStore
 from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
@@ -43,6 +44,7 @@ class Bench:
     stored: Callable[[str, int], int]
     read: Callable[[Address], Rows]
     memory: MemoryStore | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def sink(
         self,
@@ -60,7 +62,7 @@ class Bench:
             key=key,
             settings=self.settings,
             spark=self.spark,
-            options=options or {},
+            options=self.options if options is None else options,
         )
 
 
@@ -82,8 +84,12 @@ def search_rows(url: str, index: str) -> Rows | None:
     return [hit["_source"] for hit in answer.json()["hits"]["hits"]]
 
 
-def cache_rows(client: redis.Redis, prefix: str) -> Rows:
+def cache_rows(client: Any, prefix: str) -> Rows:
+    """Read entries of any kind; of a hash only whole numbers and texts."""
     keys = sorted(client.scan_iter(f"{prefix}*", count=1000))
+    if any(client.type(key) == "hash" for key in keys):
+        found = [client.hgetall(key).items() for key in keys]
+        return [{k: int(v) if v.isdigit() else v for k, v in row} for row in found]
     return [json.loads(str(client.get(key))) for key in keys]
 
 
@@ -139,12 +145,22 @@ def search_bench(url: str, spark: Any, view: str) -> Bench:
     )
 
 
-def cache_bench(url: str, spark: Any, view: str) -> Bench:
-    client = redis.Redis.from_url(url, decode_responses=True)
+def cache_bench(url: str, spark: Any, view: str, options: dict[str, Any] | None = None) -> Bench:
+    if "+cluster" in url:
+        client: Any = redis.RedisCluster.from_url(
+            url.replace("+cluster", ""), decode_responses=True
+        )
+    else:
+        client = redis.Redis.from_url(url, decode_responses=True)
+    asked = options or {}
+
+    def prefix(name: str, number: Any) -> str:
+        tagged = f"{{{name}}}" if asked.get("hash_tag") == "view" else name
+        return f"{tagged}:{number}:"
 
     def served(name: str) -> Rows | None:
         number = client.get(f"{name}:current")
-        return None if number is None else cache_rows(client, f"{name}:{number!s}:")
+        return None if number is None else cache_rows(client, prefix(name, number))
 
     return Bench(
         "cache",
@@ -152,8 +168,9 @@ def cache_bench(url: str, spark: Any, view: str) -> Bench:
         spark,
         view,
         served,
-        lambda name, number: len(cache_rows(client, f"{name}:{number}:")),
+        lambda name, number: len(cache_rows(client, prefix(name, number))),
         lambda address: cache_rows(client, address.location["prefix"]),
+        options=asked,
     )
 
 
@@ -230,7 +247,7 @@ def search(search_url: str, spark: Any, view: str) -> Iterator[Bench]:
 def cache(cache_url: str, spark: Any, view: str) -> Iterator[Bench]:
     yield cache_bench(cache_url, spark, view)
     client = redis.Redis.from_url(cache_url)
-    for key in client.scan_iter(f"{view}*", count=1000):
+    for key in client.scan_iter(f"*{view}*", count=1000):
         client.delete(key)
 
 
@@ -259,6 +276,22 @@ def postgres(postgres_url: str, spark: Any, view: str) -> Iterator[Bench]:
     connection.close()
 
 
+@pytest.fixture
+def hashes(cache_url: str, spark: Any, view: str) -> Bench:
+    return cache_bench(cache_url, spark, view, {"value": "hash", "hash_tag": "view"})
+
+
+@pytest.fixture(scope="session")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cache_cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+@pytest.fixture
+def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
+    return cache_bench(cluster_url, spark, view, {"hash_tag": "key"})
+
+
 @pytest.fixture(
     params=[
         "memory",
@@ -266,6 +299,8 @@ def postgres(postgres_url: str, spark: Any, view: str) -> Iterator[Bench]:
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
         pytest.param("postgres", marks=pytest.mark.services),
+        pytest.param("hashes", marks=[pytest.mark.services, pytest.mark.matrix]),
+        pytest.param("cluster", marks=[pytest.mark.services, pytest.mark.matrix]),
     ]
 )
 def bench(request: pytest.FixtureRequest) -> Bench:

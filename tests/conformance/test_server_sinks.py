@@ -11,6 +11,7 @@ import redis
 
 from changelog.contract.base.errors import SinkError, UnavailableError
 from changelog.runtime.tls_trust import authorities
+from views.base.cache import CacheForm
 from views.sinks.base import SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import EntryWriter
@@ -135,7 +136,7 @@ def test_no_other_key_of_a_cache_is_touched(cache, cache_url):
     sink.discard(1)
     left = set(client.scan_iter(f"{cache.view}*", count=10_000))
     entries = {f"{cache.view}:2:{n}" for n in range(3)}
-    own = {f"{cache.view}:{name}" for name in ("current", "generations", "keys:2")}
+    own = {f"{cache.view}:{name}" for name in ("current", "generations", "form:2", "keys:2")}
     assert left == {*mine, *entries, *own}
     sink.drop()
     assert set(client.scan_iter(f"{cache.view}*", count=10_000)) == set(mine)
@@ -194,7 +195,7 @@ def test_a_server_that_is_away_is_said_without_its_password(spark, kind):
     "writer",
     [
         DocumentWriter(SearchClient(f"http://ann:{CANARY}@127.0.0.1:9", 0.5), "v-000001"),
-        EntryWriter(CacheClient(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), "v:1:", "v:keys:1"),
+        EntryWriter(CacheClient(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), CacheForm.of("v", 1)),
     ],
     ids=["search", "cache"],
 )

@@ -21,6 +21,9 @@ class Address:
     | postgres | `url`: the server, `table`: schema and table, `columns`: JSON of other names |
     | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
 
+    A cache's has a `suffix` too where keys end with one, and a `value` where an entry is no JSON
+    document: `hash` or `string`.
+
     Attributes:
         sink: which kind of sink it is.
         location: what a reader needs. A `url` may hold a password, so it is not in `repr`.

@@ -75,7 +75,9 @@ class Search(Section):
 class Cache(Section):
     """Where keys and values are served from."""
 
-    url: Annotated[str, Setting("Redis or Valkey.", secret=True)] = ""
+    url: Annotated[
+        str, Setting("Redis or Valkey; redis+cluster:// for a cluster.", secret=True)
+    ] = ""
 
 
 class Postgres(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -12,27 +12,45 @@ from pyspark.sql.types import StructType
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from views.sinks.base import GONE
-from views.sinks.load import Entry
+from views.sinks.load import Entry, no_value
 from views.sinks.rendering import document, identity
 from views.sinks.unique import column
 
 
-def entry_columns(kind: str, schema: StructType, key: Sequence[str]) -> list[Column]:
-    """Return a row's id and JSON document, null where there is no row, under names of a sink."""
+def entry_columns(
+    kind: str,
+    schema: StructType,
+    key: Sequence[str],
+    form: Callable[[StructType], Column] = document,
+) -> list[Column]:
+    """Return a row's id and its text, null where there is no row, under names of a sink.
+
+    Args:
+        kind: of the sink.
+        schema: of the rows.
+        key: the columns of their key.
+        form: renders a row.
+    """
     return [
         identity(schema, key).alias(f"__{kind}_id"),
-        F.when(~column(GONE), document(schema)).alias(f"__{kind}_document"),
+        F.when(~column(GONE), form(schema)).alias(f"__{kind}_document"),
     ]
 
 
 def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
-    """Return the entries that come, and the ids of those that go."""
+    """Return the entries that come, and the ids of those that go.
+
+    Raises:
+        SinkError: a row has no text, so that it would be none.
+    """
     come: list[Entry] = []
     gone: list[str] = []
-    names = delta[f"__{kind}_id"].to_pylist()
-    for name, text in zip(names, delta[f"__{kind}_document"].to_pylist(), strict=True):
-        if text is None:
+    columns = (delta[name].to_pylist() for name in (f"__{kind}_id", f"__{kind}_document", GONE))
+    for name, text, is_gone in zip(*columns, strict=True):
+        if is_gone:
             gone.append(name)
+        elif text is None:
+            raise no_value(name)
         else:
             come.append((name, text))
     return come, gone

@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.base import UnavailableSinkError
@@ -38,13 +39,24 @@ class BatchWriter(Protocol):
         ...
 
 
-def load(rows: DataFrame, key: Sequence[str], writer: BatchWriter) -> int:
+def load(
+    rows: DataFrame,
+    key: Sequence[str],
+    writer: BatchWriter,
+    form: Callable[[StructType], Column] | None = None,
+) -> int:
     """Write every row and give their number.
+
+    Args:
+        rows: the rows.
+        key: the columns of their key.
+        writer: writes batches on executors.
+        form: renders a row, by default as a JSON document.
 
     Raises:
         SinkError: a task could not write; the first reason is given.
     """
-    results = rendered(rows, key).mapInArrow(_task(writer, tuple(key)), _RESULT).collect()
+    results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), _RESULT).collect()
     for result in results:
         if result.error is not None:
             kind = UnavailableSinkError if result.unavailable else SinkError
@@ -81,6 +93,8 @@ def _entries(batches: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterato
                     f"a row has a null in its key ({', '.join(key)})",
                     hint="leave such rows out, or take columns that are never null as the key",
                 )
+            if entry[1] is None:
+                raise no_value(entry[0])
             yield entry
 
 
@@ -103,3 +117,11 @@ def in_batches(
         size += length
     if batch:
         yield batch
+
+
+def no_value(name: str) -> SinkError:
+    """Return the error of a row that an entry cannot tell from no row."""
+    return SinkError(
+        f'the row "{name}" has no value, which the sink cannot tell from no row',
+        hint="leave such rows out of the view, or give them a value",
+    )

@@ -10,8 +10,10 @@ from changelog.contract.base.errors import ConfigurationError
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
+from views.sinks.cache.values import CacheOptions
 from views.sinks.delta.sink import DeltaSink
-from views.sinks.postgres.options import read_options
+from views.sinks.options import read_options
+from views.sinks.postgres.options import postgres_options
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.server import SearchClient
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = ("delta", "search", "cache", "postgres")
-_WITH_OPTIONS = ("postgres",)
+_WITH_OPTIONS = ("cache", "postgres")
 
 
 def make_sink(
@@ -54,25 +56,25 @@ def make_sink(
     retry = settings.retry_seconds
     match kind:
         case "delta":
-            options = settings.storage_options
             return DeltaSink(
                 view=view,
                 key=key,
                 warehouse=settings.warehouse,
                 spark=spark,
-                storage_options=options,
+                storage_options=settings.storage_options,
             )
         case "search":
             url = _given(settings.search_url, kind)
             return SearchSink(view=view, key=key, server=SearchClient(url, retry))
         case "cache":
             url = _given(settings.cache_url, kind)
-            return CacheSink(view=view, key=key, server=CacheClient(url, retry))
+            asked = read_options(CacheOptions, view, kind, options)
+            return CacheSink(view=view, key=key, server=CacheClient(url, retry), options=asked)
         case "postgres":
             url = _given(settings.postgres_url, kind)
             server = PostgresClient(url, retry)
-            asked = read_options(view, options)
-            return PostgresSink(view=view, key=key, server=server, options=asked)
+            wanted = postgres_options(view, options)
+            return PostgresSink(view=view, key=key, server=server, options=wanted)
         case _:
             raise ConfigurationError(
                 f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"

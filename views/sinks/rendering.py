@@ -31,7 +31,7 @@ lines. So each value is brought to its text first and `to_json` only puts quotes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -63,14 +63,22 @@ _KEEP_NULLS = {"ignoreNullFields": "false"}
 _CLOCK = len("HH:MM:SS.ffffff")
 
 
-def rendered(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def rendered(
+    rows: DataFrame, key: Sequence[str], form: Callable[[StructType], Column] | None = None
+) -> DataFrame:
     """Return the columns `id` and `document` of each row.
+
+    Args:
+        rows: the rows.
+        key: the columns of their key.
+        form: renders a row, by default as `document` does.
 
     Raises:
         SinkError: the session's settings would change the text of values.
     """
     check_session(rows.sparkSession)
-    return rows.select(identity(rows.schema, key).alias(ID), document(rows.schema).alias(DOCUMENT))
+    text = (form or document)(rows.schema)
+    return rows.select(identity(rows.schema, key).alias(ID), text.alias(DOCUMENT))
 
 
 def check_session(spark: SparkSession) -> None:

@@ -7,17 +7,16 @@ it. The position stands beside the entries, under `{view}:position:{generation}`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from redis.exceptions import WatchError
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
+from views.base.cache import CacheForm, Connection, register
+from views.sinks.cache.entries import set_entries
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry
-
-if TYPE_CHECKING:
-    import redis
 
 _COUNT = "return redis.call('HSET', KEYS[1], ARGV[1], redis.call('SCARD', KEYS[2]))"
 """How many entries there are is known only once all of them are there."""
@@ -27,30 +26,35 @@ _AT_ONCE = 1_000
 class CacheForward:
     """The entries of one generation."""
 
-    def __init__(self, view: str, generation: int, *, prefix: str, ids: str, register: str) -> None:
+    def __init__(self, view: str, generation: int) -> None:
         self._view, self._generation = view, generation
-        self._prefix, self._ids, self._register = prefix, ids, register
 
     @property
     def key(self) -> str:
         """Return the key of the position."""
         return f"{self._view}:position:{self._generation}"
 
-    def position(self, client: redis.Redis) -> Position | None:
+    def position(self, client: Connection) -> Position | None:
         """Return the position of the last delta."""
         text = client.get(self.key)
         return None if text is None else Position.parse(str(text))
 
     def apply(
-        self, client: redis.Redis, come: Sequence[Entry], gone: Sequence[str], position: Position
+        self,
+        client: Connection,
+        form: CacheForm,
+        come: Sequence[Entry],
+        gone: Sequence[str],
+        position: Position,
     ) -> None:
         """Set and remove entries, and the position, in one step.
 
         Raises:
             SinkError: another process brings the generation forward too.
         """
+        pipeline: Any
         with client.pipeline(transaction=True) as pipeline:
-            pipeline.watch(self.key)  # type: ignore[no-untyped-call]  # redis's
+            pipeline.watch(self.key)
             held = pipeline.get(self.key)
             refuse_older(
                 self._view,
@@ -61,14 +65,14 @@ class CacheForward:
             pipeline.multi()
             for begin in range(0, len(come), _AT_ONCE):
                 some = come[begin : begin + _AT_ONCE]
-                pipeline.sadd(self._ids, *(name for name, _ in some))
-                pipeline.mset({f"{self._prefix}{name}": text for name, text in some})
+                pipeline.sadd(form.ids, *(name for name, _ in some))
+                set_entries(pipeline, form, some, one_slot=True, again=True)
             for begin in range(0, len(gone), _AT_ONCE):
                 names = gone[begin : begin + _AT_ONCE]
-                pipeline.unlink(*(f"{self._prefix}{name}" for name in names))
-                pipeline.srem(self._ids, *names)
+                pipeline.unlink(*map(form.entry, names))
+                pipeline.srem(form.ids, *names)
             pipeline.set(self.key, str(position))
-            pipeline.eval(_COUNT, 2, self._register, self._ids, str(self._generation))
+            pipeline.eval(_COUNT, 2, register(self._view), form.ids, str(self._generation))
             try:
                 pipeline.execute()
             except WatchError:

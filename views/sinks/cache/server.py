@@ -1,4 +1,4 @@
-"""Connections to Redis or Valkey, and its errors as ours.
+"""Connections to Redis or Valkey, a server or a cluster, and their errors as ours.
 
 Holds nothing but the address, so it can be pickled for executors.
 """
@@ -9,20 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import redis
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,  # noqa: A004 - their name
     OutOfMemoryError,
+    RedisClusterException,
     RedisError,
     TimeoutError,  # noqa: A004 - their name
 )
 from redis.retry import Retry
 
-from changelog.contract.base.errors import ConfigurationError, SinkError
+from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
+from views.base.cache import Connection, connect
 from views.sinks.base import UnavailableSinkError
 
 _PAUSE_SECONDS = 0.05
@@ -31,7 +32,7 @@ _LONGEST_PAUSE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CacheClient:
-    """A server.
+    """A server, or a cluster by the address of one of its servers.
 
     Attributes:
         url: its address; user and password may be in it.
@@ -42,11 +43,11 @@ class CacheClient:
     retry_seconds: float
 
     @contextmanager
-    def client(self) -> Iterator[redis.Redis]:
+    def client(self) -> Iterator[Connection]:
         """Open a connection; errors inside the block become SinkErrors."""
         pauses = max(1, round(self.retry_seconds / _LONGEST_PAUSE_SECONDS))
-        try:
-            client = redis.Redis.from_url(
+        with self._errors():
+            client = connect(
                 self.url,
                 decode_responses=True,
                 socket_connect_timeout=5.0,
@@ -54,13 +55,8 @@ class CacheClient:
                 retry=Retry(ExponentialBackoff(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS), pauses),
                 retry_on_error=[ConnectionError, TimeoutError, BusyLoadingError],
             )
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{redacted(self.url)} is not the address of a cache: {error}",
-                hint="write redis://host:port/number, or rediss:// for TLS",
-            ) from error
-        with client, self._errors():
-            yield client
+            with client:
+                yield client
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -78,5 +74,5 @@ class CacheClient:
             raise SinkError(
                 f"{place} is full", hint="raise its maxmemory or discard old generations"
             ) from error
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:
             raise SinkError(f"{place}: {redacted(str(error))}") from error

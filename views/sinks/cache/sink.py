@@ -1,9 +1,10 @@
-"""A view as cache entries in Redis or Valkey: a JSON document per key, under its generation.
+"""A view as cache entries in Redis or Valkey: an entry per key, under its generation.
 
 | key | holds |
 |---|---|
 | `{view}:current` | the number of the published generation; readers get this first |
-| `{view}:{generation}:{id}` | a row's document |
+| `{view}:form:{generation}` | JSON: what the generation's entries are called and what they hold |
+| `{view}:{generation}:{id}` | a row: a JSON document, a hash, or a text |
 | `{view}:keys:{generation}` | set of the ids of a generation |
 | `{view}:generations` | hash: each generation -> its number of rows, or `open` |
 | `{view}:position:{generation}` | of one that went forward: where the log was then, see `forward` |
@@ -13,6 +14,10 @@ row) and is what makes the rest exact: it counts distinct ids, and a generation 
 walking its own ids. The other way, SCAN with a pattern, walks every key of a server that others
 use too. An id is in the set before its entry exists, so nothing that a killed rebuild wrote is
 out of reach.
+
+A hash tag stands in the names of entries and ids alone. Pointer, register and form keep theirs, so
+that readers and this sink find every generation when the options change. In a cluster no
+command names two keys, but for an MSET within one slot.
 """
 
 from __future__ import annotations
@@ -20,14 +25,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.cluster import RedisCluster
 
 from changelog.contract.base.errors import SinkError
 from views.base.address import Address
+from views.base.cache import CacheForm, Connection, form_key, pointer, register, servers
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.cache.entries import set_entries
 from views.sinks.cache.forward import CacheForward
 from views.sinks.cache.server import CacheClient
+from views.sinks.cache.values import CacheOptions, rendering
 from views.sinks.forward import entries_of, entry_columns
 from views.sinks.load import Entry, load
 from views.sinks.shape import check_shape
@@ -35,14 +47,15 @@ from views.sinks.unique import assert_unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import redis
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from changelog.contract.base.position import Position
 
 _OPEN = "open"
-_REMOVED_AT_ONCE = 1_000
+_AT_ONCE = 1_000
+_LONGER_SECONDS = 60
+"""How much longer the set of ids stays than the entries: it is what finds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +63,7 @@ class EntryWriter:
     """What an executor needs to write entries."""
 
     server: CacheClient
-    prefix: str
-    ids: str
+    form: CacheForm
 
     @contextmanager
     def connected(self) -> Iterator[Callable[[Sequence[Entry]], None]]:
@@ -59,9 +71,14 @@ class EntryWriter:
         with self.server.client() as client:
 
             def write(entries: Sequence[Entry]) -> None:
+                ids = [name for name, _ in entries]
                 pipeline = client.pipeline(transaction=False)
-                pipeline.sadd(self.ids, *(name for name, _ in entries))
-                pipeline.mset({f"{self.prefix}{name}": document for name, document in entries})
+                if isinstance(client, RedisCluster):
+                    # The servers of a cluster are sent their parts in no order.
+                    client.sadd(self.form.ids, *ids)
+                else:
+                    pipeline.sadd(self.form.ids, *ids)
+                set_entries(pipeline, self.form, entries, one_slot=isinstance(client, redis.Redis))
                 pipeline.execute()
 
             yield write
@@ -70,35 +87,55 @@ class EntryWriter:
 class CacheSink:
     """A view in a cache."""
 
-    def __init__(self, *, view: str, key: Sequence[str], server: CacheClient) -> None:
+    def __init__(
+        self,
+        *,
+        view: str,
+        key: Sequence[str],
+        server: CacheClient,
+        options: CacheOptions | None = None,
+    ) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._server = server
+        self._options = options or CacheOptions()
         self._opened: Opened | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
         check_shape(schema, self._key)
+        rendering(self._options.value, schema, self._key)
+        form = CacheForm.of(
+            self._view,
+            generation,
+            value=self._options.value,
+            hash_tag=self._options.hash_tag,
+            key=[(name, schema[name].dataType.simpleString()) for name in self._key],
+        )
         with self._server.client() as client:
             _refuse_evicting(client)
             if not client.hsetnx(self._register, str(generation), _OPEN):
                 raise held_already(self._view, generation)
+            # One of this number that was removed may still have entries that have not expired.
+            self._remove_entries(client, generation)
+            client.set(form_key(self._view, generation), form.text())
         self._opened = Opened(generation, schema)
 
     def write(self, rows: DataFrame) -> None:
         """Write all rows of the generation, once."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        number = current.generation
-        writer = EntryWriter(self._server, self._prefix(number), self._ids(number))
-        current.written = load(rows, self._key, writer)
+        with self._server.client() as client:
+            form = self._form(client, current.generation)
+        as_text = rendering(form.value, rows.schema, self._key)
+        current.written = load(rows, self._key, EntryWriter(self._server, form), as_text)
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
         current = opened(self._opened, self._view)
         rows = current.finished()
         with self._server.client() as client:
-            held = client.scard(self._ids(current.generation))
+            held = client.scard(self._form(client, current.generation).ids)
             if held != current.written:
                 assert_unique(rows, self._key)
                 raise SinkError(f"{current.written} rows were written to the cache, it has {held}")
@@ -115,9 +152,15 @@ class CacheSink:
         return int(rows)
 
     def address(self, generation: int) -> Address:
-        """Return the prefix of a sealed generation's keys."""
+        """Return what a sealed generation's keys start with, and what else is not as usual."""
         self.rows(generation)
-        location = {"url": self._server.url, "prefix": self._prefix(generation)}
+        with self._server.client() as client:
+            form = self._form(client, generation)
+        location = {"url": self._server.url, "prefix": form.prefix}
+        if form.suffix:
+            location["suffix"] = form.suffix
+        if form.value != "json":
+            location["value"] = form.value
         return Address("cache", location)
 
     def publish(self, generation: int) -> None:
@@ -129,30 +172,52 @@ class CacheSink:
     def discard(self, generation: int) -> None:
         """Remove a generation's entries, in batches that hold nobody up.
 
-        The server frees their memory in the background (UNLINK). The mark goes first and the
+        The server frees their memory in the background (UNLINK). With `ttl_seconds` those of a
+        sealed generation go by themselves, so many seconds later. The mark goes first and the
         register last, so a removal that is killed is found and ended by the next.
         """
         refuse_published(self._view, generation, self.published())
-        with self._server.client() as client:
-            if client.hexists(self._register, str(generation)):
-                client.hset(self._register, str(generation), _OPEN)
-            batch: list[str] = []
-            for name in client.sscan_iter(self._ids(generation), count=_REMOVED_AT_ONCE):
-                batch.append(f"{self._prefix(generation)}{name}")
-                if len(batch) >= _REMOVED_AT_ONCE:
-                    client.unlink(*batch)
-                    batch = []
-            if batch:
-                client.unlink(*batch)
-            client.unlink(self._ids(generation), self._forward(generation).key)
-            client.hdel(self._register, str(generation))
+        self._discard(generation, self._options.ttl_seconds)
 
     def drop(self) -> None:
-        """Remove the pointer, then each generation of the register."""
+        """Remove the pointer, then each generation of the register, at once."""
         with self._server.client() as client:
             client.unlink(self._pointer)
         for generation in self.generations():
-            self.discard(generation)
+            self._discard(generation, None)
+
+    def _discard(self, generation: int, ttl_seconds: int | None) -> None:
+        with self._server.client() as client:
+            rows = client.hget(self._register, str(generation))
+            if rows is None:
+                return
+            client.hset(self._register, str(generation), _OPEN)
+            # What was never whole had no readers.
+            self._remove_entries(client, generation, None if rows == _OPEN else ttl_seconds)
+            client.hdel(self._register, str(generation))
+
+    def _remove_entries(
+        self, client: Connection, generation: int, ttl_seconds: int | None = None
+    ) -> None:
+        form = self._form(client, generation)
+        ids = client.sscan_iter(form.ids, count=_AT_ONCE)
+        while names := [form.entry(str(name)) for name in islice(ids, _AT_ONCE)]:
+            pipeline = client.pipeline(transaction=False)
+            if ttl_seconds is not None:
+                for name in names:
+                    pipeline.expire(name, ttl_seconds)
+            elif isinstance(client, redis.Redis):
+                pipeline.unlink(*names)
+            else:
+                for name in names:
+                    pipeline.unlink(name)
+            pipeline.execute()
+        position = self._forward(generation).key
+        for name in (form.ids, position, form_key(self._view, generation)):
+            if ttl_seconds is None:
+                client.unlink(name)
+            else:
+                client.expire(name, ttl_seconds + _LONGER_SECONDS)
 
     def published(self) -> int | None:
         """Return the generation that the pointer names."""
@@ -165,13 +230,20 @@ class CacheSink:
         with self._server.client() as client:
             return sorted(int(number) for number in client.hkeys(self._register))
 
-    def holds_back(self, generation: int) -> str | None:  # noqa: ARG002 - of all sinks
-        """Return None: one server changes several keys in one step."""
+    def holds_back(self, generation: int) -> str | None:
+        """Say why readers would see a delta in parts, or None."""
+        with self._server.client() as client:
+            if isinstance(client, RedisCluster):
+                return "the servers of a cluster do not change in one step"
+            form = self._form(client, generation)
+        if form.value != self._options.value:
+            return f"generation {generation} holds entries of the form {form.value}"
         return None
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
-        """Return a row's id and document."""
-        return entry_columns("cache", schema, self._key)
+        """Return a row's id and what its entry holds."""
+        form = rendering(self._options.value, schema, self._key)
+        return entry_columns("cache", schema, self._key, form)
 
     def apply(
         self,
@@ -184,7 +256,8 @@ class CacheSink:
         self.rows(generation)
         come, gone = entries_of("cache", delta)
         with self._server.client() as client:
-            self._forward(generation).apply(client, come, gone, position)
+            form = self._form(client, generation)
+            self._forward(generation).apply(client, form, come, gone, position)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""
@@ -192,35 +265,30 @@ class CacheSink:
             return self._forward(generation).position(client)
 
     def _forward(self, generation: int) -> CacheForward:
-        return CacheForward(
-            self._view,
-            generation,
-            prefix=self._prefix(generation),
-            ids=self._ids(generation),
-            register=self._register,
-        )
+        return CacheForward(self._view, generation)
 
     @property
     def _pointer(self) -> str:
-        return f"{self._view}:current"
+        return pointer(self._view)
 
     @property
     def _register(self) -> str:
-        return f"{self._view}:generations"
+        return register(self._view)
 
-    def _ids(self, generation: int) -> str:
-        return f"{self._view}:keys:{generation}"
+    def _form(self, client: Connection, generation: int) -> CacheForm:
+        """Return a generation's form; without a note it is of before there were options."""
+        text: Any = client.get(form_key(self._view, generation))
+        return CacheForm.of(self._view, generation) if text is None else CacheForm.parse(text)
 
-    def _prefix(self, generation: int) -> str:
-        return f"{self._view}:{generation}:"
 
-
-def _refuse_evicting(client: redis.Redis) -> None:
+def _refuse_evicting(client: Connection) -> None:
     """Raise when a full server would throw entries of a published view away in silence."""
-    memory: Any = client.info("memory")
-    policy = str(memory.get("maxmemory_policy", "noeviction"))
-    if int(memory.get("maxmemory", 0)) and policy.startswith("allkeys"):
-        raise SinkError(
-            f"the cache evicts any key when it is full (maxmemory-policy {policy})",
-            hint="set maxmemory-policy to noeviction or to a volatile one; our keys never expire",
-        )
+    for server in servers(client):
+        memory: Any = server.info("memory")
+        policy = str(memory.get("maxmemory_policy", "noeviction"))
+        if int(memory.get("maxmemory", 0)) and policy.startswith("allkeys"):
+            raise SinkError(
+                f"the cache evicts any key when it is full (maxmemory-policy {policy})",
+                hint="set maxmemory-policy to noeviction or to a volatile one; "
+                "keys of what is served never expire",
+            )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.relation import TableName
+from views.sinks.options import Options, read_options
 
 
-class PostgresOptions(BaseModel):
+class PostgresOptions(Options):
     """Options of one view.
 
     Attributes:
@@ -22,8 +23,6 @@ class PostgresOptions(BaseModel):
         auto_create: whether the table is made, and its columns follow the view's; else it must
             exist and fit.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     table: str = ""
     columns: dict[str, str] = {}
@@ -46,21 +45,12 @@ class PostgresOptions(BaseModel):
         return found
 
 
-def read_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
+def postgres_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
     """Return the options of a view.
 
     Raises:
         ConfigurationError: one is not known, or has a value that it cannot have.
     """
-    try:
-        found = PostgresOptions.model_validate(dict(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        said = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
-        raise ConfigurationError(
-            f"{view}.postgres.json: {place}: {said}",
-            hint=f"the options are {', '.join(PostgresOptions.model_fields)}",
-        ) from None
+    found = read_options(PostgresOptions, view, "postgres", options)
     found.target(view)
     return found

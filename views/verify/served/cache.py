@@ -1,4 +1,4 @@
-"""The entries of one generation in a cache, by SCAN over their prefix.
+"""The entries of one generation in a cache, by SCAN over their prefix on each of its servers.
 
 The values of one page and the keys of the next are asked for in one round trip, while the page
 before is read. SCAN may give a key twice: the caller takes the copies out.
@@ -7,15 +7,20 @@ before is read. SCAN may give a key twice: the caller takes the copies out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import redis
+from redis.exceptions import RedisClusterException
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from views.base.address import Address
-from views.verify.served.documents import Form, text_page
+from views.base.cache import connect, servers
+from views.verify.served.documents import Form
+from views.verify.served.entries import entries_page
 from views.verify.served.threads import read_at_once
 
 _PAGE = 2_000
@@ -26,46 +31,59 @@ def cache_tables(address: Address, form: Form) -> Iterator[pa.Table]:
     """Return the entries under a prefix, ids without it; some may come twice.
 
     Raises:
-        SinkError: the cache does not answer, or an entry is not a string.
+        SinkError: the cache does not answer.
     """
     url, prefix = address.location["url"], address.location["prefix"]
-    client = redis.Redis.from_url(url, socket_timeout=60, socket_connect_timeout=10)
+    value, suffix = address.location.get("value", "json"), address.location.get("suffix", "")
     try:
-        for keys, values in read_at_once([partial(_pages, client, prefix)]):
-            yield _table(keys, values, len(prefix.encode()), form)
-    except redis.RedisError as error:
+        with closing(connect(url, socket_timeout=60, socket_connect_timeout=10)) as client:
+            # Within a cluster one command may not ask for entries of several slots.
+            many = value != "hash" and not isinstance(client, redis.RedisCluster)
+            parts = [
+                partial(_pages, server, prefix, "hgetall" if value == "hash" else "get", many)
+                for server in servers(client)
+            ]
+            first, last = len(prefix.encode()), len(suffix.encode())
+            for keys, found in read_at_once(parts):
+                ids = [key[first : len(key) - last].decode("utf-8", "replace") for key in keys]
+                yield form.table(entries_page(value, ids, found, form))
+    except (redis.RedisError, RedisClusterException) as error:
         raise SinkError(
             f"the cache at {redacted(url)} cannot be read: {redacted(str(error))}",
             hint="check that it runs and that its address is right",
         ) from error
-    finally:
-        client.close()
 
 
-_Entries = tuple[list[bytes], list[bytes]]
+_Entries = tuple[list[bytes], list[Any]]
 
 
-def _pages(client: redis.Redis, prefix: str) -> Iterator[_Entries]:
-    """Return keys and values, a page at a time."""
+def _pages(server: redis.Redis, prefix: str, command: str, many: bool) -> Iterator[_Entries]:
+    """Return keys and what they hold, a page at a time; an error stands for another type."""
     pattern = prefix.translate(_GLOB) + "*"
-    cursor, keys = client.scan(0, match=pattern, count=_PAGE)
+    cursor, keys = server.scan(0, match=pattern, count=_PAGE)
     while cursor or keys:
-        pipeline = client.pipeline(transaction=False)
-        if keys:
+        pipeline: Any = server.pipeline(transaction=False)
+        if keys and many:
+            # MGET gives None for a key that is gone or no string.
             pipeline.mget(keys)
+        elif keys:
+            for key in keys:
+                getattr(pipeline, command)(key)
         if cursor:
             pipeline.scan(cursor, match=pattern, count=_PAGE)
-        answers = pipeline.execute()
+        answers = pipeline.execute(raise_on_error=False)
+        following = answers.pop() if cursor else (0, [])
+        if isinstance(following, Exception):
+            raise following
         if keys:
-            # MGET gives None for a key that is gone or no string: told as a malformed entry.
-            values = [b"" if value is None else as_bytes(value) for value in answers[0]]
-            yield [as_bytes(key) for key in keys], values
-        cursor, keys = answers[-1] if cursor else (0, [])
-
-
-def _table(keys: list[bytes], values: list[bytes], skip: int, form: Form) -> pa.Table:
-    ids = [key[skip:].decode("utf-8", "replace") for key in keys]
-    return form.table(text_page(ids, values))
+            found = answers[0] if many else answers
+            if isinstance(found, Exception):
+                raise found
+            for each in found:
+                if isinstance(each, Exception) and "WRONGTYPE" not in str(each):
+                    raise each
+            yield [as_bytes(key) for key in keys], list(found)
+        cursor, keys = following
 
 
 def as_bytes(raw: bytes | str) -> bytes:

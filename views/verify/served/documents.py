@@ -74,6 +74,16 @@ class Form:
             ]
         )
 
+    @property
+    def columns(self) -> Sequence[tuple[str, Type]]:
+        """Return the view's columns."""
+        return self._columns
+
+    @property
+    def key(self) -> Sequence[tuple[str, Type]]:
+        """Return the columns of its key."""
+        return self._key
+
     def table(self, page: Page) -> pa.Table:
         """Return the rows of a page, each fault beside its row."""
         if page.quick is not None:

@@ -55,6 +55,39 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
     raise ValueError(f"{name} is not JSON")
 
 
+_TEXTS = {"string", "binary", "decimal", "date", "timestamp", "timestamp_ntz"}
+
+
+def alone(text: str, kind: Type) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON value of a text that stands by itself, as a field of a hash or as an id.
+
+    A text that is none is given back as it is: it is then no value of its type, and its reader
+    says so.
+    """
+    if kind.name in _TEXTS:
+        return text
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    # A null is not written, and neither are quotes or space around a value.
+    return text if value is None or isinstance(value, str) or text != text.strip() else value
+
+
+def key_of(identity: str, key: Sequence[tuple[str, Type]]) -> dict[str, Any]:
+    """Return the columns of a key in JSON form, from the text that `identifier` makes of them.
+
+    Raises:
+        ValueError: the text is not of such a key.
+    """
+    if len(key) == 1:
+        return {name: alone(identity, kind) for name, kind in key}
+    values = json.loads(identity, parse_constant=_no_constant)
+    if not isinstance(values, list) or len(values) != len(key):
+        raise ValueError(f"{identity!r} is not a key of {len(key)} columns")
+    return {name: value for (name, _), value in zip(key, values, strict=True)}
+
+
 def identifier(row: dict[str, Any], key: Sequence[tuple[str, Type]]) -> str:
     """Return the document id or cache key of a row in JSON form."""
     values = [row[name] for name, _ in key]

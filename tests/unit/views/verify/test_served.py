@@ -191,7 +191,8 @@ class Pipeline:
         command = getattr(self._held, name)
         return lambda *given, **named: self._answers.append(command(*given, **named))
 
-    def execute(self) -> list[Any]:
+    def execute(self, *, raise_on_error: bool) -> list[Any]:
+        assert not raise_on_error
         return self._answers
 
 

@@ -1,0 +1,80 @@
+"""What a view's author may ask of a cache, and the values of its entries.
+
+A hash has a field for each column whose value is not null, and a row without a value in a column
+has no such field: so a null and any text are told apart. The text of a field is the JSON of the
+document without its quotes, and for arrays, structs and maps their JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pydantic import Field
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+
+from changelog.contract.base.errors import SinkError
+from views.base.cache import HashTag, Value
+from views.sinks.options import Options
+from views.sinks.rendering import document, json_text, scalar_text
+from views.sinks.shape import SCALARS
+from views.sinks.unique import column
+
+
+class CacheOptions(Options):
+    """Options of one view, `views/NAME.cache.json`.
+
+    Attributes:
+        value: what an entry is: a JSON document, a hash of texts, or the one value as text.
+        hash_tag: `view` keeps a generation's entries in one slot of a cluster, `key` those of one
+            key in all generations and views; without it a cluster spreads them by their names.
+        ttl_seconds: how long entries stay once their generation is removed; None is not at all.
+    """
+
+    value: Value = "json"
+    hash_tag: HashTag | None = None
+    ttl_seconds: int | None = Field(default=None, ge=1)
+
+
+def rendering(value: Value, schema: StructType, key: Sequence[str]) -> Callable[..., Column]:
+    """Return what renders the rows of a schema as entries.
+
+    Raises:
+        SinkError: rows of such columns are no entries of this kind.
+    """
+    if value == "json":
+        return document
+    if value == "hash":
+        return _fields
+    others = [name for name in schema.fieldNames() if name not in key]
+    if len(others) != 1:
+        raise SinkError(
+            f'value "string" needs one column beside the key, this view has {len(others)}',
+            hint="take the others out of the view, or write value hash or json",
+        )
+    for name in key:
+        if _holds_float(schema[name].dataType):
+            raise SinkError(
+                f'value "string" cannot have the float "{name}" as a key: -0.0 would read as 0.0',
+                hint="cast it to a decimal, or write value hash or json",
+            )
+    return lambda schema: _text(schema, others[0])
+
+
+def _fields(schema: StructType) -> Column:
+    """Return a JSON object of texts, without members for nulls."""
+    members = [_text(schema, name).alias(name) for name in schema.fieldNames()]
+    return F.to_json(F.struct(*members), {"ignoreNullFields": "true"})
+
+
+def _text(schema: StructType, name: str) -> Column:
+    kind = schema[name].dataType
+    value = column(name)
+    return scalar_text(value, kind) if isinstance(kind, SCALARS) else json_text(value, kind)
+
+
+def _holds_float(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_float(kind.elementType)
+    return isinstance(kind, (FloatType, DoubleType))
