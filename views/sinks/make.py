@@ -16,6 +16,7 @@ from views.sinks.options import read_options
 from views.sinks.postgres.options import postgres_options
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.postgres.sink import PostgresSink
+from views.sinks.search.options import search_options
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = ("delta", "search", "cache", "postgres")
-_WITH_OPTIONS = ("cache", "postgres")
+_WITH_OPTIONS = ("search", "cache", "postgres")
 
 
 def make_sink(
@@ -65,7 +66,8 @@ def make_sink(
             )
         case "search":
             url = _given(settings.search_url, kind)
-            return SearchSink(view=view, key=key, server=SearchClient(url, retry))
+            wanted = search_options(view, options)
+            return SearchSink(view=view, key=key, server=SearchClient(url, retry), options=wanted)
         case "cache":
             url = _given(settings.cache_url, kind)
             asked = read_options(CacheOptions, view, kind, options)

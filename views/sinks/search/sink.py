@@ -1,27 +1,35 @@
 """A view as a search index: the alias `{view}` on one index per generation, `{view}-000007`.
 
 An index is made for its generation with an explicit mapping, without refreshes and replicas while
-it is loaded. Sealing refreshes it, counts, blocks writes and notes in the index itself whose it is
-and how many documents it has. Publishing is one request that moves the alias; the server does
-both halves of it at once.
+it is loaded; its view's author may lay settings and fields over ours. Sealing refreshes it,
+counts, blocks writes and notes in the index itself whose it is and how many documents it has.
+Publishing is one request that moves the alias; the server does both halves of it at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import SinkError
 from views.base.address import Address
 from views.project.spec import check_view_name
-from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.base import (
+    Opened,
+    UnavailableSinkError,
+    held_already,
+    not_sealed,
+    opened,
+    refuse_published,
+)
 from views.sinks.forward import entries_of, entry_columns
 from views.sinks.load import Entry, load
 from views.sinks.search.forward import META, SearchForward
 from views.sinks.search.mapping import field_count, properties
+from views.sinks.search.options import SearchOptions, flat, laid_over
 from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
@@ -34,6 +42,9 @@ if TYPE_CHECKING:
     from changelog.contract.base.position import Position
 
 _FIELDS_LIMIT = 1_000
+_FIELDS = "mapping.total_fields.limit"
+_AT_SEAL = frozenset({"number_of_replicas", "auto_expand_replicas", "refresh_interval"})
+"""Settings that are the author's once an index is loaded, and ours until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +62,43 @@ class DocumentWriter:
 class SearchSink:
     """A view in OpenSearch."""
 
-    def __init__(self, *, view: str, key: Sequence[str], server: SearchClient) -> None:
+    def __init__(
+        self,
+        *,
+        view: str,
+        key: Sequence[str],
+        server: SearchClient,
+        options: SearchOptions | None = None,
+    ) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._server = server
+        self._options = options or SearchOptions()
         self._opened: Opened | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation with an index that nobody is pointed to."""
         check_shape(schema, self._key)
-        mapping = properties(schema)
+        mapping = laid_over(properties(schema), self._options.properties(), self._view)
         self.published()  # refuses an alias or index that is not ours
         if self._server.request("GET", f"/{self._index(generation)}") is not None:
             raise held_already(self._view, generation)
+        asked = flat(self._options.settings)
         settings = {
+            **{name: value for name, value in asked.items() if name not in _AT_SEAL},
             "number_of_replicas": 0,
             "refresh_interval": "-1",
             # No reader until it is sealed, and a load that is cut off starts anew: the disk is
             # waited for once, by the flush of `seal`, not at each batch.
             "translog.durability": "async",
-            "mapping.total_fields.limit": max(_FIELDS_LIMIT, 2 * field_count(mapping)),
         }
+        settings.setdefault(_FIELDS, max(_FIELDS_LIMIT, 2 * field_count(mapping)))
         body = {
             "settings": {"index": settings},
             "mappings": {"dynamic": False, "properties": mapping, "_meta": self._meta(None)},
         }
-        self._server.request("PUT", f"/{self._index(generation)}", body)
+        with self._naming_the_file():
+            self._server.request("PUT", f"/{self._index(generation)}", body)
         self._opened = Opened(generation, schema)
 
     def write(self, rows: DataFrame) -> None:
@@ -96,13 +118,15 @@ class SearchSink:
         if held != current.written:
             assert_unique(rows, self._key)
             raise SinkError(f"{current.written} rows were written to {index}, it holds {held}")
-        settings = {
-            "refresh_interval": None,
-            "translog.durability": None,
-            "auto_expand_replicas": "0-1",
-            "blocks.write": True,
-        }
-        self._server.request("PUT", f"/{index}/_settings", {"index": settings})
+        asked = flat(self._options.settings)
+        settings: dict[str, Any] = {"refresh_interval": None, "auto_expand_replicas": "0-1"}
+        if "number_of_replicas" in asked:
+            # The one would overrule the other.
+            settings["auto_expand_replicas"] = "false"
+        settings |= {name: value for name, value in asked.items() if name in _AT_SEAL}
+        settings |= {"translog.durability": None, "blocks.write": True}
+        with self._naming_the_file():
+            self._server.request("PUT", f"/{index}/_settings", {"index": settings})
         self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(held)})
         self._opened = None
         return self.address(current.generation)
@@ -207,6 +231,19 @@ class SearchSink:
             if match and meta.get("view") == self._view:
                 held[int(match[1])] = meta.get("rows")
         return held
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        """Let the server judge what the author asked for, and say where it stands."""
+        try:
+            yield
+        except UnavailableSinkError:
+            raise
+        except SinkError as error:
+            if self._options == SearchOptions():
+                raise
+            facts = str(error).partition(" | hint: ")[0]
+            raise SinkError(facts, hint=f"see views/{self._view}.search.json") from error
 
     def _meta(self, rows: int | None) -> dict[str, Any]:
         return {META: {"view": self._view, "rows": rows}}

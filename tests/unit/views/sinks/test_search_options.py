@@ -1,0 +1,62 @@
+"""What may stand in `views/NAME.search.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from views.sinks.search.options import flat, laid_over, search_options
+
+NESTED = {"mapping": {"source": {"mode": "synthetic"}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"setting": {}}, "there is no such option"),
+        ({"settings": []}, "valid dictionary"),
+        ({"mappings": {"_source": {"enabled": False}}}, '"_source" of the mappings'),
+        ({"mappings": {"dynamic": "strict"}}, '"dynamic" of the mappings'),
+        ({"mappings": {"_routing": {"required": True}}}, '"_routing" of the mappings'),
+        ({"mappings": {"properties": []}}, "is no object"),
+        ({"settings": {"index": {"blocks.write": False}}}, "seals an index"),
+        ({"settings": {"index.blocks": {"read": True}}}, "seals an index"),
+        ({"settings": {"default_pipeline": "x"}}, "would change documents"),
+        ({"settings": {"index": NESTED}}, "makes documents anew"),
+        ({"settings": {"derived_source.enabled": True}}, "makes documents anew"),
+    ],
+)
+def test_what_could_change_documents_is_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"v.search.json.*{reason}"):
+        search_options("v", options)
+
+
+def test_settings_are_the_same_however_they_are_nested() -> None:
+    wanted = {"number_of_shards": 2, "analysis.analyzer.a.type": "keyword"}
+    analysis = {"analyzer": {"a": {"type": "keyword"}}}
+    assert flat({"index": {"number_of_shards": 2, "analysis": analysis}}) == wanted
+    assert flat({"index.number_of_shards": 2, "analysis": analysis}) == wanted
+
+
+DERIVED: dict[str, Any] = {
+    "a": {"type": "text", "fields": {"keyword": {"type": "keyword"}}},
+    "o": {"type": "object", "properties": {"n": {"type": "integer", "ignore_malformed": True}}},
+}
+
+
+def test_fields_are_laid_over_those_of_the_columns() -> None:
+    assert laid_over(DERIVED, {}, "v") == DERIVED
+    asked = {"a": {"analyzer": "x"}, "o": {"properties": {"n": {"type": "keyword"}}}}
+    assert laid_over(DERIVED, asked, "v") == {
+        "a": {**DERIVED["a"], "analyzer": "x"},
+        "o": {"type": "object", "properties": {"n": {"type": "keyword"}}},
+    }
+    assert laid_over(DERIVED, {"o": {"type": "flat_object"}}, "v")["o"] == {"type": "flat_object"}
+
+
+@pytest.mark.parametrize("asked", [{"b": {}}, {"o": {"properties": {"m": {}}}}, {"a": "text"}])
+def test_a_field_that_no_column_has_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(SinkError, match=r"v\.search\.json"):
+        laid_over(DERIVED, asked, "v")

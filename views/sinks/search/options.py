@@ -1,0 +1,121 @@
+"""What a view's author may ask of a search index: `views/NAME.search.json`.
+
+An option adds to what a view's columns say or takes its place, but none may change what is stored
+and served, the document's source, or keep a document out of the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from views.sinks.options import Options, read_options
+
+_OURS = {
+    "blocks": "belongs to the sink, which seals an index by it",
+    "translog": "belongs to the sink while an index is loaded",
+    "default_pipeline": "would change documents",
+    "final_pipeline": "would change documents",
+    "mode": "could make documents anew in place of keeping them",
+    "derived_source": "makes documents anew in place of keeping them",
+    "mapping.source": "makes documents anew in place of keeping them",
+    "mapping.synthetic_source_keep": "makes documents anew in place of keeping them",
+}
+
+
+class SearchOptions(Options):
+    """Options of one view.
+
+    Attributes:
+        settings: of each generation's index, as in the server's own API: `analysis`,
+            `number_of_shards`, `number_of_replicas`, `refresh_interval`, ….
+        mappings: `properties`, each laid over what the view's column says.
+    """
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    mappings: dict[str, Any] = Field(default_factory=dict)
+
+    def properties(self) -> dict[str, Any]:
+        """Return the fields that the author describes."""
+        found: dict[str, Any] = self.mappings.get("properties", {})
+        return found
+
+
+def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
+    """Return the options of a view.
+
+    Raises:
+        ConfigurationError: one is not known, or would change what is served.
+    """
+    found = read_options(SearchOptions, view, "search", options)
+    for name in flat(found.settings):
+        for ours, reason in _OURS.items():
+            if name == ours or name.startswith(f"{ours}."):
+                raise _refused(view, f'the setting "{name}"', reason)
+    for name in found.mappings:
+        if name != "properties":
+            raise _refused(
+                view,
+                f'"{name}" of the mappings',
+                "could keep a document or a part of one from its readers",
+            )
+    if not isinstance(found.properties(), dict):
+        raise _refused(view, '"properties" of the mappings', "is no object")
+    return found
+
+
+def flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return settings by their whole names, without `index.`, objects taken apart."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        whole = f"{path}{name}"
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{whole}."))
+        else:
+            found[whole.removeprefix("index.")] = value
+    return found
+
+
+def laid_over(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -> dict[str, Any]:
+    """Return the fields of a mapping, those that the author describes in place of ours.
+
+    A field's own `properties` are laid over in turn; a field of another type keeps nothing of
+    what its column says, as the parameters of one type are errors in another.
+
+    Raises:
+        SinkError: a field is none of the view, or is no object.
+    """
+    for path, field in _unknown(derived, asked):
+        if not isinstance(field, Mapping):
+            raise SinkError(f'{view}.search.json: the field "{path}" is no object')
+        raise SinkError(
+            f'{view}.search.json: there is no column for the field "{path}"',
+            hint="a mapping describes columns of the view; see how it spells them",
+        )
+    return {name: _field(field, asked.get(name, {}), view) for name, field in derived.items()}
+
+
+def _unknown(derived: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, field in asked.items():
+        if name not in derived or not isinstance(field, Mapping):
+            yield name, field
+
+
+def _field(derived: Mapping[str, Any], asked: Mapping[str, Any], view: str) -> dict[str, Any]:
+    if not asked:
+        return dict(derived)
+    kind, inner = asked.get("type", derived["type"]), derived.get("properties")
+    base = dict(derived) if kind == derived["type"] else {"type": kind}
+    found = {**base, **asked}
+    if inner is not None and kind in {"object", "nested"}:
+        found["properties"] = laid_over(inner, asked.get("properties", {}), view)
+    return found
+
+
+def _refused(view: str, what: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{view}.search.json: {what} {why}", hint="remove it; docs/serving.md says what may stand"
+    )
