@@ -34,6 +34,7 @@ _ERA_YEARS, _ERA_DAYS = 400, 146_097
 _DATE_END = 2**31 - 1
 _TIMESTAMP_END = 2**63 - 1
 _FLOAT = struct.Struct("<f")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
 def load(text: str | bytes) -> dict[str, Any]:
@@ -102,7 +103,9 @@ def _key_text(value: Any, kind: Type) -> str:  # noqa: ANN401 - JSON
         return f"[{','.join(_key_text(item, kind.fields[0][1]) for item in value)}]"
     if kind.is_float and type(value) in {int, float}:
         return _number_text(float(value), kind)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # Java writes the digits of a control character in capitals.
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
 
 
 _PLAIN = range(-3, 7)
