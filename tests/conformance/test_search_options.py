@@ -63,10 +63,10 @@ def test_the_author_says_how_documents_are_found_and_they_stay_exact(search, sea
     assert settings.get("auto_expand_replicas", "false") == "false"
     columns = [(field.name, parse_type(field.dataType.simpleString())) for field in rows.schema]
     with duckdb.connect() as database:
-        assert read_served(database, "t", address, columns, ["id"]) == 1
+        number = read_served(database, "t", address, columns, ["id"])
         found = database.execute("select price, city, __fault from t").fetchone()
     assert found is not None
-    assert (str(found[0]), found[1:]) == ("12.50", ("New York", None))
+    assert (number, str(found[0]), found[1:]) == (1, "12.50", ("New York", None))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ class HistoryRow:
         definition: fingerprint of what the rows were made by, besides the log.
         origin: what they were made of: `start`, `checkpoint`, or how a refresh went.
         switch_seconds: from the moment the first sink had moved until the last one had.
-        declaration: the view as it was: `text` of its file, `key`, `columns` with their types.
+        declaration: the view as it was: `text` of its file, `key`, `columns` with their types,
+            `options` of its sinks where it has any.
     """
 
     view: str

@@ -54,6 +54,8 @@ def definition_of(
 def declaration_of(spec: ViewSpec, columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return a view as it is declared now, as plain values for the history.
 
+    Options of its sinks are in it where it has any.
+
     Args:
         spec: the view.
         columns: names and types of its columns.
@@ -62,6 +64,7 @@ def declaration_of(spec: ViewSpec, columns: Sequence[tuple[str, str]]) -> dict[s
         "text": text_of(spec),
         "key": list(spec.key),
         "columns": [list(column) for column in columns],
+        **({"options": dict(spec.options)} if spec.options else {}),
     }
 
 
@@ -70,6 +73,22 @@ def text_of(spec: ViewSpec) -> str:
     if isinstance(spec.source, SqlSource):
         return spec.source.sql
     return spec.path.read_text(encoding="utf-8")
+
+
+def changed_declaration(declared: Mapping[str, Any], spec: ViewSpec, *, since: str) -> str:
+    """Return how a view's file and its options have changed; nothing when they have not.
+
+    Args:
+        declared: what `declaration_of` gave before.
+        spec: the view as it is declared now.
+        since: what the older declaration is called.
+    """
+    before, now = declared.get("options", {}), spec.options
+    parts = [changed_text(declared["text"], text_of(spec), since=since, name=spec.path.name)]
+    for kind in sorted({*before, *now}):
+        texts = (json.dumps(side[kind], indent=2) if kind in side else "" for side in (before, now))
+        parts.append(changed_text(*texts, since=since, name=f"{spec.name}.{kind}.json"))
+    return "\n".join(part for part in parts if part)
 
 
 def changed_text(before: str, now: str, *, since: str, name: str) -> str:

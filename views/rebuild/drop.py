@@ -107,9 +107,12 @@ def _found(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
             raise  # nobody knows it, or its file cannot be read and nothing was ever built
         spec = _bare(name, catalog.root)
     sinks = dict.fromkeys([*spec.sinks, *(sink for row in own for sink in row.sinks)])
+    declared = next((row.declaration for row in reversed(own) if row.declaration), {})
+    # A sink that the file no longer names is where it was put by the options of then.
+    options = {**declared.get("options", {}), **spec.options}
     numbers = [row.generation for row in rows if row.view == name]
     return ToDrop(
-        spec=replace(spec, sinks=tuple(sinks)),
+        spec=replace(spec, sinks=tuple(sinks), options=options),
         has_file=name in catalog.paths,
         last=max(numbers, default=0),
         topics=_own_topics(name, rows),

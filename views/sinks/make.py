@@ -66,17 +66,28 @@ def make_sink(
             )
         case "search":
             url = _given(settings.search_url, kind)
-            wanted = search_options(view, options)
-            return SearchSink(view=view, key=key, server=SearchClient(url, retry), options=wanted)
+            return SearchSink(
+                view=view,
+                key=key,
+                server=SearchClient(url, retry),
+                options=search_options(view, options),
+            )
         case "cache":
             url = _given(settings.cache_url, kind)
-            asked = read_options(CacheOptions, view, kind, options)
-            return CacheSink(view=view, key=key, server=CacheClient(url, retry), options=asked)
+            return CacheSink(
+                view=view,
+                key=key,
+                server=CacheClient(url, retry),
+                options=read_options(CacheOptions, view, kind, options),
+            )
         case "postgres":
             url = _given(settings.postgres_url, kind)
-            server = PostgresClient(url, retry)
-            wanted = postgres_options(view, options)
-            return PostgresSink(view=view, key=key, server=server, options=wanted)
+            return PostgresSink(
+                view=view,
+                key=key,
+                server=PostgresClient(url, retry),
+                options=postgres_options(view, options),
+            )
         case _:
             raise ConfigurationError(
                 f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"

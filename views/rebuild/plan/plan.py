@@ -28,7 +28,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.generations.history import History
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
-from views.project.definition import changed_text, text_of
+from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec, check_captured, check_distinct, short_name
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.result.report import frontier_json
@@ -335,15 +335,14 @@ def plan_view(
 
 
 def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> str | None:
-    """Return how a view's file differs from that of what serves; None when that is not known."""
+    """Return how a view's files differ from those of what serves; None when that is not known."""
     if serving is None:
         return None
     rows = history.rows([spec.name], generation=serving)
     before = next((row.declaration for row in reversed(rows) if row.declaration), None)
     if before is None:
         return None
-    since = f"generation {serving}"
-    return changed_text(before["text"], text_of(spec), since=since, name=spec.path.name)
+    return changed_declaration(before, spec, since=f"generation {serving}")
 
 
 def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ class PostgresOptions(Options):
     """
 
     table: str = ""
-    columns: dict[str, str] = {}
-    types: dict[str, str] = {}
+    columns: dict[str, str] = Field(default_factory=dict)
+    types: dict[str, str] = Field(default_factory=dict)
     batch_rows: int = Field(default=10_000, ge=1)
     auto_create: bool = True
 
