@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from tests.conformance.conftest import cache_bench
+from tests.conformance.test_forward import at, delta
 from views.base.cache import CacheForm, connect
 from views.client import Cache, identity
 from views.sinks.rendering import identity as rendered_identity
@@ -187,6 +188,39 @@ def test_what_was_never_whole_is_removed_at_once(cache_url, spark, view):
     bench.sink().discard(1)
     client = redis.Redis.from_url(cache_url)
     assert list(client.scan_iter(f"*{view}*", count=1000)) == []
+
+
+def test_a_hash_goes_forward_with_nothing_of_the_row_before(cache_url, spark, view):
+    bench = cache_bench(cache_url, spark, view, {"value": "hash", "hash_tag": "view"})
+    kinds, key = "id int, n int, s string", ("id",)
+    first = spark.createDataFrame([(1, 1, "a"), (2, None, "b"), (3, 3, "c")], kinds)
+    sink = published(bench, 1, first, key)
+    assert sink.holds_back(1) is None
+    come, gone = [(1, None, "z"), (4, 4, None)], [(3, 0, "")]
+    sink.apply(1, *delta(bench, sink, come, gone, kinds, key), at(100))
+    assert read_back(bench, 1, first, key) == ([(1, None, "z"), (2, None, "b"), (4, 4, None)], [])
+    assert sink.rows(1) == 3
+    other = cache_bench(cache_url, spark, view).sink(key=key)
+    assert other.holds_back(1) == "generation 1 holds entries of the form hash"
+    sink.drop()
+    assert list(redis.Redis.from_url(cache_url).scan_iter(f"*{view}*", count=1000)) == []
+
+
+def test_a_text_that_becomes_null_is_refused_and_not_removed(cache_url, spark, view):
+    bench = cache_bench(cache_url, spark, view, {"value": "string"})
+    kinds, key = "id int, v string", ("id",)
+    first = spark.createDataFrame([(1, "a"), (2, "b")], kinds)
+    sink = published(bench, 1, first, key)
+    with pytest.raises(SinkError, match='row "1" has no value'):
+        sink.apply(1, *delta(bench, sink, [(1, None)], [], kinds, key), at(100))
+    sink.apply(1, *delta(bench, sink, [(1, "z")], [(2, "")], kinds, key), at(100))
+    assert read_back(bench, 1, first, key) == ([(1, "z")], [])
+
+
+@pytest.mark.matrix
+def test_a_cluster_does_not_go_forward_in_one_step(cluster_url, spark, view):
+    sink = published(cache_bench(cluster_url, spark, view), 1, spark.range(2), ("id",))
+    assert "cluster" in sink.holds_back(1)
 
 
 @pytest.mark.matrix

@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {
         "index": {"number_of_shards": 3},
         "number_of_replicas": 0,
         "refresh_interval": "7s",
-        "analysis": {"analyzer": {"codes": {"type": "custom", "tokenizer": "letter"}}},
+        "analysis": {"analyzer": {"codes": {"type": "custom", "tokenizer": "standard"}}},
     },
     "mappings": {
         "properties": {
@@ -64,9 +64,9 @@ def test_the_author_says_how_documents_are_found_and_they_stay_exact(search, sea
     columns = [(field.name, parse_type(field.dataType.simpleString())) for field in rows.schema]
     with duckdb.connect() as database:
         number = read_served(database, "t", address, columns, ["id"])
-        found = database.execute("select price, city, __fault from t").fetchone()
-    assert found is not None
-    assert (number, str(found[0]), found[1:]) == (1, "12.50", ("New York", None))
+        row = database.execute("select price, city, __fault from t").fetchone()
+    assert row is not None
+    assert (number, str(row[0]), row[1:]) == (1, "12.50", ("New York", None))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from views.generations.history import (
 from views.generations.served import Served
 from views.generations.staging import NothingStagedError
 from views.project.catalog import Catalog
+from views.project.definition import changed_declaration, declaration_of
 from views.rebuild.diff import Columns, UncomparableError, diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.rollback import roll_back
@@ -297,6 +298,29 @@ def test_a_view_whose_file_is_gone_is_dropped_by_its_history(bench) -> None:
     assert bench.current(OTHER) == [None, None]
     with pytest.raises(ViewError, match="no view 'other'"):
         to_drop([OTHER], bench.settings)
+
+
+def test_a_drop_knows_the_options_that_a_view_was_built_with(bench) -> None:
+    built = {"postgres": {"table": "served.v"}, "cache": {"value": "hash"}}
+    bench.has((1, PUBLISHED), sinks=("postgres", "cache"), declaration={"options": built})
+    (found,) = to_drop([VIEW], bench.settings)
+    assert found.spec.options == built
+    path = bench.root / "views" / f"{VIEW}.sql"
+    path.unlink()
+    (found,) = to_drop([VIEW], bench.settings)
+    assert (found.has_file, found.spec.options) == (False, built)
+
+
+def test_a_declaration_shows_how_its_options_changed(bench) -> None:
+    (spec,) = bench.specs(VIEW)
+    before = declaration_of(spec, [("id", "int")])
+    assert "options" not in before
+    assert changed_declaration(before, spec, since="generation 1") == ""
+    asked = replace(spec, options={"cache": {"value": "hash"}})
+    told = changed_declaration(before, asked, since="generation 1")
+    assert (f"+++ {VIEW}.cache.json" in told, '+  "value": "hash"' in told) == (True, True)
+    told = changed_declaration(declaration_of(asked, []), spec, since="generation 1")
+    assert '-  "value": "hash"' in told
 
 
 def test_a_drop_that_breaks_off_is_ended_by_the_next(bench) -> None:

@@ -104,6 +104,9 @@ def test_identifiers_are_the_keys_json() -> None:
     assert identifier({"a": "UA", "b": 1545}, [a]) == "UA"
     assert identifier({"a": "UA", "b": 1545}, [b]) == "1545"
     assert identifier({"a": "é", "b": 1545}, [a, b]) == '["é",1545]'
+    odd = "\x0b\x1f\n\\u001f"
+    assert identifier({"a": odd, "b": 1}, [a, b]) == '["\\u000B\\u001F\\n\\\\u001f",1]'
+    assert identifier({"a": odd}, [a]) == odd
     c, d = ("c", parse_type("double")), ("d", parse_type("array<string>"))
     assert identifier({"d": ["x", None]}, [d]) == '["x",null]'
     assert identifier({"c": -0.0, "d": []}, [c, d]) == "[0.0,[]]"
