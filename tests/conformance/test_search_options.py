@@ -69,6 +69,46 @@ def test_the_author_says_how_documents_are_found_and_they_stay_exact(search, sea
     assert (number, str(row[0]), row[1:]) == (1, "12.50", ("New York", None))
 
 
+ROUTED = "select * from values ('UA', 1, 'x'), ('UA', 2, 'y'), ('DL', 1, 'z') as t(c, n, v)"
+
+
+def test_documents_are_routed_by_a_column_of_the_key_and_proved_to_be(search, search_url):
+    options = {"settings": {"number_of_shards": 3}, "routing": "c"}
+    rows, key = search.spark.sql(ROUTED), ("c", "n")
+    sink = search.sink(key, options=options)
+    sink.open(1, rows.schema)
+    sink.write(rows)
+    address = sink.seal()
+    sink.publish(1)
+    # An address says how its own generation is routed, whatever is asked for now.
+    assert search.sink(key).address(1) == address
+    base = f"{search_url}/{search.view}"
+    with httpx.Client(verify=authorities()) as client:
+        shards = client.get(f"{base}/_search_shards?routing=UA").json()["shards"]
+        assert len(shards) == 1
+        found = client.get(f"{base}/_search?routing=UA&q=c:UA").json()["hits"]["hits"]
+        assert {hit["_source"]["v"] for hit in found} == {"x", "y"}
+        columns = [(field.name, parse_type(field.dataType.simpleString())) for field in rows.schema]
+        with duckdb.connect() as database:
+            assert read_served(database, "t", address, columns, key) == 3
+        # The twin: the same document, where a search with its routing does not look.
+        index = f"{search_url}/{address.location['index']}"
+        client.put(f"{index}/_settings", json={"index": {"blocks.write": False}})
+        gone = client.delete(f'{index}/_doc/["UA",1]?routing=UA')
+        put = client.put(f'{index}/_doc/["UA",1]?routing=DL', json={"c": "UA", "n": 1, "v": "x"})
+        assert (gone.status_code, put.status_code) == (200, 201)
+        with duckdb.connect() as database, pytest.raises(SinkError, match="is routed by 'DL'"):
+            read_served(database, "t", address, columns, key)
+
+
+def test_a_text_that_no_search_can_be_routed_by_is_refused(search):
+    rows = search.spark.sql("select 'a,b' c, 1 n")
+    sink = search.sink(("c", "n"), options={"routing": "c"})
+    sink.open(1, rows.schema)
+    with pytest.raises(SinkError, match="cannot be routed by 'a,b'"):
+        sink.write(rows)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

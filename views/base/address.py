@@ -22,7 +22,8 @@ class Address:
     | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
 
     A cache's has a `suffix` too where keys end with one, and a `value` where an entry is no JSON
-    document: `hash` or `string`.
+    document: `hash` or `string`. A search index has a `routing`, a column of the key, where
+    documents are put to shards by it.
 
     Attributes:
         sink: which kind of sink it is.

@@ -19,6 +19,7 @@ from views.sinks.load import Entry, in_batches
 from views.sinks.search.server import GONE, SearchClient
 
 META = "changelog"
+ROUTING = "routing"
 _POSITION = "position"
 
 
@@ -31,7 +32,7 @@ class SearchForward:
 
     def position(self) -> Position | None:
         """Return the position of the last delta."""
-        text = self._meta().get(_POSITION)
+        text = self.meta().get(_POSITION)
         return None if text is None else Position.parse(text)
 
     def holds_back(self) -> str | None:
@@ -47,13 +48,14 @@ class SearchForward:
         Raises:
             SinkError: the server refuses a document, or another process has gone further.
         """
-        meta = self._meta()
+        meta = self.meta()
         held = None if _POSITION not in meta else Position.parse(meta[_POSITION])
         refuse_older(self._view, self._generation, held, position)
         if held is None:
             settings = {"index": {"blocks.write": False, "refresh_interval": "-1"}}
             self._server.request("PUT", f"/{self._index}/_settings", settings)
-        with self._server.bulk(self._index, int(position.commit_lsn)) as write:
+        routed_by = meta[ROUTING]["place"] if meta.get(ROUTING) else None
+        with self._server.bulk(self._index, int(position.commit_lsn), routed_by) as write:
             for batch in in_batches([*come, *((name, GONE) for name in gone)]):
                 write(batch)
         self._server.request("POST", f"/{self._index}/_refresh")
@@ -61,7 +63,8 @@ class SearchForward:
         told = {META: {**meta, "rows": count, _POSITION: str(position)}}
         self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": told})
 
-    def _meta(self) -> dict[str, Any]:
+    def meta(self) -> dict[str, Any]:
+        """Return what the index says of itself."""
         found = self._server.request("GET", f"/{self._index}/_mapping")
         if found is None:
             raise SinkError(f"there is no index {self._index}")

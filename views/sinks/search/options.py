@@ -6,7 +6,7 @@ and served, the document's source, or keep a document out of the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -33,10 +33,29 @@ class SearchOptions(Options):
         settings: of each generation's index, as in the server's own API: `analysis`,
             `number_of_shards`, `number_of_replicas`, `refresh_interval`, ….
         mappings: `properties`, each laid over what the view's column says.
+        routing: the column of the key, of several, by whose text documents are put to shards.
     """
 
     settings: dict[str, Any] = Field(default_factory=dict)
     mappings: dict[str, Any] = Field(default_factory=dict)
+    routing: str | None = None
+
+    def routed_by(self, view: str, key: Sequence[str]) -> int | None:
+        """Return the place of `routing` in a key.
+
+        Raises:
+            ConfigurationError: it is no column of a key of several.
+        """
+        if self.routing is None:
+            return None
+        if self.routing not in key or len(key) == 1:
+            raise ConfigurationError(
+                f'{view}.search.json: routing: "{self.routing}" is not one of several columns of '
+                f"the key ({', '.join(key)})",
+                hint="only the key says where a document lies, in all its versions; a key of one "
+                "column needs no routing",
+            )
+        return key.index(self.routing)
 
     def properties(self) -> dict[str, Any]:
         """Return the fields that the author describes."""

@@ -6,6 +6,7 @@ Used on the driver and on executors; holds nothing but the address, so it can be
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,7 +78,7 @@ class SearchClient:
 
     @contextmanager
     def bulk(
-        self, index: str, version: int | None = None
+        self, index: str, version: int | None = None, routed_by: int | None = None
     ) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
         """Return a function that writes a batch of ids and documents into an index.
 
@@ -87,7 +88,9 @@ class SearchClient:
             index: its name.
             version: of all documents; older ones are replaced, and where `GONE` stands for a
                 document, removed. None to write them whatever is there.
+            routed_by: the place in the key of the column that documents are routed by.
         """
+        about = _About(version, routed_by)
         with self.client() as client:
 
             def write(entries: Sequence[tuple[str, str]]) -> None:
@@ -95,7 +98,7 @@ class SearchClient:
 
                 def once() -> None:
                     nonlocal left
-                    left, reason = self._bulk_once(client, index, left, version)
+                    left, reason = self._bulk_once(client, index, left, about)
                     if left:
                         raise _BusyError(f"{len(left)} documents refused for now: {reason}")
 
@@ -108,10 +111,10 @@ class SearchClient:
         client: httpx.Client,
         index: str,
         entries: list[tuple[str, str]],
-        version: int | None,
+        about: _About,
     ) -> tuple[list[tuple[str, str]], str]:
         """Write a batch and give the entries to write again, with the reason."""
-        lines = b"".join(_lines(name, document, version) for name, document in entries)
+        lines = b"".join(about.lines(name, document) for name, document in entries)
         path = f"/{index}/_bulk?filter_path={_BULK_ANSWER}"
         answer = orjson.loads(self._send(client, "POST", path, lines).content)
         items = [next(iter(item.values())) for item in answer.get("items", ())]
@@ -122,9 +125,9 @@ class SearchClient:
             if item["status"] in _BUSY:
                 again.append(entry)
                 reason = _reason(item)
-            elif version is not None and item["status"] == _OLDER:
+            elif about.version is not None and item["status"] == _OLDER:
                 raise SinkError(
-                    f'{index} holds a later version of "{entry[0]}" than {version}',
+                    f'{index} holds a later version of "{entry[0]}" than {about.version}',
                     hint="let one process follow a view",
                 )
             elif item["status"] == _NOT_FOUND and entry[1] == GONE:
@@ -168,14 +171,40 @@ class SearchClient:
             ) from error
 
 
-def _lines(name: str, document: str, version: int | None) -> bytes:
-    """Return what a bulk request says of one document."""
-    about: dict[str, Any] = {"_id": name}
-    if version is not None:
-        about |= {"version": version, "version_type": "external_gte"}
-    if version is not None and document == GONE:
-        return b'{"delete":%b}\n' % orjson.dumps(about)
-    return b'{"index":%b}\n%b\n' % (orjson.dumps(about), document.encode())
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a bulk request says of its documents."""
+
+    version: int | None
+    routed_by: int | None
+
+    def lines(self, name: str, document: str) -> bytes:
+        """Return its lines of one document."""
+        about: dict[str, Any] = {"_id": name}
+        if self.version is not None:
+            about |= {"version": self.version, "version_type": "external_gte"}
+        if self.routed_by is not None:
+            about["routing"] = routing_of(name, self.routed_by)
+        if self.version is not None and document == GONE:
+            return b'{"delete":%b}\n' % orjson.dumps(about)
+        return b'{"index":%b}\n%b\n' % (orjson.dumps(about), document.encode())
+
+
+def routing_of(name: str, place: int) -> str:
+    """Return the text of one column of a key, from the id of a document of a key of several.
+
+    Raises:
+        SinkError: no search can ask for such a text.
+    """
+    part = json.loads(name, parse_int=str, parse_float=str)[place]
+    text = json.dumps(part) if isinstance(part, bool) else part
+    if not isinstance(text, str) or not text or "," in text:
+        raise SinkError(
+            f"the document {name} cannot be routed by {part!r}: servers take a comma for several "
+            "values, and no text for none",
+            hint="leave such rows out of the view, or take another column as routing",
+        )
+    return text
 
 
 def _reason(item: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ from views.sinks.base import (
 )
 from views.sinks.forward import entries_of, entry_columns
 from views.sinks.load import Entry, load
-from views.sinks.search.forward import META, SearchForward
+from views.sinks.search.forward import META, ROUTING, SearchForward
 from views.sinks.search.mapping import field_count, properties
 from views.sinks.search.options import SearchOptions, flat, laid_over
 from views.sinks.search.server import SearchClient
@@ -53,10 +53,11 @@ class DocumentWriter:
 
     server: SearchClient
     index: str
+    routed_by: int | None = None
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
         """Return the function that writes one batch."""
-        return self.server.bulk(self.index)
+        return self.server.bulk(self.index, routed_by=self.routed_by)
 
 
 class SearchSink:
@@ -79,6 +80,7 @@ class SearchSink:
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation with an index that nobody is pointed to."""
         check_shape(schema, self._key)
+        self._options.routed_by(self._view, self._key)
         mapping = laid_over(properties(schema), self._options.properties(), self._view)
         self.published()  # refuses an alias or index that is not ours
         if self._server.request("GET", f"/{self._index(generation)}") is not None:
@@ -105,7 +107,8 @@ class SearchSink:
         """Write all rows of the generation, once."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        writer = DocumentWriter(self._server, self._index(current.generation))
+        routed_by = self._options.routed_by(self._view, self._key)
+        writer = DocumentWriter(self._server, self._index(current.generation), routed_by)
         current.written = load(rows, self._key, writer)
 
     def seal(self) -> Address:
@@ -141,7 +144,10 @@ class SearchSink:
     def address(self, generation: int) -> Address:
         """Return the index of a sealed generation."""
         self.rows(generation)
-        return Address("search", {"url": self._server.url, "index": self._index(generation)})
+        location = {"url": self._server.url, "index": self._index(generation)}
+        if routing := self._forward(generation).meta().get(ROUTING):
+            location["routing"] = routing["column"]
+        return Address("search", location)
 
     def publish(self, generation: int) -> None:
         """Move the alias to a sealed generation, in one request."""
@@ -246,7 +252,11 @@ class SearchSink:
             raise SinkError(facts, hint=f"see views/{self._view}.search.json") from error
 
     def _meta(self, rows: int | None) -> dict[str, Any]:
-        return {META: {"view": self._view, "rows": rows}}
+        told: dict[str, Any] = {"view": self._view, "rows": rows}
+        place = self._options.routed_by(self._view, self._key)
+        if place is not None:
+            told[ROUTING] = {"column": self._options.routing, "place": place}
+        return {META: told}
 
     def _not_ours(self, what: str) -> SinkError:
         return SinkError(

@@ -12,7 +12,7 @@ the index's own count.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,8 @@ from changelog.runtime.tls_trust import authorities
 from views.base.address import Address
 from views.verify.served.documents import Document, Form, Page
 from views.verify.served.threads import read_at_once
+from views.verify.values.jsonform import identifier
+from views.verify.values.types import Type
 
 _SLICES = 2  # one is parsed while the engine makes the page of the other: more gave no more
 _PAGE = 5_000
@@ -42,13 +44,15 @@ def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
             another number of documents than it counts.
     """
     url, index = address.location["url"].rstrip("/"), address.location["index"]
+    routing = address.location.get("routing")
     try:
         with httpx.Client(base_url=url, timeout=120.0, verify=authorities()) as client:
             client.post(f"/{index}/_refresh").raise_for_status()
             counted = _whole(_parsed(client.get(f"/{index}/_count")))["count"]
-            size = _page_size(client, index)
+            asked = {"size": _page_size(client, index), "sort": ["_doc"]}
             parts = [
-                partial(_slice, client, index, size, number, form) for number in range(_SLICES)
+                partial(_slice, client, index, {**asked, "slice": part}, form, routing)
+                for part in ({"id": number, "max": _SLICES} for number in range(_SLICES))
             ]
             read = 0
             for table in read_at_once(parts):
@@ -72,14 +76,15 @@ def _page_size(client: httpx.Client, index: str) -> int:
 
 
 def _slice(
-    client: httpx.Client, index: str, size: int, number: int, form: Form
+    client: httpx.Client, index: str, body: Mapping[str, Any], form: Form, routing: str | None
 ) -> Iterator[pa.Table]:
-    body = {"size": size, "sort": ["_doc"], "slice": {"id": number, "max": _SLICES}}
     answer = client.post(f"/{index}/_search", params={"scroll": _KEEP}, json=body)
     page = _parsed(answer)
     scroll = page["_scroll_id"]
     try:
-        while _whole(page)["hits"]["hits"]:
+        while hits := _whole(page)["hits"]["hits"]:
+            if routing is not None:
+                _check_routing(hits, next(each for each in form.key if each[0] == routing))
             yield form.table(_page(answer, page))
             answer = client.post("/_search/scroll", json={"scroll": _KEEP, "scroll_id": scroll})
             page = _parsed(answer)
@@ -112,6 +117,20 @@ def _whole(page: dict[str, Any]) -> dict[str, Any]:
     if page.get("timed_out") or page["_shards"]["failed"]:
         raise ValueError("a shard failed or the search timed out")
     return page
+
+
+def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None:
+    """Raise where a document lies apart from where readers are told to look for it.
+
+    Raises:
+        ValueError: one is routed by another text than that of its key.
+    """
+    for hit in hits:
+        told, wanted = hit.get("_routing"), identifier(hit["_source"], [column])
+        if told != wanted:
+            raise ValueError(
+                f"document {hit['_id']} is routed by {told!r}, its key says {wanted!r}"
+            )
 
 
 def _page(answer: httpx.Response, page: dict[str, Any]) -> Page:

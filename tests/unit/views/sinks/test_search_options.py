@@ -8,6 +8,7 @@ import pytest
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from views.sinks.search.options import flat, laid_over, search_options
+from views.sinks.search.server import routing_of
 
 NESTED = {"mapping": {"source": {"mode": "synthetic"}}}
 
@@ -38,6 +39,26 @@ def test_settings_are_the_same_however_they_are_nested() -> None:
     analysis = {"analyzer": {"a": {"type": "keyword"}}}
     assert flat({"index": {"number_of_shards": 2, "analysis": analysis}}) == wanted
     assert flat({"index.number_of_shards": 2, "analysis": analysis}) == wanted
+
+
+def test_routing_is_a_column_of_a_key_of_several() -> None:
+    asked = search_options("v", {"routing": "b"})
+    assert asked.routed_by("v", ("a", "b")) == 1
+    assert search_options("v", {}).routed_by("v", ("a",)) is None
+    for key in (("b",), ("a", "c")):
+        with pytest.raises(ConfigurationError, match=r"v\.search\.json: routing"):
+            asked.routed_by("v", key)
+
+
+@pytest.mark.parametrize(
+    ("key", "texts"),
+    [
+        ('["a",10000000000000000000]', ["a", "10000000000000000000"]),
+        ('[true,"NaN",1.0E7]', ["true", "NaN", "1.0E7"]),
+    ],
+)
+def test_a_routing_is_the_text_of_the_key(key: str, texts: list[str]) -> None:
+    assert [routing_of(key, place) for place in range(len(texts))] == texts
 
 
 DERIVED: dict[str, Any] = {
