@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {
     "mappings": {
         "properties": {
             "city": {"fields": {"parts": {"type": "text", "analyzer": "codes"}}},
-            "price": {"type": "scaled_float", "scaling_factor": 100},
+            "price": {"type": "keyword"},
             "carrier": {"properties": {"name": {"type": "keyword"}}},
         }
     },
@@ -50,7 +50,8 @@ def test_the_author_says_how_documents_are_found_and_they_stay_exact(search, sea
         ({"term": {"carrier.name": "United"}}, 1),
         ({"term": {"carrier.name": "united"}}, 0),
         ({"range": {"carrier.seats": {"gt": 100}}}, 1),
-        ({"term": {"price": 12.5}}, 1),
+        ({"term": {"price": "12.50"}}, 1),
+        ({"term": {"price": "12.5"}}, 0),
     ]
     for query, found in queries:
         assert hits(search_url, search.view, query) == found, query
