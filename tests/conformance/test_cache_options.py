@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -73,6 +74,13 @@ def url(request: pytest.FixtureRequest) -> str:
     """One server, and a cluster of three."""
     name = "cache_url" if request.param == "one" else "cluster_url"
     return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Any]:
+    """A connection to it."""
+    with closing(connect(url, decode_responses=True)) as client:
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -160,9 +168,8 @@ def test_options_that_are_none_are_refused(cache_url, spark, view, options, reas
         cache_bench(cache_url, spark, view, options).sink()
 
 
-def test_a_removed_generation_stays_as_long_as_asked(url, spark, view):
+def test_a_removed_generation_stays_as_long_as_asked(url, client, spark, view):
     bench = cache_bench(url, spark, view, {"value": "hash", "ttl_seconds": 600})
-    client: Any = connect(url, decode_responses=True)
     published(bench, 1, spark.range(3), ("id",))
     sink = published(bench, 2, spark.range(2), ("id",))
     assert client.ttl(f"{view}:1:2") == -1
@@ -224,12 +231,12 @@ def test_a_cluster_does_not_go_forward_in_one_step(cluster_url, spark, view):
 
 
 @pytest.mark.matrix
-def test_hash_tags_say_where_entries_lie_in_a_cluster(cluster_url, spark, view):
-    client: Any = connect(cluster_url, decode_responses=True)
+@pytest.mark.parametrize("url", ["three"], indirect=True)
+def test_hash_tags_say_where_entries_lie_in_a_cluster(url, client, spark, view):
     rows = spark.range(500)
 
     def slots(tag: str | None, name: str) -> set[int]:
-        bench = cache_bench(cluster_url, spark, name, {"hash_tag": tag} if tag else {})
+        bench = cache_bench(url, spark, name, {"hash_tag": tag} if tag else {})
         address = published(bench, 1, rows, ("id",)).address(1)
         keys = client.scan_iter(f"{address.location['prefix']}*", count=1000)
         return {client.keyslot(key) for key in keys}
@@ -241,7 +248,7 @@ def test_hash_tags_say_where_entries_lie_in_a_cluster(cluster_url, spark, view):
     assert len(slots(None, f"{view}_d")) > 400
 
 
-def test_readers_and_the_sink_follow_a_change_of_options(url, spark, view):
+def test_readers_and_the_sink_follow_a_change_of_options(url, client, spark, view):
     rows = spark.sql("select 'x' k, 1 n")
     shapes: list[tuple[dict[str, Any], Any]] = [
         ({}, {"k": "x", "n": 1}),
@@ -258,7 +265,6 @@ def test_readers_and_the_sink_follow_a_change_of_options(url, spark, view):
         assert reader.get("x") == shapes[0][1]
         sink.discard(2)
         sink.discard(3)
-    client: Any = connect(url, decode_responses=True)
     own = {"current", "generations", "form:1", "keys:1", "1:x"}
     found = set(client.scan_iter(f"*{view}*", count=1000))
     assert found == {f"{view}:{name}" for name in own}

@@ -23,6 +23,20 @@ Connection = redis.Redis | RedisCluster
 _CLUSTER = "+cluster://"
 
 
+class _Cluster(RedisCluster):
+    """A cluster whose connections end when it is closed; redis-py leaves those of its pools."""
+
+    def close(self) -> None:
+        nodes = [
+            *self.nodes_manager.nodes_cache.values(),
+            *self.nodes_manager.startup_nodes.values(),
+        ]
+        super().close()
+        for node in nodes:
+            if node.redis_connection is not None:
+                node.redis_connection.connection_pool.disconnect()
+
+
 def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py's own
     """Open a connection: to a server, or by `redis+cluster://` to the cluster that it is of.
 
@@ -34,7 +48,7 @@ def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py
         if _CLUSTER not in url:
             return redis.Redis.from_url(url, **settings)
         settings.pop("retry_on_error", None)
-        found: RedisCluster = RedisCluster.from_url(url.replace(_CLUSTER, "://", 1), **settings)
+        found: RedisCluster = _Cluster.from_url(url.replace(_CLUSTER, "://", 1), **settings)
     except ValueError as error:
         raise ConfigurationError(
             f"{redacted(url)} is not the address of a cache: {error}",
