@@ -33,9 +33,7 @@ from views.project.sql import rewritten
 
 MARK = "__changed"
 """The column that marks the changed rows of a table."""
-NO_DELTA = (
-    "it has no Delta sink, so what serves cannot be carried over; --follow sends changed keys alone"
-)
+NO_DELTA = "it has no Delta sink, so what serves cannot be carried over"
 """Why a view is computed whole whatever its query is."""
 
 

@@ -78,7 +78,7 @@ def analyse(spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema]) -> Analys
     lineage = trace(spec.source, spec.key, columns, keys)
     whole = lineage.why if isinstance(lineage, Untraceable) else None
     if whole is None and "delta" not in spec.sinks:
-        whole = NO_DELTA
+        whole = f"{NO_DELTA}; --follow sends its sinks the changed keys alone"
     types = {
         table: {column.column: logged_type(column.type) for column in schema.columns}
         for table, schema in own.items()
