@@ -51,14 +51,16 @@ class Files:
         return name in self.names(folder)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files in a folder, by name, and their bytes."""
-        found = self._listed(folder)
-        return {each.base_name: each.size for each in found if each.type is fs.FileType.File}
+        """Return the files below a folder, by their names relative to it, and their bytes."""
+        system, path = self._of(folder)
+        below = fs.FileSelector(path, allow_not_found=True, recursive=True)
+        found = [each for each in system.get_file_info(below) if each.type is fs.FileType.File]
+        return {each.path.removeprefix(f"{path}/"): each.size for each in found}
 
-    def parquet_rows(self, place: str) -> int:
-        """Return the rows of a Parquet file, which its last bytes tell."""
+    def footer(self, place: str) -> pq.FileMetaData:
+        """Return what the last bytes of a Parquet file tell of it."""
         system, path = self._of(place)
-        return int(pq.read_metadata(path, filesystem=system).num_rows)
+        return pq.read_metadata(path, filesystem=system)
 
     def remove(self, folder: str) -> None:
         """Remove a folder and all in it; none there is no error."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -44,19 +47,35 @@ def paths_of(table: DeltaTable) -> list[str]:
     return paths
 
 
-def adding_counted(path: str, size: int, rows: int, *, modified_ms: int = 0) -> AddAction:
+def adding_counted(
+    path: str,
+    size: int,
+    rows: int,
+    *,
+    modified_ms: int = 0,
+    partition: Mapping[str, str | None] = MappingProxyType({}),
+    bounds: Mapping[str, Any] = MappingProxyType({}),
+) -> AddAction:
     """Return the action that makes a file part of a table, with the count of its rows.
 
-    Counts only: bounds of moments are cut to milliseconds by one writer and read exactly by
-    another, and the files of a rebuild are in no useful order to skip by.
+    Without bounds it tells counts only: bounds of moments are cut to milliseconds by one writer
+    and read exactly by another, and files in no order are not skipped by them.
+
+    Args:
+        path: of the file, relative to the table.
+        size: in bytes.
+        rows: in the file.
+        modified_ms: when it was written.
+        partition: the text of each partition column's value.
+        bounds: of columns by which the files are in an order, in Delta's form.
     """
     return AddAction(
         path=path,
         size=size,
-        partition_values={},
+        partition_values=dict(partition),
         modification_time=modified_ms,
         data_change=True,
-        stats=json.dumps({"numRecords": rows}),
+        stats=json.dumps({"numRecords": rows, **bounds}),
     )
 
 

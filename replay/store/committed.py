@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame
 from replay.base.clock import clock_ms
 from replay.spark.files import Files
 from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of
+from replay.store.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,7 @@ def write(
     *,
     storage_options: Mapping[str, str] | None = None,
     told: Mapping[str, str] | None = None,
+    layout: Layout | None = None,
 ) -> None:
     """Write a Delta table of some rows, where there is nothing yet, in one commit.
 
@@ -70,30 +72,45 @@ def write(
         place: URI or absolute path.
         storage_options: what deltalake needs to get there.
         told: what the commit says besides.
+        layout: how its files lie, for rows that are in its order.
 
     Raises:
         DeltaError: the log cannot be written.
         OSError: a file cannot be read.
     """
+    layout = layout or Layout(schema=frame.schema)
     with _exact_moments(frame.sparkSession):
         if not _renames_at_once(place):
             metadata = {"userMetadata": json.dumps(dict(told or {}))}
             frame.write.format("delta").mode("error").options(**_NO_BOUNDS, **metadata).save(place)
             return
-        frame.write.mode("error").options(**_COMMITTER).parquet(place)
+        writer = frame.write.mode("error").options(**_COMMITTER)
+        (writer.partitionBy(layout.folder) if layout.folder else writer).parquet(place)
     files, now_ms = Files(storage_options), clock_ms()
-    sizes = {name: size for name, size in files.sizes(place).items() if name.endswith(".parquet")}
+    sizes = {
+        name: size
+        for name, size in files.sizes(place).items()
+        if name.endswith(".parquet") and not name.startswith("_")
+    }
     with ThreadPoolExecutor(_FOOTERS) as pool:
-        rows = pool.map(lambda name: files.parquet_rows(f"{place}/{name}"), sizes)
-    adds = [
-        adding_counted(name, size, count, modified_ms=now_ms)
-        for (name, size), count in zip(sizes.items(), rows, strict=True)
-    ]
+        footers = pool.map(lambda name: files.footer(f"{place}/{name}"), sizes)
+        adds = [
+            adding_counted(
+                name,
+                size,
+                footer.num_rows,
+                modified_ms=now_ms,
+                partition=layout.partition_of(name),
+                bounds=layout.bounds_of(footer),
+            )
+            for (name, size), footer in zip(sizes.items(), footers, strict=True)
+        ]
     create_table_with_add_actions(
         of_deltalake(place),
-        Schema.from_json(json.dumps(_any_null(frame.schema.jsonValue()))),
+        Schema.from_json(json.dumps(_any_null(layout.schema.jsonValue()))),
         adds,
         mode="error",
+        partition_by=list(layout.columns) or None,
         commit_properties=CommitProperties(custom_metadata=dict(told or {})),
         storage_options=dict(storage_options or {}) or None,
     )

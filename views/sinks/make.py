@@ -11,6 +11,7 @@ from views.sinks.base import Sink, SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
 from views.sinks.cache.values import CacheOptions
+from views.sinks.delta.options import delta_options
 from views.sinks.delta.sink import DeltaSink
 from views.sinks.options import read_options
 from views.sinks.postgres.options import postgres_options
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = ("delta", "search", "cache", "postgres")
-_WITH_OPTIONS = ("search", "cache", "postgres")
 
 
 def make_sink(
@@ -50,10 +50,6 @@ def make_sink(
         ConfigurationError: there is no such kind, the settings do not say where it is, or it does
             not know an option.
     """
-    if options and kind not in _WITH_OPTIONS:
-        raise ConfigurationError(
-            f'view "{view}": the sink "{kind}" takes no options', hint=f"remove {view}.{kind}.json"
-        )
     retry = settings.retry_seconds
     match kind:
         case "delta":
@@ -63,6 +59,7 @@ def make_sink(
                 warehouse=settings.warehouse,
                 spark=spark,
                 storage_options=settings.storage_options,
+                options=delta_options(view, options, key),
             )
         case "search":
             url = _given(settings.search_url, kind)

@@ -10,7 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -25,6 +25,8 @@ _COMMIT = re.compile(r"\d{20}\.json")
 _WRITER_FEATURES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("appendOnly", "invariants")}
 """What a version of the protocol before there were features stands for."""
 
+_BOUNDS = ("minValues", "maxValues", "nullCount")
+
 Action = dict[str, Any]
 
 
@@ -37,12 +39,16 @@ class DataFile:
         size: in bytes.
         stored: rows that are in the file.
         vector: where those that are gone are marked; None when all of them count.
+        partition: the text of each partition column's value, None for a null.
+        bounds: what the log tells of its columns, in Delta's form.
     """
 
     path: str
     size: int
     stored: int
     vector: Descriptor | None = None
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -73,21 +79,16 @@ class Commits:
             wanted.append(self._actions(version))
             if any("metaData" in action for action in wanted[-1]):
                 break
-        found: dict[tuple[str, str], Action] = {}
-        for action in (action for actions in reversed(wanted) for action in actions):
-            if "remove" in action:
-                found.pop(_name(action["remove"]), None)
-            elif "add" in action:
-                found[_name(action["add"])] = action["add"]
-        return list(found.values())
+        return _living(wanted)
 
     def data_files(self) -> list[DataFile]:
-        """List the files of a table that we wrote.
+        """List the files of a generation of ours, from its first commit on.
 
         Raises:
             VectorError: the rows that are gone are marked in another way than ours.
         """
-        return [_data_file(add) for add in self.adds()]
+        commits = [self._actions(version) for version in sorted(self._versions(), reverse=True)]
+        return [_data_file(add) for add in _living(commits)]
 
     def commit(self, version: int, actions: Sequence[Action]) -> None:
         """Write a version of the table.
@@ -158,7 +159,7 @@ def describing(
         "description": description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": table.schema().to_json(),
-        "partitionColumns": [],
+        "partitionColumns": list(table.metadata().partition_columns),
         "configuration": dict(configuration),
         "createdTime": clock_ms(),
     }
@@ -173,13 +174,14 @@ def adding(file: DataFile, folder: str = "") -> Action:
         folder: relative to the table, with a slash at its end.
     """
     add: Action = {
-        "path": quote(folder + file.path),
-        "partitionValues": {},
+        "path": quote(folder + file.path, safe="/="),
+        "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": 0,
         "dataChange": True,
-        # Counts only, as `adding_counted` says.
-        "stats": json.dumps({"numRecords": file.stored, "tightBounds": file.vector is None}),
+        "stats": json.dumps(
+            {"numRecords": file.stored, **file.bounds, "tightBounds": file.vector is None}
+        ),
     }
     if file.vector is not None:
         add["deletionVector"] = file.vector.to_json(folder)
@@ -199,6 +201,17 @@ def path_of(action: Action) -> str:
     return unquote(action["path"])
 
 
+def _living(commits: Sequence[Sequence[Action]]) -> list[Action]:
+    """Return what commits, the newest first, have added and not removed."""
+    found: dict[tuple[str, str], Action] = {}
+    for action in (action for actions in reversed(commits) for action in actions):
+        if "remove" in action:
+            found.pop(_name(action["remove"]), None)
+        elif "add" in action:
+            found[_name(action["add"])] = action["add"]
+    return list(found.values())
+
+
 def _name(action: Action) -> tuple[str, str]:
     vector = action.get("deletionVector") or {}
     return path_of(action), json.dumps(vector, sort_keys=True)
@@ -206,6 +219,12 @@ def _name(action: Action) -> tuple[str, str]:
 
 def _data_file(add: Action) -> DataFile:
     raw = add.get("deletionVector")
-    stored = json.loads(add["stats"])["numRecords"]
-    vector = Descriptor.from_json(raw) if raw is not None else None
-    return DataFile(path_of(add), add["size"], stored, vector)
+    stats = json.loads(add["stats"])
+    return DataFile(
+        path_of(add),
+        add["size"],
+        stats["numRecords"],
+        Descriptor.from_json(raw) if raw is not None else None,
+        add.get("partitionValues") or {},
+        {name: stats[name] for name in _BOUNDS if name in stats},
+    )

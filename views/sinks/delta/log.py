@@ -5,8 +5,8 @@ and adds those of the next, by their paths relative to the table. No row is read
 Delta commit is atomic: a reader has the old file list or the new one. Schema and protocol go with
 the commit, so generations may differ in columns and in the table features that they need.
 
-deltalake writes these commits, but for tables with deletion vectors, which it only reads
-(`delta_commits`).
+deltalake writes these commits, but where it cannot: for tables with deletion vectors, which it only
+reads, and where partitions come or go (`views.sinks.delta.commits`).
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class DeltaTables:
         """
         table = _present(self.table(uri), uri)
         with sink_errors(uri):
-            if _has_vectors(table) and _SEALED.fullmatch(table.metadata().description or ""):
-                return self._commits(uri).data_files()  # no other generation was sealed with them
-            if not is_plain(table):
+            is_sealed = _SEALED.fullmatch(table.metadata().description or "")
+            # No other generation was sealed with vectors than one that we gave them.
+            if not (is_plain(table) or (_has_vectors(table) and is_sealed)):
                 protocol = table.protocol()
                 features = protocol.reader_features or ()
                 raise SinkError(
@@ -129,10 +129,7 @@ class DeltaTables:
                     f"{', '.join(sorted(features)) or 'column mapping'}, which some readers lack",
                     hint="unset spark.databricks.delta.properties.defaults.* in the Spark session",
                 )
-            # Not the bounds beside them: Python has no date for an infinite one.
-            listed = pa.table(table.get_add_actions())
-            adds = listed.select(["path", "size_bytes", "num_records"]).to_pylist()
-        return [DataFile(add["path"], add["size_bytes"], add["num_records"]) for add in adds]
+            return self._commits(uri).data_files()
 
     def vectors(self, uri: str, files: Sequence[DataFile]) -> dict[str, BitMap64]:
         """Read the deletion vectors of a generation's files."""
@@ -159,7 +156,9 @@ class DeltaTables:
         with sink_errors(stable):
             before = self.table(stable)
             is_marked = any(file.vector is not None for file in files)
-            if before is not None and (is_marked or _has_vectors(before)):
+            columns = list(table.metadata().partition_columns)
+            needs_ours = is_marked or bool(columns)
+            if before is not None and (needs_ours or _is_beyond_deltalake(before)):
                 about = describing(
                     table, name=name, description=told, configuration=SETTINGS, vectors=is_marked
                 )
@@ -167,13 +166,21 @@ class DeltaTables:
                 self._replace(stable, before, [*about, *here])
                 return
             adds = [
-                adding_counted(f"{folder}/{file.path}", file.size, file.stored) for file in files
+                adding_counted(
+                    f"{folder}/{file.path}",
+                    file.size,
+                    file.stored,
+                    partition=file.partition,
+                    bounds=file.bounds,
+                )
+                for file in files
             ]
             create_table_with_add_actions(
                 stable,
                 table.schema(),
                 adds,
                 mode="overwrite",
+                partition_by=columns or None,
                 name=name,
                 description=told,
                 configuration=SETTINGS,
@@ -181,7 +188,7 @@ class DeltaTables:
             )
 
     def _replace(self, stable: str, before: DeltaTable, actions: Sequence[Action]) -> None:
-        """Do the same where rows of a file, of now or of before, do not all count."""
+        """Do the same where the table, of now or of before, has partitions or deletion vectors."""
         commits, version = self._commits(stable), before.version() + 1
         adds = commits.adds()
         if sorted(map(path_of, adds)) != sorted(paths_of(before)):
@@ -221,6 +228,11 @@ class DeltaTables:
 
 def _has_vectors(table: DeltaTable) -> bool:
     return FEATURE in (table.protocol().reader_features or ())
+
+
+def _is_beyond_deltalake(table: DeltaTable) -> bool:
+    """Tell whether deltalake does not replace a table: it has vectors, or would keep partitions."""
+    return _has_vectors(table) or bool(table.metadata().partition_columns)
 
 
 def _present(table: DeltaTable | None, uri: str) -> DeltaTable:

@@ -26,12 +26,16 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from changelog.contract.base.errors import SinkError
 from replay.spark.files import Files, can_copy, uri_of
 from replay.store.committed import PATTERN, write
+from replay.store.layout import Layout
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.delta.arrange import arranged
 from views.sinks.delta.changes import TakenOver, more_marked, positions_of, within
+from views.sinks.delta.commits import DataFile
 from views.sinks.delta.deletion_vectors import file_name, packed
 from views.sinks.delta.log import DeltaTables, ForeignTableError, failed, sink_errors
+from views.sinks.delta.options import DeltaOptions
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 
@@ -66,11 +70,13 @@ class DeltaSink:
         warehouse: str,
         spark: SparkSession,
         storage_options: Mapping[str, str],
+        options: DeltaOptions | None = None,
     ) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._spark = spark
         self._storage_options = storage_options
+        self._options = options or DeltaOptions()
         self._files = Files(storage_options)
         self._tables = DeltaTables(storage_options)
         self._stable = f"{uri_of(warehouse)}/{view}"
@@ -80,6 +86,7 @@ class DeltaSink:
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
         check_shape(schema, self._key)
+        self._options.check(self._view, schema)
         for name in schema.fieldNames():
             if _REFUSED & set(name):
                 # Delta stores such names only with column mapping, see delta_log.
@@ -96,24 +103,24 @@ class DeltaSink:
         """Write all rows of the generation, once, in one commit of the generation's table."""
         current = opened(self._opened, self._view)
         current.begin(rows)
-        self._write(rows, self._uri(current.generation))
+        uri = self._uri(current.generation)
+        if not self._options.lays_out:
+            self._write(rows, uri)
+            return
+        with arranged(self._view, rows, self._options, self._key) as (ordered, layout):
+            self._write(ordered, uri, layout)
 
     def obstacle(self, change: Change) -> str | None:
         """Say why a generation cannot be written as a change of another one, or None."""
+        if self._options.lays_out:
+            return f"{self._view}.delta.json says how its files lie"
         if signs := PATTERN & set(self._stable):
             return f"the place of the warehouse has a {' and a '.join(sorted(signs))} in it"
         if not can_copy(self._stable):
             return "the warehouse's storage gives no file a second name"
         if change.keys > MOST_KEYS:
             return f"{change.keys:,} rows are too many to be marked one by one"
-        files = self._tables.files(self._uri(change.prior))
-        if len(files) >= MANY_FILES:
-            return f"generation {change.prior} has {len(files)} files"
-        stored = sum(file.stored for file in files)
-        gone = stored - sum(file.rows for file in files) + change.keys
-        if gone * MANY_GONE > stored:
-            return f"{gone:,} of the {stored:,} rows in its files would be gone"
-        return None
+        return _too_worn(change, self._tables.files(self._uri(change.prior)))
 
     def change(self, change: Change) -> None:
         """Write the generation as a change of another one, in place of `write`.
@@ -161,9 +168,9 @@ class DeltaSink:
         self._opened = self._taken_over = None
         return self.address(current.generation)
 
-    def _write(self, rows: DataFrame, uri: str) -> None:
+    def _write(self, rows: DataFrame, uri: str, layout: Layout | None = None) -> None:
         with _disk_errors(uri), sink_errors(uri):
-            write(rows, uri, storage_options=self._storage_options)
+            write(rows, uri, storage_options=self._storage_options, layout=layout)
 
     def rows(self, generation: int) -> int:
         """Return the number of rows of a sealed generation."""
@@ -224,7 +231,7 @@ class DeltaSink:
     def _refuse_incomplete(self, generation: int, uri: str) -> None:
         files = self._tables.files(uri)
         vectors = {file_name(file.vector.identity) for file in files if file.vector is not None}
-        missing = {*vectors, *(file.path for file in files)} - set(self._files.names(uri))
+        missing = {*vectors, *(file.path for file in files)} - set(self._files.sizes(uri))
         if missing:
             raise SinkError(
                 f'generation {generation} of view "{self._view}" lacks {len(missing)} of its '
@@ -234,6 +241,17 @@ class DeltaSink:
 
     def _uri(self, generation: int) -> str:
         return f"{self._stable}/{_FOLDER}/{generation:06d}"
+
+
+def _too_worn(change: Change, files: Sequence[DataFile]) -> str | None:
+    """Say why a generation of some files is better written anew, or None."""
+    if len(files) >= MANY_FILES:
+        return f"generation {change.prior} has {len(files)} files"
+    stored = sum(file.stored for file in files)
+    gone = stored - sum(file.rows for file in files) + change.keys
+    if gone * MANY_GONE > stored:
+        return f"{gone:,} of the {stored:,} rows in its files would be gone"
+    return None
 
 
 @contextmanager

@@ -61,6 +61,8 @@ def conformed(path: str, table: pa.Table, columns: Sequence[tuple[str, Type]]) -
 def _conformed(array: pa.Array, kind: Type) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):  # as a partition's value comes
+        array = array.dictionary_decode()
     wanted = arrow_type(kind)
     match kind.name:
         case "date":

@@ -1,0 +1,105 @@
+"""How the files of a Delta table lie: their partitions, and the bounds that let readers skip them.
+
+A partition's folder is named by a digest and not by its values: these stand in the log, where any
+text is itself, while a name on a disk has a length, an alphabet and characters that readers escape
+in ways of their own. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_LONGEST_TEXT = 64
+"""Longer texts are no bounds: they would be most of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the files of one table lie.
+
+    Attributes:
+        schema: of the table, its partition columns too, which its files do not have.
+        folder: the column of the rows that names a partition's folder; nothing without partitions.
+        columns: the partition columns.
+        partitions: of each folder the texts of its values, None for a null.
+        bounded: the columns that the rows are ordered by, whose bounds are told.
+    """
+
+    schema: StructType
+    folder: str = ""
+    columns: tuple[str, ...] = ()
+    partitions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    bounded: tuple[str, ...] = ()
+
+    def partition_of(self, path: str) -> dict[str, str | None]:
+        """Return the texts of the partition columns in a file, by its path in the table."""
+        if not self.columns:
+            return {}
+        name = path.partition("/")[0].removeprefix(f"{self.folder}=")
+        return dict(zip(self.columns, self.partitions[name], strict=True))
+
+    def bounds_of(self, footer: pq.FileMetaData) -> dict[str, Any]:
+        """Return the least and the greatest value of each bounded column, in Delta's form.
+
+        Of a column whose bounds are not known exactly, or have no exact form there, none are told.
+        """
+        lows: dict[str, Any] = {}
+        highs: dict[str, Any] = {}
+        nulls: dict[str, int] = {}
+        for name in self.bounded:
+            found = _bounds(footer, name, self.schema[name].dataType)
+            if found is not None:
+                lows[name], highs[name], nulls[name] = found
+        return {"minValues": lows, "maxValues": highs, "nullCount": nulls} if lows else {}
+
+
+def _bounds(footer: pq.FileMetaData, name: str, kind: DataType) -> tuple[Any, Any, int] | None:
+    """Return the least and greatest value of a column and its nulls, None if not all are known."""
+    places = [
+        each
+        for each in range(footer.num_columns)
+        if footer.schema.column(each).path == name  # a field of a struct has a path with a dot
+    ]
+    if not places or not isinstance(kind, (*_INTEGERS, DateType, StringType)):
+        return None
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    told = [group.column(places[0]).statistics for group in groups if group.num_rows]
+    if not told or any(each is None or not each.has_null_count for each in told):
+        return None
+    nulls = sum(each.null_count for each in told)
+    valued = [each for each in told if each.num_values]
+    if not valued or not all(each.has_min_max for each in valued):
+        return None
+    is_text = isinstance(kind, StringType)
+    lows = [each.min if is_text else each.min_raw for each in valued]
+    highs = [each.max if is_text else each.max_raw for each in valued]
+    texts = _text(min(lows), kind), _text(max(highs), kind)
+    return None if None in texts else (*texts, nulls)
+
+
+def _text(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - JSON
+    """Return a bound as Delta's log has it, None when it cannot be one."""
+    if isinstance(kind, DateType):
+        ordinal = value + _EPOCH
+        is_dated = dt.date.min.toordinal() <= ordinal <= dt.date.max.toordinal()
+        return dt.date.fromordinal(ordinal).isoformat() if is_dated else None
+    if isinstance(kind, StringType):
+        return value if isinstance(value, str) and len(value) <= _LONGEST_TEXT else None
+    return int(value)

@@ -1,0 +1,154 @@
+"""Rows put in the order that a view's author asks for, and what the files of a table then are.
+
+The rows are computed once and kept while that is found out: which partitions there are, how many
+rows, and how many bytes of Parquet a row takes. Then they are sorted by ranges, so that a file
+holds one partition's rows and these lie together by what they are clustered by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import DateType
+
+from changelog.contract.base.errors import SinkError
+from replay.store.layout import Layout
+from views.sinks.delta.options import DeltaOptions
+from views.sinks.unique import column
+
+MOST_PARTITIONS = 10_000
+"""Of one table: their values come to the driver, and each is a file at least."""
+_SAMPLE = 20_000
+"""So many rows tell what a row takes in a file."""
+_MB = 1 << 20
+_DIGITS = 32
+"""Of a partition's digest: no two have the same by chance."""
+_ROWS = "rows of it"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@contextmanager
+def arranged(
+    view: str, rows: DataFrame, options: DeltaOptions, key: Sequence[str]
+) -> Iterator[tuple[DataFrame, Layout]]:
+    """Return the rows as they are to be written, and how their files then lie.
+
+    Args:
+        view: whose rows they are.
+        rows: all of them.
+        options: what its author asks for.
+        key: of the view.
+
+    Raises:
+        SinkError: there are too many partitions, or one's value cannot stand in a Delta table.
+    """
+    folder = _free_name(rows.columns) if options.partition_by else ""
+    named = rows.withColumn(folder, _digest(options.partition_by)) if folder else rows
+    is_kept = rows.storageLevel != StorageLevel.NONE  # by somebody who needs them afterwards
+    if not is_kept:
+        rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        partitions, count = _survey(view, named, folder, options.partition_by)
+        order = [*([folder] if folder else []), *_ordered(options, key)]
+        files = _files(rows, count, options.target_file_mb * _MB)
+        names = [name for name in named.columns if name not in options.partition_by]
+        ranged = named.repartitionByRange(files, *map(column, order))
+        yield (
+            ranged.sortWithinPartitions(*map(column, order)).select(*map(column, names)),
+            Layout(
+                schema=rows.schema,
+                folder=folder,
+                columns=options.partition_by,
+                partitions=partitions,
+                bounded=tuple(_ordered(options, key)),
+            ),
+        )
+    finally:
+        if not is_kept:
+            rows.unpersist()
+
+
+def _ordered(options: DeltaOptions, key: Sequence[str]) -> list[str]:
+    """Return what the rows of a partition are ordered by: by the key at last, so that all split."""
+    return list(
+        dict.fromkeys((*options.cluster_by, *(n for n in key if n not in options.partition_by)))
+    )
+
+
+def _free_name(columns: Sequence[str]) -> str:
+    name, taken = "p", {each.lower() for each in columns}
+    while name in taken:
+        name += "p"
+    return name
+
+
+def _digest(columns: Sequence[str]) -> Column:
+    values = F.struct(*(column(name) for name in columns))
+    return F.substring(F.sha2(F.to_json(values, {"ignoreNullFields": "false"}), 256), 1, _DIGITS)
+
+
+def _survey(
+    view: str, named: DataFrame, folder: str, columns: Sequence[str]
+) -> tuple[dict[str, tuple[str | None, ...]], int]:
+    """Return the values of each partition, by its folder, and the number of rows."""
+    if not folder:
+        return {}, named.count()
+    by = [column(folder), *map(column, columns)]
+    found = named.groupBy(*by).agg(F.count(F.lit(1)).alias(_ROWS)).limit(MOST_PARTITIONS + 1)
+    texts = [column(name).cast("string").alias(name) for name in columns]
+    told = [tuple(row) for row in found.select(column(folder), column(_ROWS), *texts).collect()]
+    if len(told) > MOST_PARTITIONS:
+        raise SinkError(
+            f"{view}.delta.json: partition_by: {', '.join(columns)} have more than "
+            f"{MOST_PARTITIONS:,} values",
+            hint="partition by fewer or coarser values, or name the columns under cluster_by",
+        )
+    kinds = [named.schema[name].dataType for name in columns]
+    for _, _, *values in told:
+        for name, kind, text in zip(columns, kinds, values, strict=True):
+            _check(view, name, text, is_date=isinstance(kind, DateType))
+    return {name: tuple(values) for name, _, *values in told}, sum(rows for _, rows, *_ in told)
+
+
+def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
+    """Raise for a value that Delta, or a reader, takes for another one."""
+    if text == "":
+        why = "an empty text, which Delta cannot tell from null"
+    elif text == _HIVE_NULL:
+        why = f"{_HIVE_NULL}, which readers take for null"
+    elif text is not None and is_date and _DATE.fullmatch(text) is None:
+        why = f"the date {text}, which lies outside of the years 1 to 9999"
+    else:
+        return
+    raise SinkError(
+        f'{view}.delta.json: partition_by: "{name}" holds {why}',
+        hint="make a column in the view that says it otherwise, and partition by that; or name "
+        "the column under cluster_by",
+    )
+
+
+def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
+    """Return how many files of about a size some rows fill."""
+    sizes = rows.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
+    seen, size = sum(each.seen for each in sizes), sum(each.bytes for each in sizes)
+    return max(1, round(count * size / seen / target_bytes)) if seen else 1
+
+
+def _measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows as Parquet to memory, and tell how many they are and what they take."""
+    found = [batch for batch in batches if batch.num_rows]
+    if found:
+        table, sink = pa.Table.from_batches(found), pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="snappy")
+        told = {"seen": [table.num_rows], "bytes": [sink.getvalue().size]}
+        yield pa.RecordBatch.from_pydict(
+            told, schema=pa.schema([("seen", pa.int64()), ("bytes", pa.int64())])
+        )

@@ -1,0 +1,100 @@
+"""What a view's author may ask of a Delta table: `views/NAME.delta.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+from pyspark.sql.types import BooleanType, DataType, DateType, StructType
+
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from views.sinks.options import Options, read_options
+from views.sinks.shape import INTEGERS, SCALARS, TEXTS
+
+MOST_COLUMNS = 4
+"""Partition columns of one table."""
+_KINDS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
+    "partition_by": (
+        (*TEXTS, *INTEGERS, BooleanType, DateType),
+        (
+            "floats, decimals, binary values, moments and nested columns have no text in a table's "
+            "log that all readers take for the same value"
+        ),
+    ),
+    "cluster_by": (SCALARS, "nested columns have no order in a file"),
+}
+
+
+class DeltaOptions(Options):
+    """Options of one view.
+
+    Attributes:
+        partition_by: columns whose values are the same in all rows of a file.
+        cluster_by: columns by which rows are in order across files and in each.
+        target_file_mb: about how large a file is to be.
+    """
+
+    partition_by: tuple[str, ...] = Field(default=(), strict=False)
+    cluster_by: tuple[str, ...] = Field(default=(), strict=False)
+    target_file_mb: int = Field(default=128, ge=1)
+
+    @property
+    def lays_out(self) -> bool:
+        """Tell whether rows are put in an order; without a word they lie as they come."""
+        return bool(self.model_fields_set)
+
+    def check(self, view: str, schema: StructType) -> None:
+        """Raise unless the columns can be what they are asked for.
+
+        Raises:
+            SinkError: one is none of the view, or of a type that cannot be it.
+        """
+        asked = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
+        for option, (kinds, why) in _KINDS.items():
+            for name in asked[option]:
+                place = f'{view}.delta.json: {option}: "{name}"'
+                if name not in schema.fieldNames():
+                    raise SinkError(
+                        f"{place} is not a column of the view",
+                        hint=f"its columns are {', '.join(schema.fieldNames())}",
+                    )
+                kind = schema[name].dataType
+                if not isinstance(kind, kinds):
+                    raise SinkError(
+                        f"{place} is of type {kind.simpleString()}; {why}",
+                        hint="take another column, or make one in the view with a cast",
+                    )
+
+
+def delta_options(view: str, options: Mapping[str, Any], key: Sequence[str]) -> DeltaOptions:
+    """Return the options of a view.
+
+    Raises:
+        ConfigurationError: one is not known, has a value that it cannot have, or they do not go
+            together.
+    """
+    found = read_options(DeltaOptions, view, "delta", options)
+    asked = [*found.partition_by, *found.cluster_by]
+    twice = next((name for name in asked if asked.count(name) > 1), None)
+    if twice is not None:
+        raise _refused(
+            view, f'"{twice}" is named twice', "a column is a partition's or orders rows, once"
+        )
+    if len(found.partition_by) > MOST_COLUMNS:
+        raise _refused(
+            view,
+            f"partition_by: {len(found.partition_by)} columns",
+            f"{MOST_COLUMNS} are the most; name the others under cluster_by",
+        )
+    if found.partition_by and set(key) <= set(found.partition_by):
+        raise _refused(
+            view,
+            "partition_by holds the whole key, so that each row would be a file",
+            "name the key's columns under cluster_by",
+        )
+    return found
+
+
+def _refused(view: str, what: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(f"{view}.delta.json: {what}", hint=hint)
