@@ -54,6 +54,8 @@ _GROUP = "changelog.commands"
 _STACK = EntryPoint("stack", "changelog.stack.cli:app", _GROUP)
 """Ours, but a fifth of a second that few commands need."""
 
+_LINES = tuple(EntryPoint(name, f"changelog.lines.cli:{name}", _GROUP) for name in ("read",))
+
 
 class _WithJoined(TyperGroup):
     """A group whose further commands are loaded when they are named, and for `--help`."""
@@ -69,7 +71,7 @@ class _WithJoined(TyperGroup):
 @cache
 def _joined() -> dict[str, EntryPoint]:
     later = joined(_GROUP)
-    return {entry.name: entry for entry in (_STACK, *later)}
+    return {entry.name: entry for entry in (_STACK, *_LINES, *later)}
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import httpx
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import (
     ConfigurationError,
+    CorruptRecordError,
     KeyConflictError,
     LogError,
     RefusedAccessError,
@@ -39,6 +40,18 @@ KEY_LEVEL = "FULL"
 
 _OURS = {None, "NONE", VALUE_LEVEL}
 T = TypeVar("T")
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry has it.
+
+    Attributes:
+        kind: AVRO, JSON or PROTOBUF.
+        text: the schema.
+    """
+
+    kind: str
+    text: str
 
 
 class Registry:
@@ -164,6 +177,24 @@ class Registry:
             )
         return self._values[topic]
 
+    def schema(self, number: int) -> RegisteredSchema:
+        """Return the schema of an id, whatever its subject.
+
+        Raises:
+            CorruptRecordError: the registry does not know it, or it needs others.
+            UnavailableLogError: the registry does not answer.
+        """
+        what = f"schema {number}"
+        found = self._told(what, lambda: _or_none(lambda: self._client.get_schema(number)))
+        if found is None:
+            raise CorruptRecordError(
+                f"the schema registry {self._where} does not know {what}",
+                hint="is it the registry of those who write the topic?",
+            )
+        if found.references:
+            raise CorruptRecordError(f"{what} of the registry refers to other schemas")
+        return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
+
     def _read(self, subject: str) -> list[Version]:
         found = [
             self._client.get_version(subject, number)
@@ -227,10 +258,13 @@ class Registry:
         return self._ids[subject, schema]
 
     def _asked(self, subject: str, ask: Callable[[], T]) -> T:
+        return self._told(f'subject "{subject}"', ask)
+
+    def _told(self, what: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except SchemaRegistryError as error:
-            said = redacted(f'subject "{subject}": {error.error_message}')
+            said = redacted(f"{what}: {error.error_message}")
             if error.http_status_code in _REFUSED:
                 raise SchemaConflictError(said, hint=_FORBIDDEN) from error
             if error.http_status_code in _NOT_LET_IN:

@@ -72,6 +72,8 @@ def _walk_complex(
     raw: dict[str, Any], space: str, inside: tuple[str, ...], known: dict[str, bool], depth: int
 ) -> bool:
     kind = raw["type"]
+    if not isinstance(kind, str):
+        return _walk(kind, space, inside, known, depth)
     if kind in {"array", "map"}:
         items = raw["items"] if kind == "array" else raw["values"]
         if _walk(items, space, inside, known, depth) and kind == "array":

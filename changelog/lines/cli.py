@@ -1,0 +1,209 @@
+"""The command `changelog read`: any topic as lines."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from changelog.config import BROKERS, Project, load_project
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.properties import parse_properties
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import stop_on_signals
+from changelog.runtime.options import DebugOption, ProjectOption
+from changelog.runtime.setting import Given
+from changelog.sections import Kafka, Registry
+
+if TYPE_CHECKING:
+    from changelog.lines.reading import Wanted
+    from changelog.lines.render import Lines
+    from changelog.lines.shown import Framed
+
+_FORMS = "auto, text, json, avro, hex or base64"
+_INTERRUPTED = 130
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic of the cluster.")]
+ClientOption = Annotated[
+    list[str] | None,
+    typer.Option("-X", "--client", help="Setting of the client, prop=value; repeatable."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What is read, and how it is shown."""
+
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--from",
+            help="beginning (the default), end, an offset, -N (before the end), @TIME (ISO 8601 or "
+            "milliseconds), or stored (the default with --group).",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="end, an offset or @TIME: end there; what is at it is left."),
+    ] = None
+    at_end: Annotated[
+        bool,
+        typer.Option("-e", "--exit", help="End at what is the end now: --until end."),
+    ] = False
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", min=1, help="End after so many records.")
+    ] = None
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("-p", "--partition", min=0, help="Only this one; repeatable."),
+    ] = None
+    group: Annotated[
+        str,
+        typer.Option(
+            "-G", "--group", help="Consumer group: its place is stored behind what was shown."
+        ),
+    ] = ""
+    uncommitted: Annotated[
+        bool,
+        typer.Option("--uncommitted", help="Records of open and aborted transactions too."),
+    ] = False
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            "--format",
+            help=r"Template of a line: {key}, {value}, {headers}, {header.NAME}, {topic}, "
+            r"{partition}, {offset}, {timestamp}, {time}, {position}, {lsn}, {op}, {ts}, "
+            r"{key_bytes}, {value_bytes}; \t and the like. {key}\t{value} by default.",
+        ),
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("-J", "--json", help="An object of JSON a line; a tombstone is null.")
+    ] = False
+    form: Annotated[
+        str,
+        typer.Option("--as", help=f"Keys and values: {_FORMS}. auto: Avro where it is, else text."),
+    ] = "auto"
+    key_form: Annotated[str | None, typer.Option("--key-as", help="Keys alone.")] = None
+    value_form: Annotated[str | None, typer.Option("--value-as", help="Values alone.")] = None
+    null: Annotated[str, typer.Option("--null", help="What stands for null in a template.")] = (
+        "NULL"
+    )
+    delimiter: Annotated[
+        str, typer.Option("-D", "--delimiter", help=r"What stands behind each record.")
+    ] = r"\n"
+    client: ClientOption = None
+    debug: DebugOption = False
+
+
+@takes(Chosen(Kafka), Chosen(Registry))
+def read(
+    topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Read
+) -> None:
+    """Show the records of a topic as lines, and follow it until stopped.
+
+    Avro is decoded by the registry's schemas; headers of our log are shown as LSN, letter and
+    time. A record that cannot be shown ends with 1 behind the lines before it; a closed pipe, as of
+    `| head`, ends with 0.
+    """
+    from changelog.lines.output import ClosedError, Output
+    from changelog.lines.reading import Reading
+
+    settings = project_of(project, given, asked.client)
+    wanted = _wanted(topic, asked)
+    with closing(_Schemas(settings)) as schemas:
+        reading = Reading(settings.kafka, wanted, _lines(topic, asked, schemas.framed), Output())
+        try:
+            reached = reading.run(stop_on_signals())
+        except ClosedError:
+            return
+    if not reached:
+        raise typer.Exit(_INTERRUPTED)
+
+
+def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
+    """Return the settings of a command that needs the brokers alone."""
+    options = parse_properties(client, "-X")
+    overrides = {**given, "kafka.options": options}
+    return load_project(project, overrides=overrides, needs=[BROKERS])
+
+
+def _wanted(topic: str, asked: _Read) -> Wanted:
+    from changelog.lines.place import parse_start, parse_until
+    from changelog.lines.reading import Wanted
+
+    if asked.at_end and asked.until not in {None, "end"}:
+        raise ConfigurationError("--exit and --until contradict each other", hint="give one")
+    default = "stored" if asked.group else "beginning"
+    start = parse_start(asked.start or default)
+    until = "end" if asked.at_end else asked.until
+    return Wanted(
+        topic=topic,
+        partitions=tuple(asked.partition or ()),
+        start=start,
+        until=None if until is None else parse_until(until),
+        group=asked.group,
+        committed=not asked.uncommitted,
+        count=asked.count,
+    )
+
+
+def _lines(topic: str, asked: _Read, framed: Framed) -> Lines:
+    from changelog.lines.render import json_lines, template_lines
+    from changelog.lines.shown import parse_form, plain, token
+    from changelog.lines.template import DEFAULT, parse_template, unescaped
+
+    key = parse_form(asked.key_form or asked.form)
+    value = parse_form(asked.value_form or asked.form)
+    delimiter = unescaped(asked.delimiter, "--delimiter")
+    if asked.as_json:
+        if asked.template is not None:
+            raise ConfigurationError("--json and --format contradict each other", hint="give one")
+        return json_lines(
+            topic, key=token(key, framed), value=token(value, framed), delimiter=delimiter
+        )
+    return template_lines(
+        parse_template(DEFAULT if asked.template is None else asked.template),
+        key=plain(key, framed),
+        value=plain(value, framed),
+        null=unescaped(asked.null, "--null"),
+        delimiter=delimiter,
+    )
+
+
+class _Schemas:
+    """The registry's schemas, which are asked for at the first framed record."""
+
+    def __init__(self, settings: Project) -> None:
+        from changelog.sink.registry import Registry as Client
+
+        self._connection = settings.registry
+        self._client: Client | None = None
+        self._framed: Framed | None = None
+
+    def framed(self, raw: bytes) -> object:
+        """Return what a framed record says."""
+        if self._framed is None:
+            self._framed = self._opened()
+        return self._framed(raw)
+
+    def _opened(self) -> Framed:
+        from changelog.lines.avro import FramedReader
+        from changelog.sink.registry import Registry as Client
+
+        if not self._connection.url:
+            raise ConfigurationError(
+                "records are framed as a schema registry's are, and no registry is set",
+                hint="--schema-registry URL; or `--as hex` shows their bytes",
+            )
+        self._client = Client(self._connection)
+        return FramedReader(self._client.schema)
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self._client is not None:
+            self._client.close()

@@ -1,0 +1,58 @@
+"""Standard output as lines leave by it: whole batches, and nothing kept behind.
+
+Python's own buffer would keep what a closed pipe did not take, and fail once more at the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from changelog.contract.base.errors import ChangelogError
+
+
+class ClosedError(Exception):
+    """Nobody reads any more: `| head` has what it wanted."""
+
+
+class Output:
+    """Writes bytes to a file descriptor."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        """Take the descriptor; standard output unless another one is said."""
+        self._descriptor = descriptor
+        self._watch = select.poll()
+        self._watch.register(descriptor, 0)  # for what is told unasked: an error, the far end gone
+
+    def write(self, raw: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            ClosedError: nobody reads any more.
+            ChangelogError: it cannot be written: a disk is full.
+        """
+        left = memoryview(raw)
+        try:
+            while left:
+                left = left[self._some(left) :]
+        except BrokenPipeError:
+            raise ClosedError from None
+        except OSError as error:
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            raise ChangelogError(
+                f"standard output cannot be written: {error.strerror}",
+                hint="make room, and go on where the lines end" if full else "",
+            ) from error
+
+    def _some(self, left: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, left)
+        except BlockingIOError:  # a terminal or pipe that another program made non-blocking
+            select.select([], [self._descriptor], [])
+            return 0
+
+    def check(self) -> None:
+        """Raise ClosedError where nobody reads any more, although nothing is written."""
+        if any(told & (select.POLLERR | select.POLLHUP) for _, told in self._watch.poll(0)):
+            raise ClosedError

@@ -1,0 +1,396 @@
+"""Read a topic from one place to another, or on and on, and show each record once.
+
+Records are shown before their places count as read: the group's place moves behind what standard
+output has taken, never before. A partition's end is reached by the broker's word or by a record
+behind it, since the last offsets before it may be gaps.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
+from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since, stored_offsets
+from changelog.lines.output import Output
+from changelog.lines.place import (
+    Beginning,
+    Bounds,
+    Since,
+    Start,
+    Stored,
+    Until,
+    end_offsets,
+    first_offsets,
+)
+from changelog.lines.progress import Progress
+from changelog.lines.render import Lines
+from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client, meet
+from changelog.sink.scan import STALL_S
+
+log = logging.getLogger("changelog.read")
+
+_BATCH = 5_000
+_POLL_S = 0.2
+_STORE_S = 1.0
+_SAY_S = 3.0
+_UNGROUPED = "changelog-read"  # the client demands a group; nothing is stored for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be read.
+
+    Attributes:
+        topic: of which.
+        partitions: which ones; empty for all.
+        start: where it begins; in a group, where partitions begin of which it has no place.
+        until: where it ends; None to follow.
+        group: the consumer group; empty for none.
+        committed: whether only what stands is read, or also records of open and aborted
+            transactions.
+        count: the most records; None for any number.
+        look_s: how often a topic that is followed is looked at for new partitions.
+    """
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    start: Start = field(default_factory=Beginning)
+    until: Until | None = None
+    group: str = ""
+    committed: bool = True
+    count: int | None = None
+    look_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Check what does not go together."""
+        if self.start == Stored() and not self.group:
+            raise ConfigurationError(
+                "--from stored is the place of a consumer group", hint="name it: --group NAME"
+            )
+
+    @property
+    def shares(self) -> bool:
+        """Tell whether the members of the group share the partitions."""
+        return bool(self.group) and not self.partitions
+
+
+class Reading:
+    """One run of reading.
+
+    Attributes:
+        shown: how many records were shown.
+    """
+
+    def __init__(self, kafka: KafkaConnection, wanted: Wanted, lines: Lines, out: Output) -> None:
+        """Prepare; nothing is asked yet."""
+        self._kafka, self._wanted, self._lines, self._out = kafka, wanted, lines, out
+        self.shown = 0
+        self._progress = Progress()
+        self._frozen: dict[int, Bounds] = {}
+        self._stored: dict[int, int] = {}
+        self._was_assigned = not wanted.shares
+        self._failure: Exception | None = None
+        self._stored_at = self._looked_at = self._heard_at = time.monotonic()
+        self._is_down = self._is_shaken = False
+
+    def run(self, stop: Callable[[], bool]) -> bool:
+        """Show records; tell whether all that is wanted was shown before `stop` told to end.
+
+        Raises:
+            ConfigurationError: there is no such topic, partition or offset.
+            CorruptRecordError: a record cannot be shown; those before it were.
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse, or what was to be read is gone.
+            ClosedError: nobody reads the output any more.
+        """
+        topic = self._wanted.topic
+        found = find_topic(self._kafka, topic)
+        partitions = chosen(topic, found.partitions, self._wanted.partitions)
+        consumer: Consumer = make_client(Consumer, self._settings())
+        try:
+            self._begin(consumer, partitions)
+            while not self._is_over() and not stop():
+                self._step(consumer)
+            self._store(consumer)
+        except KafkaException as error:
+            raise log_error(error, f'cannot read topic "{topic}"') from error
+        finally:
+            self._close(consumer)
+        return self._is_over() or (self._wanted.until is None and self._wanted.count is None)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **self._kafka.client_config(),
+            "group.id": self._wanted.group or _UNGROUPED,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed" if self._wanted.committed else "read_uncommitted",
+            "enable.partition.eof": True,
+            "error_cb": self._heard,
+            # At an end the broker would wait for more before it tells that there is none.
+            **({} if self._wanted.until is None else {"fetch.wait.max.ms": 20}),
+        }
+
+    def _heard(self, error: KafkaError) -> None:
+        self._is_down = self._is_down or error.code() == KafkaError._ALL_BROKERS_DOWN
+
+    def _begin(self, consumer: Consumer, partitions: Sequence[int]) -> None:
+        self._freeze(partitions)
+        if not self._wanted.shares:
+            self._take(consumer, partitions)
+            consumer.assign(self._open(partitions))
+            return
+
+        def given(_: Consumer, places: list[TopicPartition]) -> None:
+            self._guarded(lambda: self._given(consumer, places))
+
+        def taken(_: Consumer, places: list[TopicPartition]) -> None:
+            self._guarded(lambda: self._taken(consumer, places))
+
+        consumer.subscribe(
+            [self._wanted.topic], on_assign=given, on_revoke=taken, on_lost=self._lost
+        )
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Keep an error of a callback for the loop: the client would not pass it on as it is."""
+        self._is_shaken = True
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised again by the loop
+            self._failure = self._failure or error
+
+    def _given(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        partitions = [each.partition for each in places]
+        self._freeze([n for n in partitions if n not in self._frozen])
+        self._take(consumer, partitions)
+        self._was_assigned = True
+        consumer.assign(self._open(partitions))
+
+    def _taken(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._store(consumer)
+        self._forget(places)
+
+    def _lost(self, _: Consumer, places: list[TopicPartition]) -> None:
+        if places:
+            log.warning("the group gave partitions away: the last lines may be shown twice")
+        self._is_shaken = True
+        self._forget(places)
+
+    def _forget(self, places: list[TopicPartition]) -> None:
+        self._progress.forget(each.partition for each in places)
+        for each in places:
+            self._stored.pop(each.partition, None)
+
+    def _freeze(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self._frozen |= self._bounds(partitions)
+
+    def _bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
+        wanted = self._wanted
+        return bounds_of(self._kafka, wanted.topic, partitions, committed=wanted.committed)
+
+    def _take(self, consumer: Consumer, partitions: Sequence[int]) -> None:
+        """Find where partitions begin and end."""
+        bounds = {n: self._frozen[n] for n in partitions}
+        stored: dict[int, int] = {}
+        if self._wanted.group:
+            found = stored_offsets(consumer, self._wanted.topic, partitions)
+            stored = {n: each for n, each in found.items() if each is not None}
+            self._stored |= stored
+            stored = self._still_there(stored)
+        fresh = {n: each for n, each in bounds.items() if n not in stored}
+        since = self._since(consumer, self._wanted.start, list(fresh))
+        starts = first_offsets(self._wanted.start, fresh, since)
+        self._progress.take(starts | stored, self._ends(consumer, bounds))
+
+    def _still_there(self, stored: dict[int, int]) -> dict[int, int]:
+        """Return the places of the group; one that is gone is told, unless `--from` says more."""
+        late = [n for n, each in stored.items() if each > self._frozen[n].end]
+        self._freeze(late)  # another member may have gone on meanwhile
+        gone = {
+            n: each
+            for n, each in stored.items()
+            if not self._frozen[n].first <= each <= self._frozen[n].end
+        }
+        if gone and self._wanted.start == Stored():
+            said = ", ".join(
+                f"{each} of partition {n}, which has {self._frozen[n].first} to "
+                f"{self._frozen[n].end}"
+                for n, each in sorted(gone.items())
+            )
+            raise LogError(
+                f'group "{self._wanted.group}" is at offsets of topic "{self._wanted.topic}" that '
+                f"are not there any more: {said}",
+                hint="records were removed, or the topic was made anew: `--from beginning`, "
+                "`--from end` or a time says where to go on",
+            )
+        return {n: each for n, each in stored.items() if n not in gone}
+
+    def _ends(self, consumer: Consumer, bounds: dict[int, Bounds]) -> dict[int, int | None]:
+        until = self._wanted.until
+        now_ms = time.time_ns() // 1_000_000
+        return end_offsets(until, bounds, self._since(consumer, until, list(bounds)), now_ms=now_ms)
+
+    def _since(
+        self, consumer: Consumer, place: Start | Until | None, partitions: Sequence[int]
+    ) -> dict[int, int | None]:
+        if not isinstance(place, Since) or not partitions:
+            return {}
+        return offsets_since(consumer, self._wanted.topic, partitions, place.ms)
+
+    def _open(self, partitions: Sequence[int]) -> list[TopicPartition]:
+        places = self._progress.places
+        return [TopicPartition(self._wanted.topic, n, places[n]) for n in partitions]
+
+    def _is_over(self) -> bool:
+        if self._wanted.count is not None and self.shown >= self._wanted.count:
+            return True
+        return self._wanted.until is not None and self._was_assigned and self._progress.is_done
+
+    def _step(self, consumer: Consumer) -> None:
+        self._is_shaken = False
+        first = consumer.poll(_POLL_S)
+        batch = [] if first is None else [first, *consumer.consume(_BATCH, 0)]
+        if self._failure is not None:
+            raise self._failure
+        records = [each for each in batch if each.error() is None]
+        kept = self._progress.kept(records, before_ms=self._before_ms(), twice=self._is_shaken)
+        if self._wanted.count is not None:
+            kept = kept[: self._wanted.count - self.shown]
+        if kept:
+            self._show(kept)
+        else:
+            self._out.check()
+        if len(records) < len(batch):
+            for each in batch:
+                if each.error() is not None:
+                    self._noticed(each)
+        self._now_and_then(consumer)
+
+    def _show(self, records: Sequence[Message]) -> None:
+        self._heard_at, self._is_down = time.monotonic(), False
+        rendered = self._lines.render(records)
+        self._out.write(rendered.lines)
+        self.shown += rendered.records
+        self._progress.note(records[: rendered.records])
+        if rendered.fault is not None:
+            raise rendered.fault
+
+    def _before_ms(self) -> int | None:
+        """Return the time that ends partitions of which no record was that new at the start."""
+        until = self._wanted.until
+        has_open = isinstance(until, Since) and None in self._progress.ends.values()
+        return until.ms if has_open and isinstance(until, Since) else None
+
+    def _noticed(self, event: Message) -> None:
+        """Take what is told in place of a record."""
+        error, partition = event.error(), event.partition()
+        assert error is not None  # noqa: S101 - the caller asked
+        where = f'topic "{self._wanted.topic}", partition {partition}'
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._progress.reach(partition or 0, event.offset() or 0)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            place = self._progress.places.get(partition or 0)
+            raise LogError(
+                f"{where}: the records from offset {place} on are no longer there",
+                hint="they were removed, or the topic was made anew; `--from beginning` starts "
+                "with what there is",
+            )
+        elif error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
+            raise LogError(f'topic "{self._wanted.topic}" is gone', hint="somebody deleted it")
+        elif not is_passing(error):
+            raise log_error(error, f"cannot read {where}")
+
+    def _now_and_then(self, consumer: Consumer) -> None:
+        now = time.monotonic()
+        if now - self._stored_at > _STORE_S:
+            self._stored_at = now
+            self._store(consumer, patiently=True)
+        if now - self._looked_at > self._wanted.look_s:
+            self._looked_at = now
+            self._take_new(consumer)
+        before_ms = self._before_ms()
+        if before_ms is not None and time.time_ns() // 1_000_000 >= before_ms:
+            places = list(self._progress.ends)
+            self._freeze(places)
+            self._progress.end_at(self._ends(consumer, {n: self._frozen[n] for n in places}))
+        if now - self._heard_at > _SAY_S:
+            self._is_quiet(now)
+
+    def _take_new(self, consumer: Consumer) -> None:
+        """Read the partitions that a topic has got meanwhile, from their beginning."""
+        if self._wanted.until is not None or self._wanted.partitions or self._wanted.shares:
+            return
+        try:
+            topics = consumer.list_topics(self._wanted.topic, timeout=REQUEST_S).topics
+        except KafkaException:
+            return  # asked again later
+        new = sorted(topics[self._wanted.topic].partitions.keys() - self._progress.places.keys())
+        if new:
+            self._progress.take(dict.fromkeys(new, 0), dict.fromkeys(new))
+            consumer.incremental_assign(self._open(new))
+
+    def _is_quiet(self, now: float) -> None:
+        """Say that the brokers are waited for; end where records are owed that do not come."""
+        if self._is_down and now - self._heard_at < 2 * _SAY_S:
+            log.warning("waiting for the brokers at %s", self._kafka.brokers)
+            self._heard_at -= _SAY_S  # said once
+        if self._wanted.until is None or now - self._heard_at < STALL_S:
+            return
+        meet(self._kafka)
+        ends = self._progress.ends
+        owed = [n for n in self._progress.open if (ends[n] or 0) <= self._frozen[n].end]
+        if owed and self._was_assigned:
+            raise UnavailableLogError(
+                f'topic "{self._wanted.topic}", partition {owed[0]}: no records within '
+                f"{STALL_S:.0f} s, although it has some",
+                hint="does each partition have a leader?",
+            )
+        self._heard_at, self._is_down = now, False
+
+    def _store(self, consumer: Consumer, *, patiently: bool = False) -> None:
+        """Store the group's places, where it has moved.
+
+        Args:
+            consumer: of the group.
+            patiently: whether brokers that are away are only told of, and asked again later.
+        """
+        if not self._wanted.group:
+            return
+        places = self._progress.places
+        moved = {n: each for n, each in places.items() if self._stored.get(n) != each}
+        if not moved:
+            return
+        topic = self._wanted.topic
+        offsets = [TopicPartition(topic, n, each) for n, each in moved.items()]
+        try:
+            for each in consumer.commit(offsets=offsets, asynchronous=False) or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        except KafkaException as error:
+            told = log_error(
+                error,
+                f'cannot store where group "{self._wanted.group}" is in topic "{topic}"',
+                hint="the last lines will be shown once more",
+            )
+            if not (patiently and isinstance(told, UnavailableLogError)):
+                raise told from error
+            log.warning("%s", told)
+            return
+        self._stored |= moved
+
+    def _close(self, consumer: Consumer) -> None:
+        """Store what was shown, also where something failed, and leave."""
+        try:
+            self._store(consumer)
+        except LogError as error:
+            log.warning("%s", error)
+        consumer.close()

@@ -1,0 +1,113 @@
+"""How keys and values are shown: as text, JSON, decoded Avro or digits. Pure.
+
+In a template bytes stand as they are; in an object of JSON each is a token of it, so that a text
+has to be UTF-8.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
+from changelog.contract.forms.document import quoted
+from changelog.contract.rows.codec import FRAME_BYTES
+from changelog.lines.avro import one_line
+
+Show = Callable[[bytes], bytes]
+"""Returns what is shown of a key or a value that is not null; raises CorruptRecordError."""
+
+Framed = Callable[[bytes], Any]
+"""Returns what a framed value says; `changelog.lines.avro.FramedReader`."""
+
+_MAGIC = b"\0"
+
+
+class As(Enum):
+    """What keys or values are taken for."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    AVRO = "avro"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+def parse_form(text: str) -> As:
+    """Read the name of a form.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
+    try:
+        return As(text)
+    except ValueError:
+        raise ConfigurationError(
+            f'"{text}" is no form of keys and values',
+            hint=f"there are {', '.join(each.value for each in As)}",
+        ) from None
+
+
+def is_framed(raw: bytes) -> bool:
+    """Tell whether bytes look like a record of a registry's schema: no text begins so."""
+    return raw[:1] == _MAGIC and len(raw) >= FRAME_BYTES
+
+
+def plain(form: As, framed: Framed) -> Show | None:
+    """Return how a key or value is shown in a template; None where its bytes stand as they are."""
+
+    def avro(raw: bytes) -> bytes:
+        found = framed(raw)
+        return found.encode() if isinstance(found, str) else orjson.dumps(found)
+
+    match form:
+        case As.AUTO:
+            return lambda raw: avro(raw) if raw[:1] == _MAGIC and is_framed(raw) else raw
+        case As.TEXT:
+            return None
+        case As.JSON:
+            return one_line
+        case As.AVRO:
+            return avro
+        case As.HEX:
+            return lambda raw: raw.hex().encode()
+        case As.BASE64:
+            return b64encode
+
+
+def token(form: As, framed: Framed) -> Show:
+    """Return how a key or value is shown as a token of JSON."""
+
+    def avro(raw: bytes) -> bytes:
+        return orjson.dumps(framed(raw))
+
+    match form:
+        case As.AUTO:
+            return lambda raw: avro(raw) if raw[:1] == _MAGIC and is_framed(raw) else text(raw)
+        case As.TEXT:
+            return text
+        case As.JSON:
+            return one_line
+        case As.AVRO:
+            return avro
+        case As.HEX:
+            return lambda raw: b'"%b"' % raw.hex().encode()
+        case As.BASE64:
+            return lambda raw: b'"%b"' % b64encode(raw)
+
+
+def text(raw: bytes) -> bytes:
+    """Return a text as a string of JSON.
+
+    Raises:
+        CorruptRecordError: it is not UTF-8.
+    """
+    try:
+        return quoted(raw.decode()).encode()
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(f"it is no text in UTF-8 ({error.reason})") from error
