@@ -71,7 +71,7 @@ def test_each_wanted_record_is_kept_once_and_in_order(batch, taken):
         offsets = [at for of, at in kept if of == partition]
         assert offsets == sorted(set(offsets))
         assert all(start <= at and (end is None or at < end) for at in offsets)
-    wanted = []
+    wanted: list[tuple[int, int]] = []
     for of, at in batch:
         if of in taken:
             start, end = taken[of]
