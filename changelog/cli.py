@@ -54,7 +54,9 @@ _GROUP = "changelog.commands"
 _STACK = EntryPoint("stack", "changelog.stack.cli:app", _GROUP)
 """Ours, but a fifth of a second that few commands need."""
 
-_LINES = tuple(EntryPoint(name, f"changelog.lines.cli:{name}", _GROUP) for name in ("read",))
+_LINES = tuple(
+    EntryPoint(name, f"changelog.lines.cli:{name}", _GROUP) for name in ("read", "write")
+)
 
 
 class _WithJoined(TyperGroup):

@@ -1,4 +1,4 @@
-"""The command `changelog read`: any topic as lines."""
+"""The commands `changelog read` and `changelog write`: any topic as lines, and back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
 
 if TYPE_CHECKING:
+    from changelog.lines.forms.parse import Parse
+    from changelog.lines.forms.render import Lines
+    from changelog.lines.forms.shown import Framed
     from changelog.lines.reading import Wanted
-    from changelog.lines.render import Lines
-    from changelog.lines.shown import Framed
 
 _FORMS = "auto, text, json, avro, hex or base64"
 _INTERRUPTED = 130
@@ -125,6 +126,88 @@ def read(
         raise typer.Exit(_INTERRUPTED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """How lines are read, and where they go."""
+
+    separator: Annotated[
+        str, typer.Option("-K", "--separator", help=r"What stands between key and value.")
+    ] = r"\t"
+    no_key: Annotated[
+        bool, typer.Option("--no-key", help="A line is a value; records have no keys.")
+    ] = False
+    as_json: Annotated[
+        bool,
+        typer.Option("-J", "--json", help="Lines are objects with key, value, headers."),
+    ] = False
+    form: Annotated[
+        str, typer.Option("--as", help="Keys and values are text, json, hex or base64.")
+    ] = "text"
+    key_form: Annotated[str | None, typer.Option("--key-as", help="Keys alone.")] = None
+    value_form: Annotated[str | None, typer.Option("--value-as", help="Values alone.")] = None
+    null: Annotated[
+        str | None,
+        typer.Option("--null", help="This text is null: of a value a tombstone. '' for empty."),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", help="Header of each record, name=value; repeatable."),
+    ] = None
+    partition: Annotated[
+        int | None,
+        typer.Option("-p", "--partition", min=0, help="This one, and not where keys belong."),
+    ] = None
+    whole: Annotated[
+        bool, typer.Option("--transaction", help="All of the input, or nothing of it.")
+    ] = False
+    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a line.")] = r"\n"
+    client: ClientOption = None
+    debug: DebugOption = False
+
+
+@takes(Chosen(Kafka))
+def write(
+    topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Write
+) -> None:
+    """Write the lines of standard input to a topic: key, tab, value.
+
+    Ends with 0 once all replicas have acknowledged each record. A line that is no record ends with
+    1; those before it are written, with --transaction nothing is.
+    """
+    from changelog.lines.forms.template import unescaped
+    from changelog.lines.writing import StoppedError, Target, Writing, split
+
+    settings = project_of(project, given, asked.client)
+    target = Target(topic=topic, partition=asked.partition, whole=asked.whole)
+    writing = Writing(settings.kafka, target, _parser(asked))
+    delimiter, stop = unescaped(asked.delimiter, "--delimiter"), stop_on_signals()
+    try:
+        writing.run(split(delimiter, stop), stop)
+    except StoppedError:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _parser(asked: _Write) -> Parse:
+    from changelog.lines.forms.parse import Given as Lines
+    from changelog.lines.forms.parse import bytes_of, json_parser, line_parser
+    from changelog.lines.forms.shown import parse_form
+    from changelog.lines.forms.template import unescaped
+
+    headers = parse_properties(asked.header, "--header") or {}
+    separator = unescaped(asked.separator, "--separator")
+    if not separator or not asked.delimiter:
+        raise ConfigurationError("separator and delimiter have a character at least")
+    how = Lines(
+        separator=separator,
+        keyed=not asked.no_key,
+        null=None if asked.null is None else unescaped(asked.null, "--null"),
+        key=bytes_of(parse_form(asked.key_form or asked.form)),
+        value=bytes_of(parse_form(asked.value_form or asked.form)),
+        headers=tuple((name, text.encode()) for name, text in headers.items()),
+    )
+    return json_parser(how) if asked.as_json else line_parser(how)
+
+
 def project_of(project: Path, given: Given, client: list[str] | None) -> Project:
     """Return the settings of a command that needs the brokers alone."""
     options = parse_properties(client, "-X")
@@ -153,9 +236,9 @@ def _wanted(topic: str, asked: _Read) -> Wanted:
 
 
 def _lines(topic: str, asked: _Read, framed: Framed) -> Lines:
-    from changelog.lines.render import json_lines, template_lines
-    from changelog.lines.shown import parse_form, plain, token
-    from changelog.lines.template import DEFAULT, parse_template, unescaped
+    from changelog.lines.forms.render import json_lines, template_lines
+    from changelog.lines.forms.shown import parse_form, plain, token
+    from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
 
     key = parse_form(asked.key_form or asked.form)
     value = parse_form(asked.value_form or asked.form)
@@ -192,7 +275,7 @@ class _Schemas:
         return self._framed(raw)
 
     def _opened(self) -> Framed:
-        from changelog.lines.avro import FramedReader
+        from changelog.lines.forms.avro import FramedReader
         from changelog.sink.registry import Registry as Client
 
         if not self._connection.url:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from changelog.lines.render import Record
+from changelog.lines.forms.render import Record
 
 R = TypeVar("R", bound=Record)
 

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
 from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since, stored_offsets
+from changelog.lines.forms.render import Lines
 from changelog.lines.output import Output
 from changelog.lines.place import (
     Beginning,
@@ -30,7 +31,6 @@ from changelog.lines.place import (
     first_offsets,
 )
 from changelog.lines.progress import Progress
-from changelog.lines.render import Lines
 from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client, meet
 from changelog.sink.scan import STALL_S
 

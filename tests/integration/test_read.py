@@ -15,11 +15,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, LogError
+from changelog.lines.forms.render import template_lines
+from changelog.lines.forms.template import parse_template
 from changelog.lines.output import ClosedError, Output
 from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
 from changelog.lines.reading import Reading, Wanted
-from changelog.lines.render import template_lines
-from changelog.lines.template import parse_template
 from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter

@@ -1,4 +1,4 @@
-"""Framed records to plain values: `changelog.lines.avro`."""
+"""Framed records to plain values: `changelog.lines.forms.avro`."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ from changelog.contract.forms.document import Documents, joined
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import array_type, column_type
-from changelog.lines.avro import FramedReader, one_line
+from changelog.lines.forms.avro import FramedReader, one_line
 from tests.support.builders import make_codec, make_relation
 
 TYPES = {

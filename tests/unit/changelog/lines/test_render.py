@@ -1,4 +1,4 @@
-"""Batches to lines: `changelog.lines.render`, with its headers and the forms of values."""
+"""Batches to lines: `changelog.lines.forms.render`, with its headers and the forms of values."""
 
 import json
 
@@ -13,9 +13,9 @@ from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.codec import frame
-from changelog.lines.render import json_lines, template_lines
-from changelog.lines.shown import As, parse_form, plain, token
-from changelog.lines.template import parse_template
+from changelog.lines.forms.render import json_lines, template_lines
+from changelog.lines.forms.shown import As, parse_form, plain, token
+from changelog.lines.forms.template import parse_template
 from tests.unit.changelog.lines.records import Made
 
 OURS = encode_headers(Position(1, Lsn.parse("0/16B3748"), 7), Op.UPDATE, 1_706_704_496_789_000)

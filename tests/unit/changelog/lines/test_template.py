@@ -1,9 +1,9 @@
-"""Templates of lines: `changelog.lines.template`."""
+"""Templates of lines: `changelog.lines.forms.template`."""
 
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.lines.template import FIELDS, Field, parse_template, unescaped
+from changelog.lines.forms.template import FIELDS, Field, parse_template, unescaped
 
 
 def test_fields_braces_and_escapes_are_told_apart():

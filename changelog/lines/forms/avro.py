@@ -31,7 +31,7 @@ from changelog.contract.rows.text import (
     TIMESTAMP_INFINITY,
     TIMESTAMP_MINUS_INFINITY,
 )
-from changelog.lines.moments import date_text, moment_text, time_text
+from changelog.lines.forms.moments import date_text, moment_text, time_text
 
 _OURS = "changelog-"
 _ENDLESS = "endless"

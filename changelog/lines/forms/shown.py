@@ -16,13 +16,13 @@ import orjson
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.forms.document import quoted
 from changelog.contract.rows.codec import FRAME_BYTES
-from changelog.lines.avro import one_line
+from changelog.lines.forms.avro import one_line
 
 Show = Callable[[bytes], bytes]
 """Returns what is shown of a key or a value that is not null; raises CorruptRecordError."""
 
 Framed = Callable[[bytes], Any]
-"""Returns what a framed value says; `changelog.lines.avro.FramedReader`."""
+"""Returns what a framed value says; `changelog.lines.forms.avro.FramedReader`."""
 
 _MAGIC = b"\0"
 

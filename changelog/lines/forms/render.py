@@ -13,10 +13,10 @@ import orjson
 
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders
-from changelog.lines.headers import header_text, ours, shown
-from changelog.lines.moments import moment_text
-from changelog.lines.shown import Show
-from changelog.lines.template import HEADER, Field
+from changelog.lines.forms.headers import header_text, ours, shown
+from changelog.lines.forms.moments import moment_text
+from changelog.lines.forms.shown import Show
+from changelog.lines.forms.template import HEADER, Field
 
 _NULL = b"null"
 

@@ -1,0 +1,210 @@
+"""Lines to records: `key<separator>value`, or an object of JSON. Pure.
+
+A part of an object that is no text is taken as it is written: read and written again its numbers
+would lose digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any, NamedTuple
+
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.base.headers import Headers
+from changelog.lines.forms.avro import one_line
+from changelog.lines.forms.headers import written
+from changelog.lines.forms.shown import As
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_TAKEN = {"key", "value", "headers"}
+_TOLD = {"topic", "partition", "offset", "timestamp"}
+"""Members that `changelog read --json` writes and that a new record has anew."""
+
+
+class InputError(ChangelogError):
+    """A line is no record."""
+
+
+class Sent(NamedTuple):
+    """What a line says; None is null."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+Parse = Callable[[bytes], Sent]
+"""Returns what a line says; raises InputError."""
+
+Raw = Callable[[bytes], bytes]
+"""Returns the bytes that a text stands for; raises ValueError or ChangelogError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """How lines are to be read.
+
+    Attributes:
+        separator: what stands between key and value.
+        keyed: whether there are keys.
+        null: the text that stands for null; None for no text.
+        key: what the text of a key stands for.
+        value: what the text of a value stands for.
+        headers: of each record, before its own.
+    """
+
+    separator: bytes = b"\t"
+    keyed: bool = True
+    null: bytes | None = None
+    key: Raw = bytes
+    value: Raw = bytes
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()
+
+
+def bytes_of(form: As) -> Raw:
+    """Return how the text of a key or value is read.
+
+    Raises:
+        ConfigurationError: nothing is written in this form.
+    """
+    match form:
+        case As.TEXT:
+            return bytes
+        case As.JSON:
+            return one_line
+        case As.HEX:
+            return lambda text: bytes.fromhex(text.decode("ascii"))
+        case As.BASE64:
+            return lambda text: b64decode(text, validate=True)
+        case As.AUTO | As.AVRO:
+            raise ConfigurationError(
+                f"keys and values cannot be written as {form.value}",
+                hint="text, json, hex or base64",
+            )
+
+
+def line_parser(given: Given) -> Parse:
+    """Return what reads `key<separator>value`, or without keys a value."""
+    separator, headers = given.separator, list(given.headers)
+
+    def parse(line: bytes) -> Sent:
+        if not given.keyed:
+            return Sent(None, _raw(given.value, line, given.null, "value"), headers)
+        key, found, value = line.partition(separator)
+        if not found:
+            raise InputError(
+                f"there is no separator {separator.decode(errors='replace')!r} between key and "
+                "value",
+                hint="--separator names another, --no-key takes the line for a value",
+            )
+        return Sent(
+            _raw(given.key, key, given.null, "key"),
+            _raw(given.value, value, given.null, "value"),
+            headers,
+        )
+
+    return parse
+
+
+def _raw(read: Raw, text: bytes, null: bytes | None, what: str) -> bytes | None:
+    if text == null:
+        return None
+    if read is bytes:
+        return text
+    try:
+        return read(text)
+    except (ValueError, ChangelogError) as error:
+        raise InputError(f"the {what} is not in its form: {error}") from error
+
+
+def json_parser(given: Given) -> Parse:
+    """Return what reads objects with `key`, `value` and `headers`, as `read --json` writes them."""
+
+    def parse(line: bytes) -> Sent:
+        try:
+            members = _members(line.decode())
+        except ValueError as error:
+            raise InputError(f"it is no object of JSON: {error}") from error
+        unknown = sorted(members.keys() - _TAKEN - _TOLD)
+        lacking = [n for n in ("key", "value") if n not in members and (given.keyed or n != "key")]
+        if unknown or lacking:
+            said = f'has no "{lacking[0]}"' if lacking else f'has "{unknown[0]}"'
+            raise InputError(
+                f"the object {said}",
+                hint='it takes "key", "value" and "headers"; a null is written out, and --no-key '
+                "does without keys",
+            )
+        return Sent(
+            _member(given.key, members.get("key"), given.null, "key"),
+            _member(given.value, members["value"], given.null, "value"),
+            [*given.headers, *_headers(members.get("headers"))],
+        )
+
+    return parse
+
+
+def _member(
+    read: Raw, member: tuple[Any, str] | None, null: bytes | None, what: str
+) -> bytes | None:
+    found, text = member or (None, "")
+    if found is None:
+        return None
+    try:
+        raw = (found if isinstance(found, str) else text).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the {what} cannot be written in UTF-8: {error.reason}") from error
+    return _raw(read, raw, null, what)
+
+
+def _headers(member: tuple[Any, str] | None) -> Headers:
+    found = {} if member is None else member[0]
+    try:
+        return written(found) if isinstance(found, Mapping) else written({"": found})
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the headers cannot be used: {error}") from error
+
+
+def _members(text: str) -> dict[str, tuple[Any, str]]:
+    """Return each member of an object with the text as which it is written.
+
+    Raises:
+        ValueError: it is no object, or one with a member twice.
+    """
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    found: dict[str, tuple[Any, str]] = {}
+    place = _after(text, 0, "{")
+    if text[place : place + 1] == "}":
+        return _ended(text, place + 1, found)
+    while True:
+        name, place = scanstring(text, _after(text, place, '"'))
+        place = _after(text, place, ":")
+        value, end = decoder.raw_decode(text, place)
+        if name in found:
+            raise ValueError(f'"{name}" is there twice')
+        found[name] = value, text[place:end]
+        place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
+        if text[place : place + 1] == "}":
+            return _ended(text, place + 1, found)
+        place = _after(text, place, ",")
+
+
+def _after(text: str, place: int, mark: str) -> int:
+    place = _BLANKS.match(text, place).end()  # type: ignore[union-attr]
+    if text[place : place + 1] != mark:
+        raise ValueError(f"{mark} is missing at character {place}")
+    return place + 1 if mark == '"' else _BLANKS.match(text, place + 1).end()  # type: ignore[union-attr]
+
+
+def _ended(text: str, place: int, found: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
+    if text[place:].strip(" \t\r\n"):
+        raise ValueError(f"something stands behind it at character {place}")
+    return found
+
+
+def _no_constant(name: str) -> Any:  # noqa: ANN401 - never returns
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,171 @@
+"""Lines of standard input to records of a topic, each acknowledged by all replicas.
+
+What is taken from the input is written; where a line is no record, those before it are, and the
+error says so. In a transaction all of the input stands, or nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import RecordRefusedError, UnavailableLogError
+from changelog.contract.log.properties import RECORD_BYTES
+from changelog.lines.ask import chosen, find_topic
+from changelog.lines.forms.parse import InputError, Parse
+from changelog.sink.producer import WRITE_S, LogProducer
+
+_CHUNK = 1 << 18
+_LOOK_S = 0.2
+_PAUSE_S = 5.0
+"""After such a time without being asked, another wait has begun."""
+
+
+class StoppedError(Exception):
+    """Somebody ended the command before its input had ended."""
+
+
+def split(
+    delimiter: bytes, stop: Callable[[], bool], descriptor: int = 0, most: int = RECORD_BYTES
+) -> Iterator[list[bytes]]:
+    """Return the lines of an input as they come, several at a time.
+
+    Args:
+        delimiter: what ends a line; behind the last one it may be missing.
+        stop: asked while nothing comes.
+        descriptor: standard input unless another one is said.
+        most: a line that is longer is no record.
+
+    Raises:
+        StoppedError: `stop` told to end.
+        InputError: a line is too long.
+    """
+    rest = b""
+    while True:
+        while not select.select([descriptor], [], [], _LOOK_S)[0]:
+            if stop():
+                raise StoppedError
+        if stop():
+            raise StoppedError
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(delimiter)
+        if len(rest) > most:
+            raise InputError(
+                f"a line has more than {most} bytes",
+                hint=f"--delimiter is {delimiter!r}: does it end lines?",
+            )
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where records go.
+
+    Attributes:
+        topic: which.
+        partition: which of it; None for where keys belong.
+        whole: whether all of the input stands or nothing.
+    """
+
+    topic: str
+    partition: int | None = None
+    whole: bool = False
+
+
+class Writing:
+    """One run of writing.
+
+    Attributes:
+        taken: how many lines were taken.
+    """
+
+    def __init__(self, kafka: KafkaConnection, target: Target, parse: Parse) -> None:
+        """Prepare; nothing is asked yet."""
+        self._kafka, self._target, self._parse = kafka, target, parse
+        self.taken = 0
+        self._left, self._moved_at, self._asked_at = 0, 0.0, 0.0
+
+    def run(self, lines: Iterator[list[bytes]], stop: Callable[[], bool]) -> None:
+        """Write each line.
+
+        Args:
+            lines: several at a time.
+            stop: asked while brokers are waited for.
+
+        Raises:
+            StoppedError: the lines ended since somebody told; those before are written.
+            InputError: a line is no record; those before it are written.
+            ConfigurationError: there is no such topic or partition.
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        topic, wanted = self._target.topic, self._target.partition
+        chosen(
+            topic,
+            find_topic(self._kafka, topic).partitions,
+            () if wanted is None else (wanted,),
+        )
+        producer = LogProducer.open(
+            self._kafka,
+            transactional_id=f"changelog-write-{uuid.uuid4()}" if self._target.whole else "",
+        )
+        producer.on_wait = lambda: self._watch(producer, stop)
+        try:
+            producer.take_over()
+            self._write(producer, lines)
+        except RecordRefusedError as error:
+            raise RecordRefusedError(
+                str(error.args[0]),
+                hint=f"one of the first {self.taken} lines; {self._what_stands('they')}",
+            ) from error
+        finally:
+            producer.close()
+
+    def _write(self, producer: LogProducer, lines: Iterator[list[bytes]]) -> None:
+        topic, partition, parse = self._target.topic, self._target.partition, self._parse
+        try:
+            for some in lines:
+                for line in some:
+                    key, value, headers = parse(line)
+                    producer.produce(topic, key, value, headers, partition)
+                    self.taken += 1
+                producer.poll()
+        except (InputError, StoppedError) as error:
+            if not self._target.whole:
+                producer.commit()
+            if isinstance(error, StoppedError):
+                raise
+            raise InputError(
+                f"line {self.taken + 1}: {error.args[0]}",
+                hint="; ".join(filter(None, [error.hint, self._what_stands()])),
+            ) from error
+        producer.commit()
+
+    def _what_stands(self, who: str = "") -> str:
+        if self._target.whole:
+            return "nothing was written"
+        if who:
+            return f"{who} may be written"
+        return f"{self.taken} lines before it are written" if self.taken else "nothing was written"
+
+    def _watch(self, producer: LogProducer, stop: Callable[[], bool]) -> None:
+        """End a wait in which nothing was acknowledged for a minute."""
+        now, left = time.monotonic(), producer.queued
+        if left != self._left or now - self._asked_at > _PAUSE_S:
+            self._left, self._moved_at = left, now
+        self._asked_at = now
+        if now - self._moved_at > WRITE_S or stop():
+            raise UnavailableLogError(
+                f"{left} of {self.taken} records are not acknowledged",
+                hint="are the brokers running? " + self._what_stands("they"),
+            )
