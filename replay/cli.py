@@ -5,17 +5,22 @@ Mounted through the entry-point group `changelog.commands`.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from changelog.config import BROKERS, load_project
+from changelog.config import BROKERS, Project, load_project
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, NoFrontierError, VerdictError
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
 from changelog.runtime.options import (
@@ -29,7 +34,23 @@ from replay.base.config import CONNECT_PORT
 from replay.base.sections import Logs, Spark, warehouse_of
 
 
-@takes(Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changes:
+    """What is to become of the topics that are named; without any of it they are looked at."""
+
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Make them, with the settings of captured tables' topics."),
+    ] = False
+    unkeyed: Annotated[
+        bool,
+        typer.Option("--unkeyed", help="With --create: for records without keys, not compacted."),
+    ] = False
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them, after asking.")] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False
+
+
+@takes(Chosen(Kafka), Chosen(CaptureSettings, *SLOT, "partitions", "topic", "fix_topics"))
 def topics(
     names: Annotated[
         list[str] | None,
@@ -41,6 +62,7 @@ def topics(
     project: ProjectOption = Path(),
     *,
     given: Given,
+    changes: _Changes,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -49,16 +71,21 @@ def topics(
     Shows settings, offsets and how densely records stand (a few are read). A captured table is
     judged at its last frontier, any other topic at its present end; of that, what its writers do is
     taken on trust. Ends with 4 when a captured table cannot be rebuilt exactly now.
+
+    With --create or --delete, TOPIC… are made or deleted.
     """
-    from replay.broker.topics import list_topics, read_frontier
+    from replay.broker.topics import list_topics
     from replay.survey import survey, told
 
     settings = load_project(project, overrides=given, needs=[BROKERS])
     if names and all_topics:
         raise ConfigurationError("name topics or give --all, not both")
+    if changes.create or changes.delete:
+        _change(settings, names or [], changes, as_json=as_json)
+        return
     record: FrontierRecord | None = None
     try:
-        record = read_frontier(settings.kafka, frontier_topic(settings.topic_prefix), settings.slot)
+        record = _frontier(settings)
     except NoFrontierError:
         if not names and not all_topics:
             raise
@@ -92,6 +119,57 @@ def topics(
             )
         )
         raise typer.Exit(VerdictError.exit_code)
+
+
+def _frontier(settings: Project) -> FrontierRecord:
+    from replay.broker.topics import read_frontier
+
+    return read_frontier(settings.kafka, frontier_topic(settings.topic_prefix), settings.slot)
+
+
+def _change(settings: Project, names: list[str], changes: _Changes, *, as_json: bool) -> None:
+    if changes.create and changes.delete:
+        raise ConfigurationError("--create and --delete contradict each other", hint="give one")
+    if not names:
+        raise ConfigurationError("no topic is named", hint="changelog topics --create TOPIC…")
+    if changes.create:
+        _create(settings, names, unkeyed=changes.unkeyed, as_json=as_json)
+    else:
+        _delete(settings, names, yes=changes.yes, as_json=as_json)
+
+
+def _create(settings: Project, names: list[str], *, unkeyed: bool, as_json: bool) -> None:
+    from changelog.sink.by_hand import create_topics
+
+    found = create_topics(settings.kafka, names, settings.capture, unkeyed=unkeyed)
+    if as_json:
+        print_json(found._asdict())
+        return
+    for name, count in sorted(found.partitions.items()):
+        done = "is made" if name in found.made else "is there already"
+        more = ", its settings are altered" if name in found.altered else ""
+        tell(f"{name}: {done}, with {count} partitions{more}")
+
+
+def _delete(settings: Project, names: list[str], *, yes: bool, as_json: bool) -> None:
+    from changelog.sink.by_hand import delete_topics
+    from replay.broker.topics import inspect
+
+    missing = sorted(set(names) - inspect(settings.kafka, names).keys())
+    if missing:
+        raise _unknown(settings.kafka, missing)
+    tables: Mapping[str, TableName] = {}
+    with suppress(NoFrontierError):
+        tables = _frontier(settings).frontier.tables
+    said = [f"{n} (table {tables[n]} is captured there)" if n in tables else n for n in names]
+    question = f"Delete {', '.join(said)} with all records?"
+    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        raise ConfigurationError("not deleted", hint="--yes does not ask")
+    delete_topics(settings.kafka, names)
+    if as_json:
+        print_json({"deleted": names})
+    else:
+        tell(f"deleted: {', '.join(names)}; what a registry has of their schemas is still there")
 
 
 def spark_server(

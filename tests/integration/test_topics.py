@@ -1,14 +1,18 @@
-"""`changelog topics`: any topic of a cluster, what it holds, and whether it can be read exactly."""
+"""`changelog topics`: any topic of a cluster, what it holds, whether it is exact; made, deleted."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from changelog.contract.log.topic import TopicSettings
+from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
 
@@ -112,3 +116,62 @@ def test_a_name_that_is_no_topic_is_an_error(log, foreign, ask):
     assert foreign["events"] in ran.stderr
     assert ask("--all", log.topic).returncode == 2
     assert ask(slot="nobody").returncode == 1
+
+
+def test_topics_are_made_with_our_settings_and_left_where_they_are(kafka, prefix, ask):
+    name, unkeyed = f"{prefix}.made", f"{prefix}.unkeyed"
+    ran = ask("--create", name, "--partitions", "3", "-T", "compression.type=zstd", "--json")
+    assert ran.returncode == 0, ran.stderr
+    made = {"made": [name], "altered": [], "partitions": {name: 3}}
+    assert json.loads(ran.stdout) == made
+    found = describe(kafka, [name])[name]
+    assert TopicSettings().differences(found.settings) == []
+    assert found.settings["compression.type"] == "zstd"
+    again = ask("--create", name, "--partitions", "5")
+    assert again.returncode == 0
+    assert f"{name}: is there already, with 3 partitions" in again.stderr
+    assert ask("--create", unkeyed, "--unkeyed").returncode == 0
+    assert describe(kafka, [unkeyed])[unkeyed].settings["cleanup.policy"] == "delete"
+
+
+def test_a_topic_with_other_settings_is_altered_on_request_alone(kafka, foreign, ask):
+    name = foreign["short"]
+    ran = ask("--create", name)
+    assert (ran.returncode, "min.compaction.lag.ms is 40000" in ran.stderr) == (2, True)
+    ran = ask("--create", name, "--fix-topics")
+    assert ran.returncode == 0, ran.stderr
+    assert f"{name}: is there already, with 1 partitions, its settings are altered" in ran.stderr
+    assert TopicSettings().differences(describe(kafka, [name])[name].settings) == []
+
+
+def test_a_topic_is_deleted_only_by_somebody_who_was_asked(kafka, log, foreign, ask):
+    names = [log.topic, foreign["events"]]
+    ran = ask("--delete", *names)
+    assert (ran.returncode, "not deleted | hint: --yes does not ask" in ran.stderr) == (2, True)
+    ran = ask("--delete", *names, f"{foreign['events']}x", "--yes")
+    assert (ran.returncode, "there is no topic" in ran.stderr) == (2, True)
+    assert describe(kafka, names).keys() == {*names}
+    ran = ask("--delete", *names, "--yes", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)) == (0, {"deleted": names})
+    assert describe(kafka, names) == {}
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 1), (b"y\n", 0)])
+def test_a_person_is_asked_and_told_what_would_go(kafka, log, prefix, tmp_path, answer, left):
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+    words = ["--delete", log.topic, "--broker", kafka.brokers, "--topic-prefix", prefix]
+    ran = subprocess.run(
+        [sys.executable, "-m", "changelog", "topics", *words, "--slot", "slot"],
+        stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    said = ran.stdout + ran.stderr
+    assert f"Delete {log.topic} (table public.things is captured there) with all records?" in said
+    assert (ran.returncode, len(describe(kafka, [log.topic]))) == (2 * left, left)
+
+
+def test_topics_are_named_before_they_are_changed(ask):
+    for words in (("--create",), ("--delete", "--yes"), ("--create", "--delete", "t")):
+        assert ask(*words).returncode == 2

@@ -1,0 +1,94 @@
+"""Topics that a person makes, as capture makes its own, or deletes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError, UnavailableLogError
+from changelog.sections import CaptureSettings
+from changelog.sink.client import REQUEST_S, admin_client, log_error
+from changelog.sink.topics import VISIBLE_S, cluster_id, describe, make_topics, plan_topics
+
+_NAP_S = 0.05
+
+
+class MadeTopics(NamedTuple):
+    """What was asked for, as it is then.
+
+    Attributes:
+        made: names of those that are new.
+        altered: names of those whose settings were altered.
+        partitions: of each topic, new or not, their number.
+    """
+
+    made: list[str]
+    altered: list[str]
+    partitions: dict[str, int]
+
+
+def create_topics(
+    kafka: KafkaConnection, names: Sequence[str], capture: CaptureSettings, *, unkeyed: bool = False
+) -> MadeTopics:
+    """Make topics with the settings of tables' topics; one that is there so is left as it is.
+
+    Args:
+        kafka: the brokers.
+        names: of the topics.
+        capture: has partitions, replicas and settings.
+        unkeyed: whether records will have no key, so that the topics are not compacted.
+
+    Raises:
+        TopicSettingsError: one is there with other settings, and these are not to be altered.
+        UnavailableLogError: the brokers do not answer.
+        LogError: they refuse.
+    """
+    cluster_id(kafka)  # says why nobody answers, if nobody does
+    plan = plan_topics(
+        kafka,
+        dict.fromkeys(names, capture.partitions),
+        replication=capture.replication_factor,
+        settings=capture.topics,
+        fix=capture.fix_topics,
+        extra=dict.fromkeys(names, capture.topic),
+        unkeyed=names if unkeyed else (),
+    )
+    found = make_topics(kafka, plan)
+    return MadeTopics(
+        [each.topic for each in plan.missing],
+        list(plan.differing),
+        {name: each.partitions for name, each in found.items()},
+    )
+
+
+def delete_topics(kafka: KafkaConnection, names: Sequence[str]) -> None:
+    """Delete topics and wait until nobody is told of them any more.
+
+    Raises:
+        UnavailableLogError: the brokers do not answer, or still tell of one after half a minute.
+        LogError: they refuse; says which topics are gone.
+    """
+    admin = admin_client(kafka)
+    gone: list[str] = []
+    asked = admin.delete_topics(list(names), request_timeout=REQUEST_S)
+    refused: LogError | None = None
+    for name, future in asked.items():
+        try:
+            future.result(timeout=2 * REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                refused = refused or log_error(error, f'cannot delete topic "{name}"')
+                continue
+        gone.append(name)
+    deadline = time.monotonic() + VISIBLE_S
+    while describe(kafka, gone):
+        if time.monotonic() > deadline:
+            raise UnavailableLogError(f"the brokers still tell of {', '.join(gone)}")
+        time.sleep(_NAP_S)
+    if refused is not None:
+        refused.hint = refused.hint or (f"{', '.join(gone)} are deleted" if gone else "")
+        raise refused
