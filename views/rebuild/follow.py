@@ -32,12 +32,15 @@ from views.rebuild.attempts import PASSING, rest
 from views.rebuild.local.tables import LocalTables
 from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
 from views.rebuild.rebuild import Rebuild
+from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.outcome import Outcome
 
 log = logging.getLogger("changelog.views")
 
 _FORWARD_S = 1.0
 """Between two rounds that send the changed keys alone, at least."""
+_HERE_S = 0.2
+"""And between two of those that are made without Spark."""
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _WAITS_S = (1, 2, 5, 10, 30)
@@ -105,9 +108,14 @@ def follow(
     if declared := [spec for spec in specs if declared_of([spec], settings)]:
         raise no_frontier(declared, "they cannot be followed", "rebuild them on a schedule")
     failures = 0
-    with locked(settings.project.root, [spec.name for spec in specs]), LocalTables() as local:
-        made = partial(make, local=local)
-        follower = _Follower(specs, settings, stages=stages, stop=stop, make=made)
+    forward = replace(settings, forward=True)
+    with (
+        locked(settings.project.root, [spec.name for spec in specs]),
+        LocalTables() as local,
+        Resident(forward, local) as resident,
+    ):
+        made = partial(make, local=local, resident=resident)
+        follower = _Follower(specs, forward, resident, stages=stages, stop=stop, make=made)
         while not stop():
             begun = time.monotonic()
             outcome = follower.round()
@@ -121,7 +129,8 @@ def follow(
             failures = failures + 1 if error is not None else 0
             least = settings.rebuild.follow_seconds
             if outcome is None or all(each.switch_seconds is None for each in outcome.results):
-                least = min(least, _FORWARD_S)  # nothing was written anew
+                # Nothing was written anew.
+                least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
             if failures:
                 least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
             rest(begun + least, stop)
@@ -135,13 +144,15 @@ class _Follower:
         self,
         specs: Sequence[ViewSpec],
         settings: RebuildSettings,
+        resident: Resident,
         *,
         stages: Callable[[], Stages],
         stop: Callable[[], bool],
         make: Callable[..., Rebuild],
     ) -> None:
         self._specs = specs
-        self._settings = replace(settings, forward=True)
+        self._settings = settings
+        self._resident = resident
         self._looked = time.monotonic()
         self._stages = stages
         self._stop = stop
@@ -161,9 +172,12 @@ class _Follower:
             return None
         every = self._settings.rebuild.follow_look_minutes * 60
         looks = time.monotonic() - self._looked >= every
-        settings = replace(self._settings, looks=looks)
         try:
-            outcome = self._make(settings, self._stages(), stop=self._stop).run_locked(self._specs)
+            outcome = self._here(record, looks=looks)
+            if outcome is None:
+                settings = replace(self._settings, looks=looks)
+                made = self._make(settings, self._stages(), stop=self._stop)
+                outcome = made.run_locked(self._specs)
         except ChangelogError as error:
             return Outcome((), error)
         if outcome.error is None:
@@ -172,3 +186,22 @@ class _Follower:
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)
         return outcome
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether the next round is made without Spark."""
+        return self._resident.is_ready
+
+    def _here(self, record: FrontierRecord, *, looks: bool) -> Outcome | None:
+        """Make the round in this process; None where Spark has to."""
+        if not self._resident.is_ready:
+            return None
+        try:
+            return self._resident.round(record, self._stages(), looks=looks)
+        except NotHereError as error:
+            log.info("this round is made by Spark: %s", error)
+            self._resident.forget()
+            return None
+        except BaseException:
+            self._resident.forget()
+            raise

@@ -45,6 +45,7 @@ from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.forward import (
+    CHANGES,
     MOST_KEYS,
     Delta,
     apply,
@@ -65,6 +66,7 @@ from views.rebuild.one_view.refresh import (
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plan.plannable import plannable
+from views.rebuild.resident import Resident
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 from views.sinks.base import Change, ChangeableSink, ForwardSink
@@ -76,8 +78,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("changelog.views")
 
-CHANGES = "changes"
-"""Under this name stands the proof of what all sinks of a view are sent."""
 _RECORDED_EVERY = timedelta(seconds=60)
 """A generation that goes forward is in the history once in so long; its sinks know it exactly."""
 
@@ -93,6 +93,7 @@ class Rebuild:
         make_served: MakeServed = served_of,
         stop: Callable[[], bool] = lambda: False,
         local: LocalTables | None = None,
+        resident: Resident | None = None,
     ) -> None:
         """Take what a run needs.
 
@@ -102,8 +103,9 @@ class Rebuild:
             make_served: gives the sinks of a view.
             stop: tells whether somebody asked the run to end.
             local: the tables of a follower.
+            resident: makes its rounds without Spark from here on, where it can.
         """
-        self._local = local
+        self._local, self._resident = local, resident
         self._settings = settings
         self._stages = stages
         self._make_served = make_served
@@ -173,6 +175,7 @@ class Rebuild:
         if replay is not None and any(build.error is None for build in builds):
             moved = [build for build in builds if build.published and build.delta is None]
             self._retire(replay, moved)
+        self._hold(builds, unsettled, replay)
         return [*(self._result(build, plan, replay) for build in builds), *unsettled]
 
     def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
@@ -293,7 +296,7 @@ class Rebuild:
     ) -> tuple[DataFrame | Change, StructType]:
         """Return the rows of a view, or what changed of them, and their schema."""
         frame = frame_of(spark, build.spec, states)
-        build.columns = tuple(frame.dtypes)
+        build.columns, build.schema = tuple(frame.dtypes), frame.schema
         build.declaration = declaration_of(build.spec, build.columns)
         build.definition = definition_of(
             build.spec, frame.dtypes, replay.states, self._settings.spark.settings
@@ -510,6 +513,15 @@ class Rebuild:
             if isinstance(replay, Stored):
                 with _only_warned("removing old layers of checkpoints"):
                     sweep(Files(), store_of(self._settings.project), replay)
+
+    def _hold(
+        self, builds: Sequence[ViewBuild], unsettled: Sequence[ViewResult], replay: States | None
+    ) -> None:
+        """Let a follower hold what its next rounds need, once all its views stand here."""
+        if self._resident is None or not isinstance(replay, Stored) or unsettled:
+            return
+        if all(build.error is None and (build.published or build.unchanged) for build in builds):
+            self._resident.begin(builds, replay, self._stages)
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
         """Note why what is not published is not; the old generations serve."""

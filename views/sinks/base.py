@@ -183,6 +183,14 @@ class ForwardSink(Sink, Protocol):
         """
         ...
 
+    def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
+        """Return what `delta_columns` says, of a delta that was computed without Spark.
+
+        Raises:
+            NotRenderedError: a value is left to Spark.
+        """
+        ...
+
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructType
@@ -15,6 +16,7 @@ from views.sinks.base import GONE
 from views.sinks.load import Entry, no_value
 from views.sinks.rendering import document, identity
 from views.sinks.unique import column
+from views.sinks.values import documents, identities
 
 
 def entry_columns(
@@ -35,6 +37,34 @@ def entry_columns(
         identity(schema, key).alias(f"__{kind}_id"),
         F.when(~column(GONE), form(schema)).alias(f"__{kind}_document"),
     ]
+
+
+def entry_values(
+    kind: str,
+    key: Sequence[str],
+    delta: pa.Table,
+    form: Callable[[pa.Table], list[str]] = documents,
+) -> dict[str, pa.Array]:
+    """Return what `entry_columns` says of a delta that was computed without Spark.
+
+    Args:
+        kind: of the sink.
+        key: the columns of the key.
+        delta: the view's columns and `GONE`.
+        form: renders rows.
+
+    Raises:
+        NotRenderedError: a value is left to Spark.
+    """
+    is_gone = delta[GONE].to_pylist()
+    rows = delta.filter(pc.invert(delta[GONE])).drop_columns([GONE])
+    texts = iter(form(rows))
+    return {
+        f"__{kind}_id": pa.array(identities(delta, key), pa.string()),
+        f"__{kind}_document": pa.array(
+            [None if gone else next(texts) for gone in is_gone], pa.string()
+        ),
+    }
 
 
 def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:

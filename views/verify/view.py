@@ -27,6 +27,7 @@ from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, Differi
 from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.kept.keeper import Taken
+from views.verify.kept.resident import ResidentStates
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
@@ -100,12 +101,15 @@ class VerifyRequest:
         return self.sample_share if self.mode == "sample" else 1.0
 
 
-def verify_view(request: VerifyRequest, evidence: Evidence | None = None) -> VerifyReport:
+def verify_view(
+    request: VerifyRequest, evidence: Evidence | ResidentStates | None = None
+) -> VerifyReport:
     """Compare what is served with what the log says.
 
     Args:
         request: what to verify.
-        evidence: of the same frontier, to share what was read; None reads for this request alone.
+        evidence: of the same frontier, to share what was read, or the states of a follower; None
+            reads for this request alone.
 
     Raises:
         ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
@@ -143,7 +147,7 @@ def _replaced(report: VerifyReport, **changes: Any) -> VerifyReport:  # noqa: AN
 class _Verification:
     """The steps of one request, in one database."""
 
-    def __init__(self, evidence: Evidence, request: VerifyRequest) -> None:
+    def __init__(self, evidence: Evidence | ResidentStates, request: VerifyRequest) -> None:
         self._evidence = evidence
         self._database = evidence.database
         self._stages = evidence.stages

@@ -67,11 +67,11 @@ class JoinValues:
         by_name = {each.column: each for each in logged.columns}
         self._fields = [by_name[name].field for name in columns]
         self._types = [_CLASSES[by_name[name].type.kind][0] for name in columns]
-        reader = _physical(json.loads(schemas.reader))
+        reader = bare(json.loads(schemas.reader))
         reader["fields"] = [each for each in reader["fields"] if each["name"] in self._fields]
         self._reader = fastavro.parse_schema(reader)
         self._writers = {
-            number: fastavro.parse_schema(_physical(json.loads(text)))
+            number: fastavro.parse_schema(bare(json.loads(text)))
             for number, text in schemas.writers.items()
         }
 
@@ -95,11 +95,11 @@ class JoinValues:
         return values
 
 
-def _physical(schema: Any) -> Any:  # noqa: ANN401 - JSON
+def bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
     """Return a schema without what its values mean: moments stay numbers."""
     if isinstance(schema, list):
-        return [_physical(each) for each in schema]
+        return [bare(each) for each in schema]
     if isinstance(schema, dict):
         meant = {"logicalType", "precision", "scale"}
-        return {name: _physical(each) for name, each in schema.items() if name not in meant}
+        return {name: bare(each) for name, each in schema.items() if name not in meant}
     return schema

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from changelog.contract.forms.declared import DeclaredLog
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from replay.base.failures import translated
@@ -124,26 +125,10 @@ class Certifier:
         what: Address | Sent,
     ) -> VerifyReport:
         """Verify what one sink holds of one view, or what is about to be sent to its sinks."""
-        project = self._settings.project
         inputs = spec.tables if spec.sql is None else ()
-        report = verify_view(
-            VerifyRequest(
-                kafka=project.kafka,
-                registry=project.registry,
-                frontier=self._frontier,
-                view=spec.name,
-                tables=spec.tables,
-                sql=spec.sql,
-                key=spec.key,
-                schema=columns,
-                address=what if isinstance(what, Address) else None,
-                sent=what if isinstance(what, Sent) else None,
-                mode=_MODES[self._settings.verify],
-                states={table: self._written[spec.name, table] for table in inputs},
-                columns=spec.columns,
-            ),
-            self._evidence,
-        )
+        states = {table: self._written[spec.name, table] for table in inputs}
+        request = request_of(self._settings, self._frontier, spec, columns, what, states)
+        report = verify_view(request, self._evidence)
         if report.verified is False:
             self._evidence.forget(spec.tables)
         return report
@@ -179,6 +164,41 @@ class Certifier:
         self._evidence.__exit__(kind, error, trace)
         if self._written or self._has_spread:
             Files().remove(self._place)
+
+
+def request_of(  # noqa: PLR0917 - what a proof is of
+    settings: RebuildSettings,
+    frontier: Frontier,
+    spec: ViewSpec,
+    columns: tuple[tuple[str, str], ...],
+    what: Address | Sent,
+    states: Mapping[TableName, Address],
+) -> VerifyRequest:
+    """Return what is asked of the verifier.
+
+    Args:
+        settings: of the run.
+        frontier: of what is proved.
+        spec: the view.
+        columns: names and types of its columns.
+        what: where the sink holds it, or what is about to be sent.
+        states: of a view in Python, where the states that it was given can be read.
+    """
+    return VerifyRequest(
+        kafka=settings.project.kafka,
+        registry=settings.project.registry,
+        frontier=frontier,
+        view=spec.name,
+        tables=spec.tables,
+        sql=spec.sql,
+        key=spec.key,
+        schema=columns,
+        address=what if isinstance(what, Address) else None,
+        sent=what if isinstance(what, Sent) else None,
+        mode=_MODES[settings.verify],
+        states=states,
+        columns=spec.columns,
+    )
 
 
 def _keeping(settings: RebuildSettings, replay: States) -> Keeping:

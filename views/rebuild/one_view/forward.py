@@ -12,7 +12,7 @@ often it is applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,14 +25,18 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from replay.base.failures import translated
 from views.generations.served import Served
+from views.rebuild.local.join_values import Value
 from views.sinks.base import GONE, Change, ForwardSink
 from views.sinks.rendering import check_session, identity
 from views.sinks.unique import column
+from views.sinks.values import identities
 from views.verify.view import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+CHANGES = "changes"
+"""Under this name stands the proof of what all sinks of a view are sent."""
 MOST_KEYS = 100_000
 """Of a delta: so many rows fit the driver's memory, and a sink's one step."""
 _KEY = "__key"
@@ -103,6 +107,70 @@ def delta_of(
     with translated():
         table = both.toArrow()
     return Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
+
+
+def delta_here(  # noqa: PLR0917 - what a delta is made of
+    rows: pa.Table,
+    names: Sequence[str],
+    keys: Collection[tuple[Value, ...]],
+    schema: StructType,
+    key: Sequence[str],
+    sinks: Mapping[str, ForwardSink],
+) -> Delta:
+    """Return a delta of rows that were computed without Spark.
+
+    Args:
+        rows: in the types of the view; those of other keys are left out.
+        names: the columns of its key, in the order of the next.
+        keys: the affected ones.
+        schema: of the view.
+        key: the columns of its key, as it is declared.
+        sinks: of the view.
+
+    Raises:
+        SinkError: a row has a null in its key, or two rows have the same.
+        NotRenderedError: a value is left to Spark.
+    """
+    found = list(zip(*(_values(rows[name]) for name in names), strict=True))
+    wanted = [each in keys or None in each for each in found]
+    rows = rows.filter(pa.array(wanted, pa.bool_()))
+    there = {each for each, is_in in zip(found, wanted, strict=True) if is_in}
+    gone = [each for each in keys if each not in there and None not in each]
+    columns = []
+    for field in rows.schema:
+        if field.name in names:
+            place = names.index(field.name)
+            columns.append(_keys_of([each[place] for each in gone], field.type))
+        else:
+            columns.append(pa.nulls(len(gone), field.type))
+    both = pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)])
+    is_gone = pa.array([False] * rows.num_rows + [True] * len(gone), pa.bool_())
+    delta = both.append_column(GONE, is_gone)
+    delta = delta.append_column(_KEY, pa.array(identities(both, key), pa.string()))
+    table = _each_once(delta, key)
+    for sink in sinks.values():
+        sent = sink.delta_values(schema, table.drop_columns([_KEY]))
+        for name, values in sent.items():
+            table = table.append_column(name, values)
+    return Delta(table=table, schema=schema, key=tuple(key))
+
+
+def _values(column: pa.ChunkedArray) -> list[Value]:
+    """Return the values of a key's column as the log holds them: moments are numbers."""
+    array = column.combine_chunks()
+    if pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        array = array.view(pa.int64())
+    return list(array.to_pylist())
+
+
+def _keys_of(values: list[Value], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).view(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).view(kind)
+    return pa.array(values, kind)
 
 
 def _each_once(table: pa.Table, key: Sequence[str]) -> pa.Table:

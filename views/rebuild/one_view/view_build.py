@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import ChangelogError
 from views.base.address import Address
@@ -16,6 +16,9 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.forward import Delta
 from views.sinks.base import ForwardSink
 from views.verify.compare.report import VerifyReport
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class ViewBuild:
         previous: the generation that serves meanwhile, or None.
         rows: of the new generation, once it is written.
         columns: names and types, once it is analysed.
+        schema: of its rows, likewise.
         addresses: where each sink's rows can be read before readers see them.
         reports: of verification, by sink.
         published: whether readers see it.
@@ -52,6 +56,7 @@ class ViewBuild:
     previous: int | None
     rows: int | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    schema: StructType | None = None
     addresses: Mapping[str, Address] = field(default_factory=dict)
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     published: bool = False

@@ -22,7 +22,7 @@ command names two keys, but for an MSET within one slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -40,10 +40,11 @@ from views.sinks.cache.entries import set_entries
 from views.sinks.cache.forward import CacheForward
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.values import CacheOptions, rendering
-from views.sinks.forward import entries_of, entry_columns
+from views.sinks.forward import entries_of, entry_columns, entry_values
 from views.sinks.load import Entry, load
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
+from views.sinks.values import NotRenderedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,6 +245,16 @@ class CacheSink:
         """Return a row's id and what its entry holds."""
         form = rendering(self._options.value, schema, self._key)
         return entry_columns("cache", schema, self._key, form)
+
+    def delta_values(
+        self,
+        schema: StructType,  # noqa: ARG002 - the delta has its types
+        delta: pa.Table,
+    ) -> Mapping[str, pa.Array]:
+        """Return a row's id and what its entry holds."""
+        if self._options.value != "json":
+            raise NotRenderedError(f'entries of value "{self._options.value}"')
+        return entry_values("cache", self._key, delta)
 
     def apply(
         self,

@@ -25,6 +25,7 @@ from views.sinks.postgres.copy import Stream, tuples
 from views.sinks.postgres.forms import Form
 from views.sinks.postgres.registry import Registry, place
 from views.sinks.postgres.retype import first_changed
+from views.sinks.values import json_texts
 
 _DELTA = "changelog_delta"
 _COLUMN = "__postgres_"
@@ -33,6 +34,22 @@ _COLUMN = "__postgres_"
 def columns_sent(forms: Sequence[Form]) -> list[Column]:
     """Return what Spark is to send of a row."""
     return [form.values().alias(f"{_COLUMN}{number}") for number, form in enumerate(forms)]
+
+
+def values_sent(forms: Sequence[Form], delta: pa.Table) -> dict[str, pa.Array]:
+    """Return the same of a delta that was computed without Spark.
+
+    Raises:
+        NotRenderedError: a value is left to Spark.
+    """
+    return {
+        f"{_COLUMN}{number}": (
+            pa.array(json_texts(delta[form.name]), pa.string())
+            if form.is_document
+            else delta[form.name].combine_chunks()
+        )
+        for number, form in enumerate(forms)
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ for such transactions, as PostgreSQL's CREATE INDEX CONCURRENTLY does.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -26,7 +26,7 @@ from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.forms import Form, forms_of
-from views.sinks.postgres.forward import PostgresForward, columns_sent
+from views.sinks.postgres.forward import PostgresForward, columns_sent, values_sent
 from views.sinks.postgres.options import PostgresOptions
 from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
 from views.sinks.postgres.retype import first_changed
@@ -223,6 +223,10 @@ class PostgresSink:
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
         """Return a row's columns as they are sent."""
         return columns_sent(forms_of(schema, self._options, self._view))
+
+    def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
+        """Return a row's columns as they are sent."""
+        return values_sent(forms_of(schema, self._options, self._view), delta)
 
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position

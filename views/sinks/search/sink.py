@@ -9,7 +9,7 @@ Publishing is one request that moves the alias; the server does both halves of i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from views.sinks.base import (
     opened,
     refuse_published,
 )
-from views.sinks.forward import entries_of, entry_columns
+from views.sinks.forward import entries_of, entry_columns, entry_values
 from views.sinks.load import Entry, load
 from views.sinks.search.forward import META, ROUTING, SearchForward
 from views.sinks.search.mapping import field_count, properties
@@ -205,6 +205,14 @@ class SearchSink:
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
         """Return a row's id and document."""
         return entry_columns("search", schema, self._key)
+
+    def delta_values(
+        self,
+        schema: StructType,  # noqa: ARG002 - the delta has its types
+        delta: pa.Table,
+    ) -> Mapping[str, pa.Array]:
+        """Return a row's id and document."""
+        return entry_values("search", self._key, delta)
 
     def apply(
         self,

@@ -76,6 +76,7 @@ class LogTables:
         declared: Mapping[TableName, DeclaredLog] | None = None,
         work_directory: Path | None = None,
         tell: Tell = quiet,
+        schemas: Schemas | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -90,6 +91,7 @@ class LogTables:
             declared: the tables that are logs of other programs.
             work_directory: where files are made, None for the system's place.
             tell: is told how far the reading is.
+            schemas: those that were read before; None to begin without any.
         """
         self._declared = declared or {}
         self._tell = tell
@@ -100,7 +102,7 @@ class LogTables:
         self._noted: dict[str, dict[str, list[str]]] = {}
         self._database = database
         self._kafka = kafka
-        self._schemas = Schemas(registry)
+        self._schemas = schemas or Schemas(registry)
         self._frontier = frontier
         self._count = self._loaded = 0
 

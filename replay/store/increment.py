@@ -1,0 +1,191 @@
+"""What came of some tables since a frontier, for a process that holds their states itself.
+
+A checkpoint is brought forward by Spark, and sealed. Who follows a log holds what it needs in
+memory, and wants the last record of each key that was touched since, soon: so the same ranges are
+judged, read, folded and judged again here, without a task and without a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError, VerdictError
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.base.clock import Clock, clock_ms
+from replay.base.config import ReplaySettings
+from replay.base.failures import translate
+from replay.base.record_place import TopicRange
+from replay.base.task_faults import MarkedError
+from replay.broker.topic_state import TopicState
+from replay.cut.cut import BrokerFacts, Cut, ask, judged_again
+from replay.decode.schemas import TopicSchemas
+from replay.scan.fold import cut_of
+from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
+from replay.scan.range import PartitionRange, read_into
+from replay.scan.scan import ranges_of
+from replay.store.stored import FetchedRecord
+from replay.verdict.increment import Base, judge_increment
+from replay.verdict.limits import lag_ms, retention_ms
+from replay.verdict.verdict import Verdict
+
+_AT_ONCE = 4
+_ROWS, _BYTES = 5_000, 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Tables whose states at a frontier are held.
+
+    Attributes:
+        record: the frontier.
+        topics: of each table.
+        schemas: of each table's topic.
+        states: how the topics stood there.
+        settings: how careful the verdict is.
+    """
+
+    record: FrontierRecord
+    topics: Mapping[TableName, str]
+    schemas: Mapping[TableName, TopicSchemas]
+    states: Mapping[str, TopicState]
+    settings: ReplaySettings = field(default_factory=ReplaySettings)
+
+    @property
+    def position(self) -> Position:
+        """Return the first position that they do not hold."""
+        return cut_of(self.record.frontier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Increment:
+    """What leads from one frontier to a later one.
+
+    Attributes:
+        held: the tables at the later one.
+        changed: of each table the last record of each key that was touched; a tombstone has no
+            value.
+        verdict: on the read.
+    """
+
+    held: Held
+    changed: Mapping[TableName, list[FetchedRecord]]
+    verdict: Verdict
+
+    @property
+    def records(self) -> int:
+        """Return how many keys were touched."""
+        return sum(map(len, self.changed.values()))
+
+
+def offsets_between(held: Held, record: FrontierRecord) -> int:
+    """Return how many offsets lie between what is held and a later frontier, at most."""
+    old, new = held.record.frontier, record.frontier
+    return sum(
+        max(0, end - start)
+        for topic in held.topics.values()
+        for start, end in zip(old.ends.get(topic, ()), new.ends.get(topic, ()), strict=False)
+    )
+
+
+def read_increment(
+    kafka: KafkaConnection, held: Held, record: FrontierRecord, clock: Clock = clock_ms
+) -> Increment:
+    """Read what leads to a later frontier.
+
+    Raises:
+        VerdictError: the log does not lead there from what is held, or moved meanwhile.
+        CorruptRecordError: a record is none that capture wrote.
+        UnavailableLogError: the brokers do not answer.
+    """
+    answer = ask(kafka, record.frontier, held.topics.values(), clock)
+    old = held.record.frontier
+    for topic, state in answer.states.items():
+        if old.leader_epochs.get(topic) != state.leader_epochs or topic in record.frontier.grown:
+            # What a new leader kept, and where keys lie that were written before a topic grew, is
+            # looked at by whoever brings checkpoints forward.
+            raise VerdictError(f'topic "{topic}" has other leaders, or has grown')
+    bases = {
+        topic: Base(
+            record=held.record,
+            lag_ms=lag_ms(held.states[topic]),
+            retention_ms=retention_ms(held.states[topic]),
+            pin=held.schemas[table].pin,
+        )
+        for table, topic in held.topics.items()
+    }
+
+    def judged(facts: BrokerFacts, now_ms: int) -> Verdict:
+        times = facts.times(now_ms, held.settings, started_ms=answer.asked_ms)
+        return judge_increment(bases, record, facts.states, times, past=facts.past)
+
+    verdict = judged(answer, clock())
+    verdict.require()
+    cut = Cut(
+        record=record,
+        topics=held.topics,
+        states=answer.states,
+        verdict=verdict,
+        started_ms=answer.asked_ms,
+        settings=held.settings,
+    )
+    with ThreadPoolExecutor(_AT_ONCE, "increment") as pool:
+        read = partial(_changed, kafka, held, record)
+        changed = dict(zip(held.topics, pool.map(read, held.topics), strict=True))
+    judged_again(kafka, cut, judged, clock)
+    return Increment(
+        held=replace(held, record=record, states=answer.states), changed=changed, verdict=verdict
+    )
+
+
+def _changed(
+    kafka: KafkaConnection, held: Held, record: FrontierRecord, table: TableName
+) -> list[FetchedRecord]:
+    """Return the last record of each key of a table that was touched."""
+    topic, frontier = held.topics[table], record.frontier
+    wanted = TopicRange(
+        topic=topic,
+        starts=held.record.frontier.ends[topic],
+        ends=frontier.ends[topic],
+        key_schema_id=held.schemas[table].key_id,
+    )
+    rules = FoldRules.of(
+        wanted,
+        since=held.position,  # what is older is sent again, and held
+        before=cut_of(frontier),
+        most_bytes=held.settings.task_memory_mb << 20,
+    )
+    found: list[FetchedRecord] = []
+    for each in ranges_of(wanted, ()):
+        found += _folded(kafka, topic, each, rules, homes=len(wanted.ends))
+    return found
+
+
+def _folded(
+    kafka: KafkaConnection, topic: str, wanted: PartitionRange, rules: FoldRules, *, homes: int
+) -> list[FetchedRecord]:
+    made = LastRecords(rules, partition=wanted.partition, homes=homes)
+    found: list[FetchedRecord] = []
+    with closing(made) as last:
+        try:
+            read_into(last, kafka, topic, wanted)
+            for some in last.drain(_ROWS, _BYTES):
+                found += zip(
+                    some.keys.to_pylist(),
+                    some.values.to_pylist(),
+                    [wanted.partition] * len(some.keys),
+                    some.offsets.to_pylist(),
+                    strict=True,
+                )
+        except StrangeRecordError as error:
+            place = f'topic "{topic}", partition {wanted.partition}, offset {error.offset}'
+            raise CorruptRecordError(f"{place}: {error.why}") from error
+        except MarkedError as error:
+            raise translate(error) or error from error
+    return found

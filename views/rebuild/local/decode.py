@@ -1,0 +1,136 @@
+"""Records of one table as a table of Arrow, in the types that Spark decodes them to.
+
+fastavro reads the bodies without what their values mean, so that moments stay integers and
+decimals bytes; the column's type says what these are. What has no place in its type, and what
+cannot be read, is left to Spark, whose errors name the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from changelog.contract.rows.codec import unframe
+from changelog.contract.rows.types import ColumnType, Kind
+from replay.decode.schemas import TopicSchemas
+from views.rebuild.local.join_values import UnknownValueError, bare
+from views.rebuild.local.table import Record
+
+_BYTES = 16
+_NO_DECIMAL = bytes(_BYTES)
+_PLAIN = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.UUID: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+}
+_STORED = {
+    Kind.DATE: pa.int32(),
+    Kind.TIMESTAMP: pa.int64(),
+    Kind.TIMESTAMPTZ: pa.int64(),
+}
+"""What is on the log where that is another type."""
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """Return the type of a column's values."""
+    if kind.kind is Kind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind.element is not None:
+        return pa.list_(arrow_type(kind.element))
+    return _PLAIN[kind.kind]
+
+
+class RowDecoder:
+    """Decodes some columns of a topic's records.
+
+    Args:
+        schemas: under which they were written; plain rows in Avro.
+        columns: names of the table's columns.
+    """
+
+    def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
+        logged = {each.column: each for each in schemas.logged(schemas.reader_id).columns}
+        self._columns = [logged[name] for name in columns]
+        reader = bare(json.loads(schemas.reader))
+        wanted = {each.field for each in self._columns}
+        reader["fields"] = [each for each in reader["fields"] if each["name"] in wanted]
+        self._reader = fastavro.parse_schema(reader)
+        self._writers = {
+            number: fastavro.parse_schema(bare(json.loads(text)))
+            for number, text in schemas.writers.items()
+        }
+        self._fields = [each.field for each in self._columns]
+        self._arrays: list[Callable[[list[Any]], pa.Array]] = [
+            _maker(each.type) for each in self._columns
+        ]
+
+    def table(self, records: Sequence[Record]) -> pa.Table:
+        """Return the rows of records, none of them a tombstone.
+
+        Raises:
+            UnknownValueError: one cannot be read, or holds a value without a place in its type.
+        """
+        try:
+            rows: list[Any] = [self._row(each.value) for each in records]
+            arrays = [
+                make([row[field] for row in rows])
+                for field, make in zip(self._fields, self._arrays, strict=True)
+            ]
+        except Exception as error:
+            raise UnknownValueError("a record cannot be read here") from error
+        names = [each.column for each in self._columns]
+        return pa.Table.from_arrays(arrays, names=names)
+
+    def _row(self, value: bytes) -> Any:  # noqa: ANN401 - fastavro's own
+        number, body = unframe(value)
+        return fastavro.schemaless_reader(BytesIO(body), self._writers[number], self._reader)
+
+
+def _maker(kind: ColumnType) -> Callable[[list[Any]], pa.Array]:
+    """Return what makes an array of bare values; it fails on an escape, which is a text."""
+    if kind.kind is Kind.DECIMAL:
+        return lambda values: _decimals(kind, values)
+    if kind.element is not None:
+        return lambda values: _lists(kind.element, values)  # type: ignore[arg-type]
+    wanted = _PLAIN[kind.kind]
+    stored = _STORED.get(kind.kind)
+    if stored is None:
+        return lambda values: pa.array(values, wanted)
+    return lambda values: pa.array(values, stored).view(wanted)
+
+
+def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
+    body = b"".join([_NO_DECIMAL if each is None else _widened(each) for each in values])
+    there = pa.array([each is not None for each in values], pa.bool_())
+    wanted = pa.decimal128(kind.precision, kind.scale)
+    return pa.Array.from_buffers(wanted, len(values), [there.buffers()[1], pa.py_buffer(body)])
+
+
+def _widened(raw: bytes) -> bytes:
+    if type(raw) is not bytes:
+        raise TypeError("the value has no place in its type")
+    return int.from_bytes(raw, "big", signed=True).to_bytes(_BYTES, "little", signed=True)
+
+
+def _lists(element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:
+    if any(type(each) is str for each in values):
+        raise TypeError("the value has no place in its type")
+    ends = [0]
+    for each in values:
+        ends.append(ends[-1] + len(each or ()))
+    flat = _maker(element)([item for each in values for item in each or ()])
+    gone = pa.array([each is None for each in values], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat, mask=gone)

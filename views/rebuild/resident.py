@@ -1,0 +1,411 @@
+"""What a follower keeps in this process, and the rounds that it makes with it, without Spark.
+
+A round of Spark's costs seconds whatever has changed: checkpoints, plans, files. Once all views of
+a follower stand at one frontier, the rows of their tables are held here, by the follower and once
+more by the verifier, each from its own reading of the log. A round then reads what came since,
+finds the keys that are affected, computes their rows by DataFusion, has them computed again by
+DuckDB, and sends them to the sinks.
+
+Whatever does not fit in ends this and is told: the next round is one of Spark's, from the stored
+states, and this begins anew behind it. Nothing is lost by that, since the sinks know where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from changelog.contract.base.errors import (
+    ChangelogError,
+    RefutedError,
+    UnavailableError,
+    VerdictError,
+)
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from replay.store.increment import Held, Increment, offsets_between, read_increment
+from replay.store.stored import Stored
+from views.base.config import RebuildSettings, VerifyMode
+from views.base.progress import Stages
+from views.generations.history import PUBLISHED, History
+from views.project.lineage import KeyLineage, Untraceable, trace
+from views.project.spec import SqlSource, ViewSpec
+from views.rebuild.local.engine import LocalQuery
+from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.related import Related, Walk, check_classes, columns_of
+from views.rebuild.local.table import LocalTable, Touched
+from views.rebuild.local.tables import LocalTables
+from views.rebuild.one_view.certify import request_of
+from views.rebuild.one_view.forward import CHANGES, Delta, apply, delta_here, forward_sinks
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.plan import warnings_of
+from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.report import ViewResult
+from views.sinks.base import ForwardSink
+from views.sinks.values import NotRenderedError
+from views.verify.compare.report import VerifyReport
+from views.verify.kept.resident import ResidentStates
+from views.verify.view import verify_view
+
+log = logging.getLogger("changelog.views")
+
+MOST_OFFSETS = 300_000
+"""Between two frontiers: what is more is read by tasks of Spark."""
+MOST_ROWS = 300_000
+"""That take part, of all tables of a view."""
+_RECORDED_EVERY = timedelta(seconds=60)
+
+
+class NotHereError(Exception):
+    """A round has to be made by Spark; the text says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _View:
+    """A view that goes forward here.
+
+    Attributes:
+        spec: its declaration.
+        generation: the number that serves.
+        sinks: where.
+        schema: of its rows.
+        columns: their names and types.
+        lineage: how its keys follow from rows.
+        query: computes rows.
+        declared: what the history says of how it is made.
+        recorded_at: when the history was last told of it.
+    """
+
+    spec: ViewSpec
+    generation: int
+    sinks: Mapping[str, ForwardSink]
+    schema: StructType
+    columns: tuple[tuple[str, str], ...]
+    lineage: KeyLineage
+    query: LocalQuery
+    declared: Mapping[str, Any]
+    recorded_at: datetime
+    delta: Delta | None = field(default=None)
+    report: VerifyReport | None = field(default=None)
+    rows: int | None = field(default=None)
+    error: ChangelogError | None = field(default=None)
+
+
+class Resident:
+    """The views of one follower, in this process; a context manager.
+
+    Args:
+        settings: of the follower.
+        local: holds the rows of its tables.
+    """
+
+    def __init__(self, settings: RebuildSettings, local: LocalTables) -> None:
+        self._settings, self._local = settings, local
+        self._history = History(settings.warehouse)
+        self._run = uuid.uuid4().hex
+        self._entered = ExitStack()
+        self._views: list[_View] = []
+        self._tables: dict[TableName, LocalTable] = {}
+        self._held: Held | None = None
+        self._proofs: ResidentStates | None = None
+        self._never = ""
+
+    def __enter__(self) -> Resident:
+        """Hold nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Forget all of it."""
+        self.forget()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether the next round can be made here."""
+        return self._held is not None
+
+    @property
+    def since(self) -> FrontierRecord | None:
+        """Return the frontier of what is held."""
+        return None if self._held is None else self._held.record
+
+    def forget(self) -> None:
+        """Let the next round be one of Spark's."""
+        self._held, self._proofs = None, None
+        self._views, self._tables = [], {}
+        self._entered.close()
+
+    def begin(self, builds: Sequence[ViewBuild], stored: Stored, stages: Stages) -> None:
+        """Hold what is needed for the next rounds, where all views stand at one frontier.
+
+        Args:
+            builds: the views, as a round of Spark's has left them.
+            stored: the states that it was made from.
+            stages: shows what is done.
+        """
+        self.forget()
+        if self._never:
+            return
+        try:
+            with stages.stage("hold", "rows of the tables, for rounds without Spark"):
+                self._begin(builds, stored)
+        except UnknownValueError as error:
+            self._never = str(error)
+            log.info("each round is made by Spark: %s", error)
+            self.forget()
+        except (VerdictError, UnavailableError) as error:
+            log.info("the next round is made by Spark: %s", error)
+            self.forget()
+
+    def _begin(self, builds: Sequence[ViewBuild], stored: Stored) -> None:
+        schemas = {table: stored.records(table).schemas for table in stored.states}
+        self._views = [self._viewed(build, stored) for build in builds]
+        wanted: dict[TableName, dict[str, None]] = {}
+        for view in self._views:
+            check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
+            for table, columns in columns_of(view.lineage).items():
+                wanted.setdefault(table, {}).update(dict.fromkeys(columns))
+        held = Held(
+            record=stored.cut.record,
+            topics=stored.cut.topics,
+            schemas=schemas,
+            states=stored.cut.states,
+            settings=self._settings.replay(),
+        )
+        at = held.position, held.position
+        for table, columns in wanted.items():
+            self._tables[table], _ = self._local.brought(
+                table, stored.records(table), list(columns), at
+            )
+        if self._settings.verify is not VerifyMode.NONE:
+            project = self._settings.project
+            proofs = ResidentStates(project.kafka, project.registry, pins=stored.pins)
+            self._proofs = self._entered.enter_context(proofs)
+            self._proofs.begin(held.record, list(wanted))
+        self._held = held
+
+    def _viewed(self, build: ViewBuild, stored: Stored) -> _View:
+        spec = build.spec
+        sinks = forward_sinks(build.served, build.number)
+        if isinstance(sinks, str):
+            raise UnknownValueError(f'view "{spec.name}": {sinks}')
+        if not isinstance(spec.source, SqlSource) or spec.views:
+            raise UnknownValueError(f'view "{spec.name}" is no single query')
+        states = stored.states
+        lineage = trace(
+            spec.source,
+            spec.key,
+            {table: states[table].frame.columns for table in spec.tables},
+            {table: states[table].key for table in spec.tables},
+        )
+        if isinstance(lineage, Untraceable):
+            raise UnknownValueError(f'view "{spec.name}": {lineage.why}')
+        schemas = {table: stored.records(table).schemas for table in spec.tables}
+        assert build.schema is not None  # noqa: S101 - the round has looked
+        try:
+            query = LocalQuery(lineage, schemas, build.schema)
+        except UnknownValueError as error:
+            raise UnknownValueError(f'view "{spec.name}": {error}') from error
+        return _View(
+            spec=spec,
+            generation=build.number,
+            sinks=sinks,
+            schema=build.schema,
+            columns=build.columns,
+            lineage=lineage,
+            query=query,
+            declared={"definition": build.definition, "declaration": build.declaration},
+            recorded_at=build.recorded_at or datetime.now(UTC),
+            rows=build.rows,
+        )
+
+    def round(self, record: FrontierRecord, stages: Stages, *, looks: bool) -> Outcome:
+        """Bring all views to a frontier.
+
+        Args:
+            record: the frontier.
+            stages: shows and times what is done.
+            looks: whether all that is served is compared, too.
+
+        Raises:
+            NotHereError: Spark has to make the round.
+            ChangelogError: the log or a server does not answer.
+        """
+        assert self._held is not None  # noqa: S101 - the caller asked
+        started = time.monotonic()
+        if offsets_between(self._held, record) > MOST_OFFSETS:
+            raise NotHereError("much has changed since")
+        try:
+            with ThreadPoolExecutor(1, "proofs") as pool:
+                proving = pool.submit(self._prove_to, record)
+                with stages.stage("scan", "what came since"):
+                    increment = read_increment(self._settings.project.kafka, self._held, record)
+                with stages.stage("merge", "what changed"):
+                    self._compute(increment)
+                with stages.stage("prove", "what came since, read once more"):
+                    proving.result()
+            self._verify(record, stages)
+        except (UnknownValueError, NotRenderedError, VerdictError) as error:
+            raise NotHereError(str(error)) from error
+        self._held = increment.held
+        self._apply(stages)
+        if looks:
+            self._look(record, stages)
+        results = [self._result(view, increment, started, stages) for view in self._views]
+        self._record(results, stages)
+        return Outcome.of(results)
+
+    def _prove_to(self, record: FrontierRecord) -> None:
+        if self._proofs is not None:
+            self._proofs.advance(record)
+
+    def _compute(self, increment: Increment) -> None:
+        """Compute the changed rows of each view."""
+        position = increment.held.position
+        touched = {
+            table: self._tables[table].advance(changed, position)
+            for table, changed in increment.changed.items()
+        }
+        for view in self._views:
+            view.delta, view.report, view.error = None, None, None
+            if any(_is_any(touched[table]) for table in view.spec.tables):
+                found = Walk(view.lineage, self._tables, touched, MOST_ROWS).related()
+                if found.affected:
+                    view.delta = self._delta(view, found)
+
+    def _delta(self, view: _View, found: Related) -> Delta:
+        anchor = view.lineage.origins[0].reference
+        looked_up = self._tables[anchor.table].columns
+        places = [looked_up.index(origin.column) for origin in view.lineage.origins]
+        names = [origin.view_column for origin in view.lineage.origins]
+        keys = {tuple(each.values[place] for place in places) for each in found.affected}
+        rows = view.query.rows(found.rows)
+        return delta_here(rows, names, keys, view.schema, view.spec.key, view.sinks)
+
+    def _verify(self, record: FrontierRecord, stages: Stages) -> None:
+        """Have what is to be sent computed by the verifier.
+
+        Raises:
+            NotHereError: it finds something else: Spark has the next word.
+        """
+        if self._proofs is None:
+            return
+        for view in self._views:
+            if view.delta is None:
+                continue
+            text = f"{view.spec.name}: verify {view.delta.table.num_rows:,} keys"
+            with stages.stage("verify", text, view.spec.name):
+                request = request_of(
+                    self._settings, record.frontier, view.spec, view.columns,
+                    view.delta.sent(), {},
+                )  # fmt: skip
+                view.report = verify_view(request, self._proofs)
+            if view.report.verified is not True:
+                log.warning("%s", view.report.render())
+                self._never = f'rows of view "{view.spec.name}" that were computed here are refuted'
+                raise NotHereError(self._never)
+
+    def _apply(self, stages: Stages) -> None:
+        """Let the sinks have what was proved; one that fails is its view's failure."""
+        assert self._held is not None  # noqa: S101 - it was just brought forward
+        moving = [view for view in self._views if view.delta is not None]
+        deltas = [(view.sinks, view.generation, view.delta) for view in moving if view.delta]
+        with stages.stage("apply", "changed keys to every sink"):
+            failed = apply(deltas, self._held.position)
+        for view, error in zip(moving, failed, strict=True):
+            if isinstance(error, ChangelogError):
+                view.error = error
+                log.warning("%s; the other views go on", error)
+            elif error is not None:
+                raise error
+            else:
+                view.rows = next(iter(view.sinks.values())).rows(view.generation)
+        if any(view.error for view in moving):
+            self.forget_states()
+
+    def forget_states(self) -> None:
+        """Let the next round be one of Spark's, from where each sink is; results are still told."""
+        self._held = None
+
+    def _look(self, record: FrontierRecord, stages: Stages) -> None:
+        """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
+        if self._proofs is None:
+            return
+        for view in self._views:
+            if view.error is not None:
+                continue
+            for name, sink in view.sinks.items():
+                text = f"{view.spec.name}: verify all of {name}"
+                with stages.stage("verify", text, view.spec.name):
+                    address = sink.address(view.generation)
+                    request = request_of(
+                        self._settings, record.frontier, view.spec, view.columns, address, {}
+                    )
+                    view.report = verify_view(request, self._proofs)
+                try:
+                    view.report.raise_on_mismatch()
+                except RefutedError as error:
+                    view.error = error
+
+    def _record(self, results: Sequence[ViewResult], stages: Stages) -> None:
+        """Tell the history where generations are, once in a while."""
+        now = datetime.now(UTC)
+        due = [
+            (view, result)
+            for view, result in zip(self._views, results, strict=True)
+            if result.published and view.delta is not None
+            and now - view.recorded_at >= _RECORDED_EVERY
+        ]  # fmt: skip
+        if not due:
+            return
+        with stages.stage("record", "write the history"):
+            try:
+                self._history.append(r.to_history(PUBLISHED, self._run) for _, r in due)
+                self._history.tidy()
+            except ChangelogError as error:
+                log.warning("the history is told later: %s", error)
+                return
+        for view, _ in due:
+            view.recorded_at = now
+
+    def _result(
+        self, view: _View, increment: Increment, started: float, stages: Stages
+    ) -> ViewResult:
+        changed, record = view.delta, increment.held.record
+        total = round(time.monotonic() - started, 3)
+        return ViewResult(
+            view=view.spec.name,
+            generation=view.generation,
+            frontier=record.frontier,
+            verdict=increment.verdict.kind.value,
+            records_read=sum(len(increment.changed[table]) for table in view.spec.tables),
+            rows=view.rows,
+            tombstones=sum(
+                record[1] is None for table in view.spec.tables
+                for record in increment.changed[table]
+            ),
+            seconds={**stages.seconds(view.spec.name), "total": total},
+            verified=None if view.report is None else view.report.verified,
+            mismatches=None if view.report is None else view.report.mismatches,
+            published=view.error is None,
+            sinks=view.spec.sinks,
+            mode=self._settings.verify.value,
+            reports={} if view.report is None else {CHANGES: view.report},
+            error=view.error,
+            origin="refresh: unchanged" if changed is None
+            else f"forward: {changed.table.num_rows:,} changed keys",
+            warnings=warnings_of(view.spec, record),
+            **view.declared,
+        )  # fmt: skip
+
+
+def _is_any(touched: Touched) -> bool:
+    return bool(touched.older or touched.newer)

@@ -1,0 +1,242 @@
+"""States that stay in this process and go from frontier to frontier with a follower.
+
+A follower proves some keys every second or two. What was proved stays in a database of its own, and
+of each topic only what came since is read, by the verifier's own reader; so a proof costs what
+changed. The rules are those of states that are kept in files (`views.verify.kept.judgement`);
+where one does not hold, the follower begins anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+import pyarrow as pa
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import VerdictError
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
+from views.verify.kept.judgement import (
+    Cleaning,
+    Proved,
+    Reading,
+    cannot_be_kept,
+    not_exact,
+    obstacles,
+    too_late,
+)
+from views.verify.kept.keeper import Taken
+from views.verify.kept.rows import OWN_COLUMNS, Touched
+from views.verify.log.registry import Schemas
+from views.verify.log.states import LogTables
+from views.verify.log.tables import KEY_COLUMN, TableState, create_view
+from views.verify.processes.scratch import MEMORY_LIMIT, scratch
+from views.verify.processes.stages import Stages
+from views.verify.records.read import topic_facts, topic_settings
+from views.verify.values.types import quoted
+
+
+class ResidentStates:
+    """The states of some tables at the frontier of a follower; a context manager.
+
+    Args:
+        kafka: the brokers.
+        registry: the schema registry.
+        pins: by topic the versions of schemas to read by.
+        work_directory: where the database is made, None for the system's place.
+        memory_limit: DuckDB's, in its own notation.
+
+    Attributes:
+        frontier: at which the states hold.
+        stages: what took how long.
+        database: holds them.
+    """
+
+    database: duckdb.DuckDBPyConnection
+
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        registry: RegistryConnection,
+        *,
+        pins: Mapping[str, SchemaPin],
+        work_directory: Path | None = None,
+        memory_limit: str = MEMORY_LIMIT,
+    ) -> None:
+        self._kafka, self._registry, self._pins = kafka, registry, pins
+        self._schemas = Schemas(registry)
+        self._place, self._memory_limit = work_directory, memory_limit
+        self._held = ExitStack()
+        self._tables: dict[TableName, Taken] = {}
+        self._proved: dict[TableName, Proved] = {}
+        self.stages = Stages()
+
+    def __enter__(self) -> Self:
+        """Open the database."""
+        self.database = self._held.enter_context(scratch(self._place, self._memory_limit))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the database."""
+        self._held.close()
+
+    def begin(self, record: FrontierRecord, tables: Sequence[TableName]) -> None:
+        """Read the states of tables from the start of their topics.
+
+        Raises:
+            VerdictError: one cannot go from frontier to frontier here, or the log has lost of it.
+            ChangelogError: the log or the registry cannot be read.
+        """
+        self.frontier = record.frontier
+        log = self._log(record)
+        for number, table in enumerate(tables):
+            proved, begun_ms = self._case(log, table, record), _now_ms()
+            with self.stages.of("read"):
+                folded = log.fold(table)
+            with self.stages.of("fold and decode"):
+                state = log.load(folded, keyed=True)
+            _require_keyed(state)
+            why = not_exact(proved, begun_ms=begun_ms, ended_ms=_now_ms(), whole=True)
+            if why is not None:
+                raise VerdictError(f"topic {proved.topic}: {why}")
+            own = f"resident_{number}"
+            self.database.execute(f"ALTER TABLE {quoted(state.base)} RENAME TO {quoted(own)}")
+            state = replace(state, base=own)
+            create_view(self.database, state)
+            self._tables[table] = Taken(state=state, records=folded.records)
+            self._proved[table] = proved
+
+    def advance(self, record: FrontierRecord) -> None:
+        """Bring the states to a later frontier.
+
+        Raises:
+            VerdictError: what is held does not lead there.
+            ChangelogError: the log or the registry cannot be read; the states are of no use then.
+        """
+        log = self._log(record)
+        for table, taken in self._tables.items():
+            proved, begun_ms = self._case(log, table, record), _now_ms()
+            before = self._proved[table]
+            found = obstacles(
+                before,
+                record.frontier,
+                reading=proved.reading,
+                cleaning=proved.cleaning,
+                starts=topic_facts(self._kafka, record.frontier, proved.topic).starts,
+                now_ms=_now_ms(),
+            )
+            if why := "; ".join(found):
+                raise VerdictError(f"topic {proved.topic}: {why}")
+            if before.frontier.ends[proved.topic] != record.frontier.ends[proved.topic]:
+                self._tables[table] = self._advanced(log, table, taken, before)
+            ended_ms = _now_ms()
+            late = too_late(before, proved.cleaning, ended_ms)
+            late = late or not_exact(proved, begun_ms=begun_ms, ended_ms=ended_ms, whole=False)
+            if late is not None:
+                raise VerdictError(f"topic {proved.topic}: {late}")
+            self._proved[table] = proved
+        self.frontier = record.frontier
+
+    def state(self, table: TableName) -> TableState:
+        """Return the state of a table."""
+        return self._tables[table].state
+
+    def taken(self, table: TableName) -> Taken | None:
+        """Return what the state of a table was made of."""
+        return self._tables.get(table)
+
+    @staticmethod
+    def left_out(_table: TableName) -> int:
+        """Return 0: a record that cannot be read ends the proof."""
+        return 0
+
+    @staticmethod
+    def forget(_tables: Collection[TableName]) -> None:
+        """Do nothing: whoever finds a mismatch ends the follower, and with it all of this."""
+
+    def _advanced(self, log: LogTables, table: TableName, taken: Taken, before: Proved) -> Taken:
+        with self.stages.of("read"):
+            folded = log.fold(table, behind=before.frontier)
+        touched = Touched(folded.survivors)
+        with self.stages.of("fold and decode"):
+            layer = log.load(replace(folded, survivors=touched), keyed=True)
+            _require_keyed(layer)
+        with self.stages.of("kept"):
+            self._put(layer, touched, taken.state.base)
+        inexact = taken.state.inexact | layer.inexact
+        state = replace(layer, base=taken.state.base, inexact=inexact)
+        create_view(self.database, state)
+        self.database.execute(f"DROP TABLE {quoted(layer.base)}")
+        since = {"lsn": str(before.frontier.lsn), "begun": ""}
+        return Taken(state=state, records=folded.records, since=since)
+
+    def _put(self, layer: TableState, touched: Touched, base: str) -> None:
+        """Replace the rows of the touched keys."""
+        chunks = [chunk for each in touched.keys for chunk in each.chunks]
+        keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
+        self.database.register("touched", keys)
+        self.database.execute(
+            f"DELETE FROM {quoted(base)} WHERE {KEY_COLUMN} IN (SELECT {KEY_COLUMN} FROM touched)"
+        )
+        self.database.unregister("touched")
+        self.database.execute(f"INSERT INTO {quoted(base)} BY NAME FROM {quoted(layer.base)}")
+
+    def _log(self, record: FrontierRecord) -> LogTables:
+        return LogTables(
+            self.database,
+            self._kafka,
+            self._registry,
+            record.frontier,
+            pins=self._pins,
+            work_directory=self._place,
+            schemas=self._schemas,
+        )
+
+    def _case(self, log: LogTables, table: TableName, record: FrontierRecord) -> Proved:
+        """Return what a table's state at a frontier is of, once it is read.
+
+        Raises:
+            VerdictError: it cannot go from frontier to frontier.
+        """
+        topic = record.frontier.topic_of(table)
+        if topic is None or topic not in self._pins:
+            raise VerdictError(f"table {table} is not captured any more")
+        if why := "; ".join(cannot_be_kept(record.frontier, topic)):
+            raise VerdictError(f"topic {topic}: {why}")
+        pin = self._pins[topic]
+        text = log.schema_text(pin.value)
+        return Proved(
+            topic=topic,
+            frontier=record.frontier,
+            appended_ms=record.appended_ms,
+            cleaning=Cleaning.of(topic_settings(self._kafka, topic)),
+            reading=Reading(
+                pin=pin,
+                schema=sha256(text.encode()).hexdigest(),
+                program=version("changelog-store"),
+            ),
+        )
+
+
+def _require_keyed(state: TableState) -> None:
+    if not state.is_keyed or OWN_COLUMNS & {each.column.lower() for each in state.columns}:
+        raise VerdictError(f"rows of {state.table} are not read by column, so none can be replaced")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
