@@ -50,6 +50,7 @@ _GROUPS = {
         "tests/integration/test_forward.py",
         "tests/integration/test_kept_proofs.py",
         "tests/integration/test_keys.py",
+        "tests/integration/test_local_queries.py",
         "tests/integration/test_log_history.py",
         "tests/integration/test_names.py",
         "tests/integration/test_read_columns.py",

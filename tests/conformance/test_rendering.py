@@ -67,6 +67,25 @@ CASES = [
     ("map(7, X'00')", '{"7":"AA=="}'),
 ]
 
+IDENTITIES = [
+    ("'UA' a, 1545 b", ["a"], "UA"),
+    ("'UA' a, 1545 b", ["b"], "1545"),
+    ("'UA' a, 1545 b", ["a", "b"], '["UA",1545]'),
+    ("'UA' a, 1545 b", ["b", "a"], '[1545,"UA"]'),
+    ("'a\"b,\\\\' a, true b", ["a", "b"], '["a\\"b,\\\\",true]'),
+    ("date'2020-01-01' a, 1.50 b", ["a", "b"], '["2020-01-01","1.50"]'),
+    ("date'2020-01-01' a, 1.50 b", ["b"], "1.50"),
+    (
+        "timestamp'2020-01-01 00:00:00Z' a, X'ff' b",
+        ["a", "b"],
+        '["2020-01-01T00:00:00.000000Z","/w=="]',
+    ),
+    ("cast(null as string) a, 1 b", ["a", "b"], None),
+    ("cast(null as int) a, 1 b", ["b", "a"], None),
+    ("cast(null as date) a, 1 b", ["a"], None),
+    ("'' a, 1 b", ["a"], ""),
+]
+
 
 def test_each_value_has_its_text(spark):
     columns = ", ".join(f"{sql} c{n}" for n, (sql, _) in enumerate(CASES))
@@ -76,27 +95,7 @@ def test_each_value_has_its_text(spark):
     assert row.document == f'{{"id":1,{members}}}'
 
 
-@pytest.mark.parametrize(
-    ("sql", "key", "identity"),
-    [
-        ("'UA' a, 1545 b", ["a"], "UA"),
-        ("'UA' a, 1545 b", ["b"], "1545"),
-        ("'UA' a, 1545 b", ["a", "b"], '["UA",1545]'),
-        ("'UA' a, 1545 b", ["b", "a"], '[1545,"UA"]'),
-        ("'a\"b,\\\\' a, true b", ["a", "b"], '["a\\"b,\\\\",true]'),
-        ("date'2020-01-01' a, 1.50 b", ["a", "b"], '["2020-01-01","1.50"]'),
-        ("date'2020-01-01' a, 1.50 b", ["b"], "1.50"),
-        (
-            "timestamp'2020-01-01 00:00:00Z' a, X'ff' b",
-            ["a", "b"],
-            '["2020-01-01T00:00:00.000000Z","/w=="]',
-        ),
-        ("cast(null as string) a, 1 b", ["a", "b"], None),
-        ("cast(null as int) a, 1 b", ["b", "a"], None),
-        ("cast(null as date) a, 1 b", ["a"], None),
-        ("'' a, 1 b", ["a"], ""),
-    ],
-)
+@pytest.mark.parametrize(("sql", "key", "identity"), IDENTITIES)
 def test_an_id_is_the_text_of_its_key(spark, sql, key, identity):
     [row] = rendered(spark.sql(f"select {sql}"), key).collect()
     assert row.id == identity

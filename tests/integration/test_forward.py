@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
 import uuid
-from contextlib import closing
+from contextlib import closing, contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,17 +21,23 @@ from changelog.config import load_project
 from changelog.contract.base.errors import RefutedError
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
+from replay.store import increment
 from replay.store.stored import StoredRecords
 from tests.support.captured_project import CapturedProject, captured_database
 from tests.support.matrix import first
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
-from views.rebuild.local.few import few_rows
-from views.rebuild.local.tables import LocalTables
-from views.rebuild.one_view import refresh
+from views.rebuild import sealing
+from views.rebuild.follow import Follower
+from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import LocalQuery
+from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.related import Walk
 from views.rebuild.one_view.forward import delta_of
+from views.rebuild.plan.plan import store_of
 from views.rebuild.rebuild import Rebuild
+from views.rebuild.resident import Resident
 from views.sinks.base import UnavailableSinkError
 from views.sinks.postgres.sink import PostgresSink
 
@@ -91,12 +99,39 @@ class Shop:
         self.project.execute(statements)
         self.project.capture()
 
-    def round(self, *, verify=VerifyMode.CHANGED, local=None, **settings):
+    @property
+    def specs(self):
+        return Catalog.of(self.project.root).load_all()
+
+    def settings(self, *, verify=VerifyMode.CHANGED, **settings):
         project = load_project(self.project.root)
         settings = {"source": Source.REFRESH, "forward": True, **settings}
-        wanted = RebuildSettings(project=project, verify=verify, **settings)
-        made = Rebuild(wanted, Stages(Console(quiet=True)), local=local)
-        return made.run(Catalog.of(self.project.root).load_all())
+        return RebuildSettings(project=project, verify=verify, **settings)
+
+    def round(self, **settings):
+        """Make a round of Spark's."""
+        made = Rebuild(self.settings(**settings), Stages(Console(quiet=True)))
+        return made.run(self.specs)
+
+    @contextmanager
+    def followed(self, *, before=lambda _: None, **settings):
+        """Give a follower that has made its first round, which is Spark's."""
+        wanted = self.settings(**settings)
+
+        def stages():
+            return Stages(Console(quiet=True), before)
+
+        with (
+            Resident(wanted) as resident,
+            Follower(
+                self.specs, wanted, resident, stages=stages, stop=lambda: False, make=Rebuild
+            ) as follower,
+        ):
+            outcome = follower.round()
+            assert outcome is not None
+            assert outcome.error is None, outcome.error
+            assert follower.is_here
+            yield follower
 
     def documents(self):
         body = {"size": 1000, "sort": ["id"], "query": {"match_all": {}}}
@@ -181,22 +216,29 @@ def shop(stack, spark, tmp_path_factory):
     execute(endpoints.postgres, f"DROP DATABASE {target} WITH (FORCE)")
 
 
-@pytest.mark.parametrize("by", first(1, ["few rows", "all rows"]))
+@pytest.mark.parametrize("by", first(1, ["datafusion", "spark", "all rows"]))
 def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch, by):
     shop.is_right()
-    found: list = []
-
-    def counted(*arguments):
-        answer = few_rows(*arguments)
-        found.append(answer)
-        return answer
-
-    monkeypatch.setattr(refresh, "few_rows", counted)
-    with LocalTables() as local:
-        outcome = follow_changes(shop, local if by == "few rows" else None)
-    assert (len(found) == len(shop.names) * len(CHANGES)) is (by == "few rows")
-    # The last round also compared all that is served.
-    assert {"changes", "postgres"} <= {n for r in outcome.results for n in r.reports}
+    asked: list = []
+    for kind in (LocalQuery, BySpark):
+        monkeypatch.setattr(kind, "rows", noted(kind, asked))
+    if by == "spark":
+        monkeypatch.setattr(LocalQuery, "__init__", not_known)
+    if by == "all rows":
+        follow_changes(shop, shop.round)
+    else:
+        with shop.followed() as follower:
+            follow_changes(shop, follower.round)
+            # Behind these rounds all that is served is compared, too.
+            shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 76")
+            monkeypatch.setattr(follower, "_looked", -math.inf)
+            outcome = follower.round()
+            assert outcome.error is None, outcome.error
+            reports = [each for result in outcome.results for each in result.reports.values()]
+            assert all(each.rows_served > 10 for each in reports), "one key has changed"
+            assert follower.is_here
+    wanted = {"datafusion": {LocalQuery}, "spark": {BySpark}, "all rows": set()}
+    assert set(asked) == wanted[by]
     # A rebuild takes over, and a follower goes on from there.
     whole = shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL)
     assert whole.error is None
@@ -206,13 +248,29 @@ def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch
     shop.is_right()
 
 
-def follow_changes(shop, local):
-    """Make a round for each change; returns what became of the last."""
+def noted(kind, asked):
+    """Return its `rows`, which notes that it was asked for some."""
+    sound = kind.rows
+
+    def rows(self, records):
+        if any(records.values()):
+            asked.append(kind)
+        return sound(self, records)
+
+    return rows
+
+
+def not_known(*_):
+    raise UnknownValueError("nothing is known here")
+
+
+def follow_changes(shop, make_round):
+    """Make a round for each change."""
     outcome = shop.round()
     (serving,) = {result.generation for result in outcome.results}
     for statements in CHANGES:
         shop.change(statements)
-        outcome = shop.round(looks=statements is CHANGES[-1], local=local)
+        outcome = make_round()
         assert outcome.error is None, outcome.error
         assert all(each.startswith(("forward", "refresh: unchanged")) for each in origins(outcome))
         assert any(each.startswith("forward") for each in origins(outcome))
@@ -221,7 +279,6 @@ def follow_changes(shop, local):
             result.verified for result in outcome.results if result.origin.startswith("forward")
         )
         shop.is_right()
-    return outcome
 
 
 def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
@@ -296,4 +353,147 @@ def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch):
     assert outcome.error is None
     assert all("more than go forward at once" in each for each in origins(outcome))
     assert all(number > before[view] for view, number in generations(outcome).items())
+    shop.is_right()
+
+
+def in_cents(rows):
+    """Add a cent to each amount."""
+    if "amount" not in rows.schema.names:
+        return rows
+    place = rows.schema.get_field_index("amount")
+    field = rows.schema.field(place)
+    wrong = [v if v is None else v + Decimal("0.01") for v in rows["amount"].to_pylist()]
+    return rows.set_column(place, field, pa.array(wrong, field.type))
+
+
+def test_a_row_that_is_computed_wrongly_here_is_refuted_and_spark_computes_it(shop, monkeypatch):
+    sound = LocalQuery.rows
+    with shop.followed() as follower:
+        monkeypatch.setattr(LocalQuery, "rows", lambda self, some: in_cents(sound(self, some)))
+        shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 12")
+        outcome = follower.round()
+        assert outcome.error is None
+        assert all("refresh" in each or "forward" in each for each in origins(outcome))
+        shop.is_right()
+        assert not follower.is_here, "what was refuted once computes no more"
+
+
+@pytest.mark.matrix
+def test_twin_a_row_that_is_computed_wrongly_here_is_seen_where_nobody_proves(shop, monkeypatch):
+    sound = LocalQuery.rows
+    with shop.followed(verify=VerifyMode.NONE) as follower, monkeypatch.context() as patched:
+        patched.setattr(LocalQuery, "rows", lambda self, some: in_cents(sound(self, some)))
+        shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 13")
+        assert follower.round().error is None
+        with pytest.raises(AssertionError):
+            shop.is_right()
+    shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 13")
+    assert shop.round().error is None
+    shop.is_right()
+
+
+def test_a_record_that_one_reader_skips_is_missed_by_the_other(shop, monkeypatch):
+    sound = increment._folded
+
+    def skipping(*arguments, **more):
+        return sound(*arguments, **more)[1:]
+
+    with shop.followed() as follower:
+        with monkeypatch.context() as patched:
+            patched.setattr(increment, "_folded", skipping)
+            shop.change("UPDATE orders SET amount = amount + 60 WHERE id IN (14, 15, 16)")
+            assert follower.round().error is None
+            assert follower.is_here, "Spark made this round, and the next ones are made here again"
+        shop.is_right()
+
+
+@pytest.mark.matrix
+def test_twin_a_record_that_is_skipped_is_not_seen_where_nobody_counts(shop, monkeypatch):
+    sound = increment._folded
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        patched.setattr(Resident, "_compare", lambda *_: None)
+        patched.setattr(increment, "_folded", lambda *some, **more: sound(*some, **more)[1:])
+        shop.change("UPDATE orders SET amount = amount + 61 WHERE id IN (14, 15, 16)")
+        assert follower.round().error is None
+        with pytest.raises(AssertionError):
+            shop.is_right()
+    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    shop.is_right()
+
+
+def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkeypatch):
+    sound = Walk.related
+
+    def forgetful(self):
+        found = sound(self)
+        rest = tuple(each for each in found.affected if each.values[0] != 17)
+        return dataclasses.replace(found, affected=rest)
+
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        patched.setattr(Walk, "related", forgetful)
+        shop.change("UPDATE orders SET amount = amount + 62 WHERE id IN (17, 18)")
+        assert follower.round().error is None
+        with pytest.raises(AssertionError):
+            shop.is_right()
+        patched.setattr(follower, "_looked", -math.inf)
+        shop.change("UPDATE orders SET amount = amount + 62 WHERE id = 19")
+        outcome = follower.round()
+        assert isinstance(outcome.error, RefutedError)
+    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    shop.is_right()
+
+
+class _KilledError(Exception):
+    """Stands for a kill at a named step."""
+
+
+@pytest.mark.parametrize("step", ["scan", "merge", "prove", "verify", "apply", "record"])
+def test_a_follower_that_ends_at_any_step_goes_on_where_it_was(shop, monkeypatch, step):
+    monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
+    dying: list[str] = []
+
+    def before(name):
+        if dying == [name]:
+            raise _KilledError
+
+    with shop.followed(before=before) as follower:
+        shop.change("UPDATE orders SET amount = amount + 63 WHERE id = 20")
+        dying.append(step)
+        with pytest.raises(_KilledError):
+            follower.round()
+    shop.change("UPDATE orders SET amount = amount + 63 WHERE id = 21")
+    with shop.followed():
+        shop.is_right()
+
+
+@pytest.mark.matrix
+def test_a_sink_that_was_away_from_a_followers_round_catches_up(shop, monkeypatch):
+    def away(*_):
+        raise UnavailableSinkError("the server does not answer")
+
+    with shop.followed() as follower:
+        with monkeypatch.context() as patched:
+            patched.setattr(PostgresSink, "apply", away)
+            shop.change("UPDATE orders SET amount = amount + 64 WHERE id = 22")
+            outcome = follower.round()
+        failed = [result.view for result in outcome.results if result.error is not None]
+        assert failed == [shop.names["totals"]]
+        assert not follower.is_here
+        shop.change("UPDATE orders SET amount = amount + 65 WHERE id = 23")
+        assert follower.round().error is None
+        shop.is_right()
+        assert follower.is_here
+
+
+def test_checkpoints_are_brought_forward_beside_the_rounds(shop, monkeypatch):
+    monkeypatch.setattr(sealing, "EVERY_S", 0.0)
+    with shop.followed() as follower:
+        shop.change("UPDATE orders SET amount = amount + 66 WHERE id = 24")
+        outcome = follower.round()
+        assert outcome.error is None
+    store = store_of(load_project(shop.project.root))
+    frontier = outcome.results[0].frontier
+    topics = {frontier.topic_of(table) for spec in shop.specs for table in spec.tables}
+    sealed = {store.manifest(topic).checkpoints[-1].frontier.lsn for topic in topics}
+    assert min(sealed) >= frontier.lsn
     shop.is_right()

@@ -1,10 +1,10 @@
 """Keep views fresh: refresh them again and again, as the frontier moves.
 
-A round is a refresh like any other, so whatever ends this process leaves what serves whole, and
-the next start goes on from there. Where all sinks of a view can do it, the generation that serves
-goes forward by the changed keys (`views.rebuild.one_view.forward`); else a round writes a new one.
-Which frontier serves is on record with the generation itself: a round that was killed behind its
-swap is not done a second time.
+The first round is a refresh like any other, and where all sinks of all views can do it, the next
+ones bring the generations that serve forward by the changed keys, without Spark
+(`views.rebuild.resident`); else each round writes new ones. Whatever ends this process leaves what
+serves whole. Which frontier serves is on record with the generation itself, so the next start goes
+on from there, and a round that was killed behind its swap is not done a second time.
 
 Between two rounds the newest frontier is looked at. A frontier behind which no record of the
 views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
@@ -17,7 +17,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from types import TracebackType
+from typing import Self
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.log.frontier import Frontier, FrontierRecord
@@ -29,11 +30,11 @@ from views.base.progress import Stages
 from views.generations.lock import locked
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
-from views.rebuild.local.tables import LocalTables
 from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.outcome import Outcome
+from views.rebuild.sealing import Sealer
 
 log = logging.getLogger("changelog.views")
 
@@ -111,11 +112,9 @@ def follow(
     forward = replace(settings, forward=True)
     with (
         locked(settings.project.root, [spec.name for spec in specs]),
-        LocalTables() as local,
-        Resident(forward, local) as resident,
+        Resident(forward) as resident,
+        Follower(specs, forward, resident, stages=stages, stop=stop, make=make) as follower,
     ):
-        made = partial(make, local=local, resident=resident)
-        follower = _Follower(specs, forward, resident, stages=stages, stop=stop, make=made)
         while not stop():
             begun = time.monotonic()
             outcome = follower.round()
@@ -137,8 +136,17 @@ def follow(
     return Outcome(())
 
 
-class _Follower:
-    """Makes the rounds, and remembers what they have applied."""
+class Follower:
+    """Makes the rounds, and remembers what they have applied; a context manager.
+
+    Args:
+        specs: the views.
+        settings: of each round.
+        resident: makes those without Spark.
+        stages: gives the stages of a round.
+        stop: tells whether to end.
+        make: makes a round of Spark's.
+    """
 
     def __init__(
         self,
@@ -159,6 +167,20 @@ class _Follower:
         self._make = make
         self._tables = tables_of(specs)
         self._done: SeenFrontier | None = None
+        self._sealer = Sealer(specs, settings)
+
+    def __enter__(self) -> Self:
+        """Do nothing yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for what goes on beside the rounds."""
+        self._sealer.__exit__(kind, error, trace)
 
     def round(self) -> Outcome | None:
         """Refresh once if there is something new; None when there is not."""
@@ -175,9 +197,14 @@ class _Follower:
         try:
             outcome = self._here(record, looks=looks)
             if outcome is None:
+                self._sealer.done()
                 settings = replace(self._settings, looks=looks)
-                made = self._make(settings, self._stages(), stop=self._stop)
+                made = self._make(
+                    settings, self._stages(), stop=self._stop, resident=self._resident
+                )
                 outcome = made.run_locked(self._specs)
+            else:
+                self._sealer.beside()
         except ChangelogError as error:
             return Outcome((), error)
         if outcome.error is None:

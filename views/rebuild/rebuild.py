@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from changelog.contract.base.errors import ChangelogError, RefutedError, VerdictError
@@ -41,7 +41,6 @@ from views.generations.sweep import sweep
 from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource, ViewSpec
 from views.rebuild.attempts import attempted
-from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.build import frame_of, kept, write
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.forward import (
@@ -66,7 +65,7 @@ from views.rebuild.one_view.refresh import (
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
 from views.rebuild.plan.plannable import plannable
-from views.rebuild.resident import Resident
+from views.rebuild.resident import RECORDED_EVERY, Resident
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 from views.sinks.base import Change, ChangeableSink, ForwardSink
@@ -77,9 +76,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("changelog.views")
-
-_RECORDED_EVERY = timedelta(seconds=60)
-"""A generation that goes forward is in the history once in so long; its sinks know it exactly."""
 
 
 class Rebuild:
@@ -92,7 +88,6 @@ class Rebuild:
         *,
         make_served: MakeServed = served_of,
         stop: Callable[[], bool] = lambda: False,
-        local: LocalTables | None = None,
         resident: Resident | None = None,
     ) -> None:
         """Take what a run needs.
@@ -102,10 +97,9 @@ class Rebuild:
             stages: shows and times what is done.
             make_served: gives the sinks of a view.
             stop: tells whether somebody asked the run to end.
-            local: the tables of a follower.
-            resident: makes its rounds without Spark from here on, where it can.
+            resident: makes a follower's rounds without Spark from here on, where it can.
         """
-        self._local, self._resident = local, resident
+        self._resident = resident
         self._settings = settings
         self._stages = stages
         self._make_served = make_served
@@ -175,7 +169,7 @@ class Rebuild:
         if replay is not None and any(build.error is None for build in builds):
             moved = [build for build in builds if build.published and build.delta is None]
             self._retire(replay, moved)
-        self._hold(builds, unsettled, replay)
+        self._hold(spark, builds, unsettled, replay)
         return [*(self._result(build, plan, replay) for build in builds), *unsettled]
 
     def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
@@ -267,7 +261,7 @@ class Rebuild:
             states = _shared_states(replay, builds, held)
             refresher = None
             if isinstance(replay, Stored):
-                refresher = Refresher(spark, replay, held, self._local)
+                refresher = Refresher(spark, replay, held)
             for build in builds:
                 self._check_stop()
                 with self._answerable(build):
@@ -515,13 +509,17 @@ class Rebuild:
                     sweep(Files(), store_of(self._settings.project), replay)
 
     def _hold(
-        self, builds: Sequence[ViewBuild], unsettled: Sequence[ViewResult], replay: States | None
+        self,
+        spark: SparkSession,
+        builds: Sequence[ViewBuild],
+        unsettled: Sequence[ViewResult],
+        replay: States | None,
     ) -> None:
         """Let a follower hold what its next rounds need, once all its views stand here."""
         if self._resident is None or not isinstance(replay, Stored) or unsettled:
             return
         if all(build.error is None and (build.published or build.unchanged) for build in builds):
-            self._resident.begin(builds, replay, self._stages)
+            self._resident.begin(spark, builds, replay, self._stages)
 
     def _abandon(self, error: Exception, builds: Sequence[ViewBuild]) -> None:
         """Note why what is not published is not; the old generations serve."""
@@ -606,7 +604,7 @@ def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
 def _is_due(build: ViewBuild) -> bool:
     """Tell whether the history has not been told for a while where a generation is."""
     at = build.recorded_at
-    return at is None or datetime.now(UTC) - at >= _RECORDED_EVERY
+    return at is None or datetime.now(UTC) - at >= RECORDED_EVERY
 
 
 def _place(build: ViewBuild) -> str | None:

@@ -7,7 +7,7 @@ finds the keys that are affected, computes their rows by DataFusion, has them co
 DuckDB, and sends them to the sinks.
 
 Whatever does not fit in ends this and is told: the next round is one of Spark's, from the stored
-states, and this begins anew behind it. Nothing is lost by that, since the sinks know where they are.
+states, and this begins anew behind it. Nothing is lost by that: the sinks know where they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.types import StructType
 
@@ -39,13 +39,21 @@ from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, ViewSpec
-from views.rebuild.local.engine import LocalQuery
+from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import LocalQuery, RowsQuery
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.related import Related, Walk, check_classes, columns_of
-from views.rebuild.local.table import LocalTable, Touched
 from views.rebuild.local.tables import LocalTables
 from views.rebuild.one_view.certify import request_of
-from views.rebuild.one_view.forward import CHANGES, Delta, apply, delta_here, forward_sinks
+from views.rebuild.one_view.forward import (
+    CHANGES,
+    Delta,
+    affected,
+    apply,
+    delta_here,
+    delta_of,
+    forward_sinks,
+)
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import warnings_of
 from views.rebuild.result.outcome import Outcome
@@ -56,13 +64,17 @@ from views.verify.compare.report import VerifyReport
 from views.verify.kept.resident import ResidentStates
 from views.verify.view import verify_view
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 log = logging.getLogger("changelog.views")
 
 MOST_OFFSETS = 300_000
 """Between two frontiers: what is more is read by tasks of Spark."""
 MOST_ROWS = 300_000
 """That take part, of all tables of a view."""
-_RECORDED_EVERY = timedelta(seconds=60)
+RECORDED_EVERY = timedelta(seconds=60)
+"""A generation that goes forward is in the history once in so long; its sinks know it exactly."""
 
 
 class NotHereError(Exception):
@@ -81,6 +93,7 @@ class _View:
         columns: their names and types.
         lineage: how its keys follow from rows.
         query: computes rows.
+        spark: computes and renders what is not known to be the same here.
         declared: what the history says of how it is made.
         recorded_at: when the history was last told of it.
     """
@@ -91,7 +104,8 @@ class _View:
     schema: StructType
     columns: tuple[tuple[str, str], ...]
     lineage: KeyLineage
-    query: LocalQuery
+    query: RowsQuery
+    spark: BySpark
     declared: Mapping[str, Any]
     recorded_at: datetime
     delta: Delta | None = field(default=None)
@@ -105,27 +119,26 @@ class Resident:
 
     Args:
         settings: of the follower.
-        local: holds the rows of its tables.
     """
 
-    def __init__(self, settings: RebuildSettings, local: LocalTables) -> None:
-        self._settings, self._local = settings, local
-        self._history = History(settings.warehouse)
+    def __init__(self, settings: RebuildSettings) -> None:
+        self._settings = settings
+        self._local = LocalTables()
         self._run = uuid.uuid4().hex
         self._entered = ExitStack()
         self._views: list[_View] = []
-        self._tables: dict[TableName, LocalTable] = {}
         self._held: Held | None = None
         self._proofs: ResidentStates | None = None
         self._never = ""
 
-    def __enter__(self) -> Resident:
+    def __enter__(self) -> Self:
         """Hold nothing yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Forget all of it."""
         self.forget()
+        self._local.__exit__()
 
     @property
     def is_ready(self) -> bool:
@@ -140,13 +153,17 @@ class Resident:
     def forget(self) -> None:
         """Let the next round be one of Spark's."""
         self._held, self._proofs = None, None
-        self._views, self._tables = [], {}
+        self._views = []
+        self._local.forget()
         self._entered.close()
 
-    def begin(self, builds: Sequence[ViewBuild], stored: Stored, stages: Stages) -> None:
+    def begin(
+        self, spark: SparkSession, builds: Sequence[ViewBuild], stored: Stored, stages: Stages
+    ) -> None:
         """Hold what is needed for the next rounds, where all views stand at one frontier.
 
         Args:
+            spark: the session of that round.
             builds: the views, as a round of Spark's has left them.
             stored: the states that it was made from.
             stages: shows what is done.
@@ -156,7 +173,7 @@ class Resident:
             return
         try:
             with stages.stage("hold", "rows of the tables, for rounds without Spark"):
-                self._begin(builds, stored)
+                self._begin(spark, builds, stored)
         except UnknownValueError as error:
             self._never = str(error)
             log.info("each round is made by Spark: %s", error)
@@ -165,14 +182,14 @@ class Resident:
             log.info("the next round is made by Spark: %s", error)
             self.forget()
 
-    def _begin(self, builds: Sequence[ViewBuild], stored: Stored) -> None:
+    def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], stored: Stored) -> None:
         schemas = {table: stored.records(table).schemas for table in stored.states}
-        self._views = [self._viewed(build, stored) for build in builds]
+        self._views = [self._viewed(spark, build, stored) for build in builds]
         wanted: dict[TableName, dict[str, None]] = {}
         for view in self._views:
             check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
-            for table, columns in columns_of(view.lineage).items():
-                wanted.setdefault(table, {}).update(dict.fromkeys(columns))
+            for table, names in columns_of(view.lineage).items():
+                wanted.setdefault(table, {}).update(dict.fromkeys(names))
         held = Held(
             record=stored.cut.record,
             topics=stored.cut.topics,
@@ -180,11 +197,8 @@ class Resident:
             states=stored.cut.states,
             settings=self._settings.replay(),
         )
-        at = held.position, held.position
-        for table, columns in wanted.items():
-            self._tables[table], _ = self._local.brought(
-                table, stored.records(table), list(columns), at
-            )
+        for table, found in wanted.items():
+            self._local.fill(table, stored.records(table), list(found), held.position)
         if self._settings.verify is not VerifyMode.NONE:
             project = self._settings.project
             proofs = ResidentStates(project.kafka, project.registry, pins=stored.pins)
@@ -192,7 +206,7 @@ class Resident:
             self._proofs.begin(held.record, list(wanted))
         self._held = held
 
-    def _viewed(self, build: ViewBuild, stored: Stored) -> _View:
+    def _viewed(self, spark: SparkSession, build: ViewBuild, stored: Stored) -> _View:
         spec = build.spec
         sinks = forward_sinks(build.served, build.number)
         if isinstance(sinks, str):
@@ -210,10 +224,12 @@ class Resident:
             raise UnknownValueError(f'view "{spec.name}": {lineage.why}')
         schemas = {table: stored.records(table).schemas for table in spec.tables}
         assert build.schema is not None  # noqa: S101 - the round has looked
+        by_spark = BySpark(spark, lineage, schemas)
+        query: RowsQuery = by_spark
         try:
             query = LocalQuery(lineage, schemas, build.schema)
         except UnknownValueError as error:
-            raise UnknownValueError(f'view "{spec.name}": {error}') from error
+            log.info('view "%s" is computed by Spark in each round: %s', spec.name, error)
         return _View(
             spec=spec,
             generation=build.number,
@@ -222,6 +238,7 @@ class Resident:
             columns=build.columns,
             lineage=lineage,
             query=query,
+            spark=by_spark,
             declared={"definition": build.definition, "declaration": build.declaration},
             recorded_at=build.recorded_at or datetime.now(UTC),
             rows=build.rows,
@@ -252,8 +269,9 @@ class Resident:
                     self._compute(increment)
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
+                    self._compare(increment)
             self._verify(record, stages)
-        except (UnknownValueError, NotRenderedError, VerdictError) as error:
+        except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
         self._held = increment.held
         self._apply(stages)
@@ -267,28 +285,44 @@ class Resident:
         if self._proofs is not None:
             self._proofs.advance(record)
 
+    def _compare(self, increment: Increment) -> None:
+        """Compare how many keys were touched by what two readers of the log say.
+
+        A record that the one of them skipped changes no key that is named here, so nothing that is
+        sent would tell of it.
+
+        Raises:
+            NotHereError: they differ.
+        """
+        if self._proofs is None:
+            return
+        for table, changed in increment.changed.items():
+            if (keys := self._proofs.touched(table)) != len(changed):
+                raise NotHereError(f"{table}: {len(changed)} keys were read, by the proof {keys}")
+
     def _compute(self, increment: Increment) -> None:
         """Compute the changed rows of each view."""
-        position = increment.held.position
-        touched = {
-            table: self._tables[table].advance(changed, position)
-            for table, changed in increment.changed.items()
-        }
+        touched = self._local.advance(increment.changed, increment.held.position)
         for view in self._views:
             view.delta, view.report, view.error = None, None, None
-            if any(_is_any(touched[table]) for table in view.spec.tables):
-                found = Walk(view.lineage, self._tables, touched, MOST_ROWS).related()
+            if any(touched[table].is_any for table in view.spec.tables):
+                found = Walk(view.lineage, self._local.held, touched, MOST_ROWS).related()
                 if found.affected:
                     view.delta = self._delta(view, found)
 
     def _delta(self, view: _View, found: Related) -> Delta:
         anchor = view.lineage.origins[0].reference
-        looked_up = self._tables[anchor.table].columns
+        looked_up = self._local.held[anchor.table].columns
         places = [looked_up.index(origin.column) for origin in view.lineage.origins]
         names = [origin.view_column for origin in view.lineage.origins]
         keys = {tuple(each.values[place] for place in places) for each in found.affected}
-        rows = view.query.rows(found.rows)
-        return delta_here(rows, names, keys, view.schema, view.spec.key, view.sinks)
+        few = affected(view.query.rows(found.rows), names, keys)
+        try:
+            return delta_here(few, view.schema, view.spec.key, view.sinks)
+        except NotRenderedError as error:
+            log.debug('view "%s" is rendered by Spark: %s', view.spec.name, error)
+        change = view.spark.change(few.rows, few.keys, view.schema)
+        return delta_of(change, view.schema, view.spec.key, view.sinks)
 
     def _verify(self, record: FrontierRecord, stages: Stages) -> None:
         """Have what is to be sent computed by the verifier.
@@ -362,14 +396,15 @@ class Resident:
             (view, result)
             for view, result in zip(self._views, results, strict=True)
             if result.published and view.delta is not None
-            and now - view.recorded_at >= _RECORDED_EVERY
+            and now - view.recorded_at >= RECORDED_EVERY
         ]  # fmt: skip
         if not due:
             return
         with stages.stage("record", "write the history"):
             try:
-                self._history.append(r.to_history(PUBLISHED, self._run) for _, r in due)
-                self._history.tidy()
+                history = History(self._settings.warehouse)
+                history.append(r.to_history(PUBLISHED, self._run) for _, r in due)
+                history.tidy()
             except ChangelogError as error:
                 log.warning("the history is told later: %s", error)
                 return
@@ -405,7 +440,3 @@ class Resident:
             warnings=warnings_of(view.spec, record),
             **view.declared,
         )  # fmt: skip
-
-
-def _is_any(touched: Touched) -> bool:
-    return bool(touched.older or touched.newer)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 """From 0001-01-01 on, up to 9999-12-31, in days since 1970."""
 _DAY_US = 86_400_000_000
-_CONTROL = re.compile(r"((?:^|[^\\])(?:\\\\)*\\u00)([01][0-9a-f])")
+_ESCAPE = re.compile(r"\\(?:u00[01][0-9a-f]|.)")
 _PLAIN_BELOW, _PLAIN_FROM = 1e7, 1e-3
 
 
@@ -69,7 +69,12 @@ def _bare(value: Any) -> str:  # noqa: ANN401 - of any type
 def _json(value: Any) -> str:  # noqa: ANN401 - of any type
     text = orjson.dumps(value).decode()
     # Java writes the digits of a control character in capitals.
-    return _CONTROL.sub(lambda m: m[1] + m[2].upper(), text) if "\\u00" in text else text
+    return _ESCAPE.sub(_in_capitals, text) if "\\u00" in text else text
+
+
+def _in_capitals(found: re.Match[str]) -> str:
+    escape = found[0]
+    return escape[:2] + escape[2:].upper() if escape.startswith("\\u") else escape
 
 
 def _objects(rows: pa.Table) -> list[dict[str, Any]]:
@@ -104,6 +109,8 @@ def plain(array: pa.Array) -> list[Any]:  # noqa: PLR0911 - one for each type
         return _lists(array)
     if pa.types.is_struct(kind):
         return _structs(array)
+    if pa.types.is_null(kind):
+        return [None] * len(array)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind):
         return list(array.to_pylist())
     raise NotRenderedError(f"values of {kind}")
@@ -145,15 +152,22 @@ def _structs(array: pa.Array) -> list[dict[str, Any] | None]:
 
 
 def _java_double(value: float) -> Any:  # noqa: ANN401 - a text or a number
-    return _java(value, repr(abs(value)))
+    return _java(value, repr(abs(value)), lambda text: float(text) == abs(value))
 
 
 def _java_float(value: float) -> Any:  # noqa: ANN401 - a text or a number
-    return _java(value, str(np.float32(abs(value))))
+    own = np.float32(abs(value))
+    return _java(value, str(own), lambda text: bool(np.float32(text) == own))
 
 
-def _java(value: float, shortest: str) -> Any:  # noqa: ANN401 - a text or a number
-    """Return a float as Java writes it: the shortest digits, an exponent where it has one."""
+def _java(value: float, shortest: str, is_same: Callable[[str], bool]) -> Any:  # noqa: ANN401 - a text or a number
+    """Return a float as Java writes it: the shortest digits, an exponent where it has one.
+
+    Args:
+        value: the float.
+        shortest: its shortest text, without a sign.
+        is_same: tells whether a text reads back as it.
+    """
     if math.isnan(value):
         return "NaN"
     sign = "-" if math.copysign(1, value) < 0 else ""
@@ -169,4 +183,8 @@ def _java(value: float, shortest: str) -> Any:  # noqa: ANN401 - a text or a num
     if whole == "0":
         power = int(exponent or 0) - (len(part) - len(part.lstrip("0"))) - 1
     digits = digits.rstrip("0") or "0"
-    return orjson.Fragment(f"{sign}{digits[0]}.{digits[1:] or '0'}E{power}")
+    if len(digits) == 1:  # Java writes two digits, and those that are nearest
+        two = f"{abs(value):.1e}"
+        digits = two[0] + two[2] if is_same(two) else digits
+        power = int(two.partition("e")[2]) if is_same(two) else power
+    return orjson.Fragment(f"{sign}{digits[0]}.{digits[1:].rstrip('0') or '0'}E{power}")

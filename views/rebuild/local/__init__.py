@@ -1,5 +1,4 @@
-"""Rows of tables beside the follower: those that a change can lead to, found by their columns.
+"""Rows of tables beside a follower: those that a change leads to, and what a view makes of them.
 
-Records of the stored states come in, few of them go out as small frames of Spark. Only a refresh
-imports it.
+Records come in, rows of Arrow of the keys that are affected go out. Only a follower imports it.
 """

@@ -42,6 +42,7 @@ _STORED = {
     Kind.TIMESTAMPTZ: pa.int64(),
 }
 """What is on the log where that is another type."""
+_PLAIN_DEFAULTS = ("int", "long", "string", "boolean")
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
@@ -58,27 +59,32 @@ class RowDecoder:
 
     Args:
         schemas: under which they were written; plain rows in Avro.
-        columns: names of the table's columns.
+        columns: names of the table's columns, in any case.
+
+    Raises:
+        UnknownValueError: they cannot be read here.
     """
 
     def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
-        logged = {each.column: each for each in schemas.logged(schemas.reader_id).columns}
-        self._columns = [logged[name] for name in columns]
-        reader = bare(json.loads(schemas.reader))
-        wanted = {each.field for each in self._columns}
-        reader["fields"] = [each for each in reader["fields"] if each["name"] in wanted]
-        self._reader = fastavro.parse_schema(reader)
+        logged = {each.column.lower(): each for each in schemas.logged(schemas.reader_id).columns}
+        self._columns = [logged[name.lower()] for name in columns]
+        # Each record is read as it was written: resolved to another schema, the text of a value
+        # without a place in its type would be taken for the bytes of one that has it.
         self._writers = {
             number: fastavro.parse_schema(bare(json.loads(text)))
             for number, text in schemas.writers.items()
         }
         self._fields = [each.field for each in self._columns]
+        self._missing = {
+            number: _defaults(schemas.reader, self._fields, text)
+            for number, text in schemas.writers.items()
+        }
         self._arrays: list[Callable[[list[Any]], pa.Array]] = [
             _maker(each.type) for each in self._columns
         ]
 
     def table(self, records: Sequence[Record]) -> pa.Table:
-        """Return the rows of records, none of them a tombstone.
+        """Return the rows of records, none of them a tombstone; names are in lower case.
 
         Raises:
             UnknownValueError: one cannot be read, or holds a value without a place in its type.
@@ -91,12 +97,31 @@ class RowDecoder:
             ]
         except Exception as error:
             raise UnknownValueError("a record cannot be read here") from error
-        names = [each.column for each in self._columns]
+        names = [each.column.lower() for each in self._columns]
         return pa.Table.from_arrays(arrays, names=names)
 
     def _row(self, value: bytes) -> Any:  # noqa: ANN401 - fastavro's own
         number, body = unframe(value)
-        return fastavro.schemaless_reader(BytesIO(body), self._writers[number], self._reader)
+        row: Any = fastavro.schemaless_reader(BytesIO(body), self._writers[number])
+        return {**row, **self._missing[number]} if self._missing[number] else row
+
+
+def _defaults(reader: str, fields: Sequence[str], writer: str) -> dict[str, Any]:
+    """Return what rows of an older schema hold in columns that came later.
+
+    Raises:
+        UnknownValueError: that is not plain.
+    """
+    there = {each["name"] for each in json.loads(writer)["fields"]}
+    found = {}
+    for each in json.loads(reader)["fields"]:
+        if each["name"] in fields and each["name"] not in there:
+            value = each.get("default")
+            kind = each["type"][0] if isinstance(each["type"], list) else each["type"]
+            if value is not None and kind not in _PLAIN_DEFAULTS:
+                raise UnknownValueError(f'"{each["name"]}" came later, with a default')
+            found[each["name"]] = value
+    return found
 
 
 def _maker(kind: ColumnType) -> Callable[[list[Any]], pa.Array]:
@@ -126,7 +151,7 @@ def _widened(raw: bytes) -> bytes:
 
 
 def _lists(element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:
-    if any(type(each) is str for each in values):
+    if any(isinstance(each, str) for each in values):
         raise TypeError("the value has no place in its type")
     ends = [0]
     for each in values:

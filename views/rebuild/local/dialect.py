@@ -7,7 +7,7 @@ engine, before any reader sees it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlglot
@@ -53,10 +53,30 @@ _CLASSES = {
     exp.DataType.Type.TIMESTAMPNTZ: "clock",
 }
 """Values of one class compare, and are sorted, in both engines alike."""
-_PLAIN: tuple[type[exp.Expr], ...] = (
+_NUMBER = "number"
+_CLAUSES = {"expressions", "from_", "joins", "where", "group", "having"}
+_FIELDS = (exp.PropertyEQ, exp.Column, exp.Alias)
+_OF_ONE_CLASS = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.NullSafeEQ,
+    exp.Between,
+    exp.In,
+    exp.Coalesce,
+    exp.Case,
+    exp.If,
+)
+_TAKEN = (
+    *_OF_ONE_CLASS,
     exp.Select,
     exp.From,
+    exp.Join,
     exp.Where,
+    exp.Group,
     exp.Having,
     exp.Table,
     exp.TableAlias,
@@ -67,19 +87,25 @@ _PLAIN: tuple[type[exp.Expr], ...] = (
     exp.And,
     exp.Or,
     exp.Not,
+    exp.Is,
     exp.Null,
     exp.Boolean,
+    exp.Literal,
     exp.Star,
     exp.Filter,
     exp.PropertyEQ,
-    exp.DataType,
+    exp.Struct,
+    exp.Count,
+    exp.Sum,
+    exp.Min,
+    exp.Max,
+    exp.ArrayAgg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Neg,
+    exp.DPipe,
 )
-_SAME_CLASS = (
-    exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In,
-    exp.Coalesce, exp.Case, exp.If,
-)  # fmt: skip
-_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul)
-_AGGREGATES = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.ArrayAgg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +114,7 @@ class LocalSql:
 
     Attributes:
         text: the query; its columns are in the order of the view's.
-        used: of each table that it names, the columns that it reads.
+        used: of each table that it names, the columns that it reads, in lower case.
         lists: places of the columns that hold a list which is never null.
     """
 
@@ -102,7 +128,8 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
 
     Args:
         text: in Spark's SQL.
-        tables: by the names that it has for tables, the columns of each and their types.
+        tables: by the names that it has for tables, the columns of each in lower case and their
+            types.
 
     Raises:
         UnknownValueError: it is not known to mean the same there; the text says why.
@@ -123,7 +150,7 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
     except SqlglotError as error:
         first = str(error).splitlines()[0]
         raise UnknownValueError(f"it is not understood here: {first}") from error
-    if not isinstance(query, exp.Select) or len(list(query.find_all(exp.Select))) > 1:
+    if len(list(query.find_all(exp.Select))) > 1:
         raise UnknownValueError("it holds a query inside of another")
     for node in query.walk():
         _check(node)
@@ -135,8 +162,8 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
     for each in query.find_all(exp.Column):
         if each.table in of_alias:
             used[of_alias[each.table]][each.name] = None
-    made = query.transform(_transformed)
-    return LocalSql(made.sql(), {name: tuple(each) for name, each in used.items()}, lists)
+    _translate(query)
+    return LocalSql(query.sql(), {name: tuple(each) for name, each in used.items()}, lists)
 
 
 def _named(kind: ColumnType) -> str:
@@ -150,94 +177,88 @@ def _collected(node: exp.Expr) -> bool:
     return isinstance(node, exp.ArrayAgg)
 
 
-def _check(node: exp.Expr) -> None:  # noqa: C901, PLR0912 - one for each kind of node
+def _check(node: exp.Expr) -> None:
     """Refuse what is not known to mean the same.
 
     Raises:
         UnknownValueError: it is not.
     """
+    if (why := _obstacle(node)) is not None:
+        raise UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
+
+
+def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     match node:
-        case exp.Select():
-            known = {"expressions", "from_", "joins", "where", "group", "having", "kind", "hint"}
-            others = {name for name, value in node.args.items() if value and name not in known}
-            if others:
-                raise _refused(node, f"{', '.join(sorted(others))} is computed by Spark")
-        case exp.Join():
-            side, kind = node.side.upper(), node.kind.upper()
-            if (side, kind) not in {("", ""), ("", "INNER"), ("LEFT", ""), ("LEFT", "OUTER")} or (
-                node.args.get("using") or node.method
-            ):
-                raise _refused(node, "only INNER and LEFT JOIN ... ON are taken")
-        case exp.Group():
-            if set(name for name, value in node.args.items() if value) - {"expressions"}:
-                raise _refused(node, "only plain grouping is taken")
-            for each in node.expressions:
-                if _class_of(each) is None:
-                    raise _refused(each, "it is no value that groups alike")
-        case exp.Is():
-            if not isinstance(node.expression, exp.Null):
-                raise _refused(node, "only IS NULL is taken")
-        case exp.Literal():
-            if not node.is_string and not node.name.isdigit():
-                raise _refused(node, "only whole numbers and texts are taken")
-        case exp.Struct():
-            for each in node.expressions:
-                if not isinstance(each, exp.PropertyEQ | exp.Column | exp.Alias):
-                    raise _refused(node, "a field has no name")
-        case exp.Count():
-            if len(node.expressions) > 0 or isinstance(node.this, exp.Distinct):
-                raise _refused(node, "only count(*) and count(value) are taken")
-        case exp.Sum():
-            if _class_of(node.this) != "number":
-                raise _refused(node, "only sums of whole numbers and decimals are taken")
-        case exp.Min() | exp.Max():
-            if _class_of(node.this) is None or node.expressions:
-                raise _refused(node, "only of numbers, texts, dates and moments")
-        case exp.ArrayAgg():
-            if isinstance(node.this, exp.Distinct | exp.Order):
-                raise _refused(node, "only a plain list is taken")
-        case _ if isinstance(node, _ARITHMETIC):
-            if {_class_of(node.left), _class_of(node.right)} != {"number"}:
-                raise _refused(node, "only whole numbers and decimals are taken")
-        case exp.Neg():
-            if _class_of(node.this) != "number":
-                raise _refused(node, "only whole numbers and decimals are taken")
-        case exp.DPipe():
-            if {_class_of(node.left), _class_of(node.right)} != {"text"}:
-                raise _refused(node, "only texts are taken")
-        case _ if isinstance(node, _SAME_CLASS):
-            _check_class(node)
-        case _ if isinstance(node, _PLAIN):
-            pass
+        case exp.Select() if others := _others(node, _CLAUSES):
+            return f"{others} is computed by Spark"
+        case exp.Join() if not _is_plain_join(node):
+            return "only INNER and LEFT JOIN ... ON are taken"
+        case exp.Group() if _others(node, {"expressions"}):
+            return "only plain grouping is taken"
+        case exp.Group() if None in map(_class_of, node.expressions):
+            return "one of them is no value that engines group alike"
+        case exp.Is() if not isinstance(node.expression, exp.Null):
+            return "only IS NULL is taken"
+        case exp.Literal() if not node.is_string and not node.name.isdigit():
+            return "only whole numbers and texts are taken"
+        case exp.Struct() if not all(isinstance(each, _FIELDS) for each in node.expressions):
+            return "a field has no name"
+        case exp.Count() if node.expressions or isinstance(node.this, exp.Distinct):
+            return "only count(*) and count(value) are taken"
+        case exp.Sum() | exp.Neg() if _class_of(node.this) != _NUMBER:
+            return "only whole numbers and decimals are taken"
+        case exp.Min() | exp.Max() if _class_of(node.this) is None or node.expressions:
+            return "only of numbers, texts, dates and moments"
+        case exp.ArrayAgg() if isinstance(node.this, exp.Distinct | exp.Order):
+            return "only a plain list is taken"
+        case exp.Add() | exp.Sub() | exp.Mul() if _classes(node.left, node.right) != {_NUMBER}:
+            return "only whole numbers and decimals are taken"
+        case exp.DPipe() if _classes(node.left, node.right) != {"text"}:
+            return "only texts are taken"
+        case exp.Case() if node.this is not None:
+            return "only CASE WHEN is taken"
+        case exp.In() if not node.expressions:
+            return "only a list of values is taken"
+        case _ if isinstance(node, _OF_ONE_CLASS) and not _is_of_one_class(node):
+            return "its values are of two kinds, or of one that engines sort otherwise"
+        case _ if not isinstance(node, _TAKEN):
+            return "it is computed by Spark"
         case _:
-            raise _refused(node, "it is computed by Spark")
+            return None
 
 
-def _check_class(node: exp.Expr) -> None:
-    """Refuse a comparison of values of two classes, or of one that engines sort differently."""
+def _others(node: exp.Expr, known: Collection[str]) -> str:
+    return ", ".join(
+        sorted(name for name, value in node.args.items() if value and name not in known)
+    )
+
+
+def _is_plain_join(node: exp.Join) -> bool:
+    kinds = {("", ""), ("", "INNER"), ("LEFT", ""), ("LEFT", "OUTER")}
+    return (node.side.upper(), node.kind.upper()) in kinds and not (
+        node.args.get("using") or node.method
+    )
+
+
+def _is_of_one_class(node: exp.Expr) -> bool:
     match node:
         case exp.Between():
             values = [node.this, node.args["low"], node.args["high"]]
-        case exp.In():
-            if not node.expressions:
-                raise _refused(node, "only a list of values is taken")
+        case exp.In() | exp.Coalesce():
             values = [node.this, *node.expressions]
         case exp.Case():
-            if node.this is not None:
-                raise _refused(node, "only CASE WHEN is taken")
-            values = [each.args["true"] for each in node.args["ifs"]]
-            values += [node.args["default"]] if node.args.get("default") is not None else []
+            values = [*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")]
         case exp.If():
-            values = [node.args["true"]]
-            values += [node.args["false"]] if node.args.get("false") is not None else []
-        case exp.Coalesce():
-            values = [node.this, *node.expressions]
+            values = [node.args["true"], node.args.get("false")]
         case _:
             values = [node.args["this"], node.args["expression"]]
-    known = [each for each in values if not isinstance(each, exp.Null)]
-    classes = {_class_of(each) for each in known}
-    if len(classes) > 1 or None in classes:
-        raise _refused(node, "its values are of two kinds, or of one that engines sort otherwise")
+    known = [each for each in values if each is not None and not isinstance(each, exp.Null)]
+    found = _classes(*known)
+    return len(found) <= 1 and None not in found
+
+
+def _classes(*values: exp.Expr) -> set[str | None]:
+    return {_class_of(each) for each in values}
 
 
 def _class_of(node: exp.Expr) -> str | None:
@@ -248,45 +269,31 @@ def _class_of(node: exp.Expr) -> str | None:
     return None if kind is None else _CLASSES.get(kind.this)
 
 
-def _refused(node: exp.Expr, why: str) -> UnknownValueError:
-    return UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
-
-
-def _transformed(node: exp.Expr) -> exp.Expr:
-    match node:
-        case exp.Struct():
-            words: list[exp.Expr] = []
-            for each in node.expressions:
-                words += [exp.Literal.string(_field_of(each)), _value_of(each)]
-            return exp.Anonymous(this="named_struct", expressions=words)
-        case exp.ArrayAgg() if not isinstance(node.parent, exp.Filter):
-            return _without_nulls(node, None)
-        case exp.Filter() if isinstance(node.this, exp.ArrayAgg):
-            return _without_nulls(node.this, node.expression.this)
-        case _:
-            return node
-
-
-def _without_nulls(node: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
-    """Let a list leave out nulls, as Spark's does."""
-    there: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
-    if condition is not None:
-        there = exp.And(this=exp.Paren(this=condition.copy()), expression=there)
-    called = exp.Anonymous(this="array_agg", expressions=[node.this.copy()])
-    return exp.Filter(this=called, expression=exp.Where(this=there)).transform(_structs)
-
-
-def _structs(node: exp.Expr) -> exp.Expr:
-    return _transformed(node) if isinstance(node, exp.Struct) else node
+def _translate(query: exp.Select) -> None:
+    """Put DataFusion's own calls for structs and lists."""
+    for node in reversed(list(query.find_all(exp.Struct))):  # those inside of others first
+        words: list[exp.Expr] = []
+        for each in node.expressions:
+            words += [exp.Literal.string(_field_of(each)), _value_of(each)]
+        node.replace(exp.Anonymous(this="named_struct", expressions=words))
+    for same in list(query.find_all(exp.NullSafeEQ)):
+        # IS NOT DISTINCT FROM takes all that follows it.
+        same.replace(exp.Paren(this=same.copy()))
+    for each in list(query.find_all(exp.ArrayAgg)):
+        value, around = each.this, each.parent
+        # Spark's lists leave out nulls.
+        there: exp.Expr = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+        if isinstance(around, exp.Filter):
+            there = exp.And(this=exp.Paren(this=around.expression.this), expression=there)
+        called = exp.Anonymous(this="array_agg", expressions=[value])
+        made = exp.Filter(this=called, expression=exp.Where(this=there))
+        (around if isinstance(around, exp.Filter) else each).replace(made)
 
 
 def _field_of(each: exp.Expr) -> str:
-    if isinstance(each, exp.PropertyEQ):
-        return each.this.name
-    return each.alias_or_name
+    return str(each.this.name if isinstance(each, exp.PropertyEQ) else each.alias_or_name)
 
 
 def _value_of(each: exp.Expr) -> exp.Expr:
-    if isinstance(each, exp.PropertyEQ):
-        return each.expression
-    return each.unalias()
+    found: exp.Expr = each.expression if isinstance(each, exp.PropertyEQ) else each.unalias()
+    return found

@@ -8,6 +8,7 @@ The proof of what is computed goes by DuckDB, so neither proves itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 from datafusion import SessionConfig, SessionContext
@@ -31,6 +32,21 @@ _ONE_CORE = {
 }
 
 
+class RowsQuery(Protocol):
+    """A view's query over records."""
+
+    def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
+        """Return the view's rows, in the types that they have in Spark.
+
+        Args:
+            records: at each place that names a table those that take part.
+
+        Raises:
+            UnknownValueError: they cannot be computed here.
+        """
+        ...
+
+
 class LocalQuery:
     """A view's query over records.
 
@@ -49,7 +65,7 @@ class LocalQuery:
         self._names = {place: f"place_{number}" for number, place in enumerate(lineage.names)}
         tables = {
             name: {
-                each.column: each.type
+                each.column.lower(): each.type
                 for each in schemas[place.table].logged(schemas[place.table].reader_id).columns
             }
             for place, name in self._names.items()
@@ -62,16 +78,11 @@ class LocalQuery:
             for place, name in self._names.items()
         }
         self._schema = to_arrow_schema(schema, timezone="UTC")
+        # What DataFusion does not know, or gives other types, is known before the first round.
+        self.rows(dict.fromkeys(self._names, ()))
 
     def rows(self, records: Mapping[TableReference, Sequence[Record]]) -> pa.Table:
-        """Return the view's rows, in the types that they have in Spark.
-
-        Args:
-            records: at each place that names a table those that take part.
-
-        Raises:
-            UnknownValueError: they cannot be computed here.
-        """
+        """Return the view's rows; see `RowsQuery`."""
         context = SessionContext(SessionConfig(_ONE_CORE))
         for place, name in self._names.items():
             table = self._decoders[place].table(records[place])
@@ -89,8 +100,24 @@ class LocalQuery:
         for number, field in enumerate(self._schema):
             column = found.column(number).combine_chunks()
             column = _filled(column) if number in self._lists else column
+            _check_names(column.type, field.type)
             arrays.append(column.cast(field.type, safe=True))
         return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def _check_names(found: pa.DataType, wanted: pa.DataType) -> None:
+    """Refuse structs whose fields are called otherwise: a cast would go by their names.
+
+    Raises:
+        UnknownValueError: they are.
+    """
+    if found.num_fields != wanted.num_fields:
+        raise UnknownValueError(f"{found} is not {wanted}")
+    for number in range(found.num_fields):
+        one, other = found.field(number), wanted.field(number)
+        if pa.types.is_struct(found) and one.name != other.name:
+            raise UnknownValueError(f'"{one.name}" of a struct is "{other.name}" in Spark')
+        _check_names(one.type, other.type)
 
 
 def _empty(table: pa.Table) -> pa.RecordBatch:

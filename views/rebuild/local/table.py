@@ -40,23 +40,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What changed of a table between a position and the frontier.
+    """What changed of a table between two frontiers.
 
     Attributes:
-        since: the rows of the table were the same at each position from here on,
-        until: to here; behind it come the changes.
         older: what the touched keys held; nothing of a new one.
         newer: what they hold now; nothing of a deleted one.
     """
 
-    since: Position
-    until: Position
-    older: tuple[Record, ...]
-    newer: tuple[Record, ...]
+    older: tuple[Record, ...] = ()
+    newer: tuple[Record, ...] = ()
 
-    def follows(self, position: Position) -> bool:
-        """Tell whether these are all changes since a position, with what was there before."""
-        return self.since <= position <= self.until
+    @property
+    def is_any(self) -> bool:
+        """Tell whether there is something."""
+        return bool(self.older or self.newer)
 
 
 class LocalTable:
@@ -89,7 +86,6 @@ class LocalTable:
         )
         self.until = Position(0, Lsn(0), 0)
         """The first position whose changes are not in it."""
-        self._since = self.until
 
     def close(self) -> None:
         """Forget all of it."""
@@ -106,7 +102,7 @@ class LocalTable:
         for number in range(len(self.columns)):
             self._database.execute(f"CREATE INDEX i{number} ON records (c{number})")
         self._database.execute("COMMIT")
-        self.until = self._since = position
+        self.until = position
 
     def advance(
         self, changed: Iterable[tuple[bytes, bytes | None, int, int]], position: Position
@@ -117,11 +113,9 @@ class LocalTable:
             UnknownValueError: one cannot be read; the table is of no use any more.
         """
         found = list(changed)
-        since, until = self._since, self.until
         self.until = position
         if not found:
-            return Touched(since, until, (), ())
-        self._since = position
+            return Touched()
         newer = [
             Record(key, value, partition, offset, self._values.of(value))
             for key, value, partition, offset in found
@@ -134,7 +128,7 @@ class LocalTable:
         self._database.execute("DELETE FROM records WHERE key IN (SELECT value FROM wanted)")
         self._put(newer)
         self._database.execute("COMMIT")
-        return Touched(since, until, tuple(older), tuple(newer))
+        return Touched(tuple(older), tuple(newer))
 
     def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
         """Return the rows with one of some values in a column, as they are now."""

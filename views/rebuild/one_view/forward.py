@@ -109,20 +109,54 @@ def delta_of(
     return Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
 
 
-def delta_here(  # noqa: PLR0917 - what a delta is made of
-    rows: pa.Table,
-    names: Sequence[str],
-    keys: Collection[tuple[Value, ...]],
-    schema: StructType,
-    key: Sequence[str],
-    sinks: Mapping[str, ForwardSink],
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """The rows of some keys, computed without Spark.
+
+    Attributes:
+        rows: in the types of the view.
+        keys: all that are affected, each once, in the types of the view's key.
+        gone: those without a row.
+    """
+
+    rows: pa.Table
+    keys: pa.Table
+    gone: pa.Table
+
+
+def affected(rows: pa.Table, names: Sequence[str], keys: Collection[tuple[Value, ...]]) -> Affected:
+    """Keep the rows of some keys.
+
+    Args:
+        rows: in the types of the view, maybe of other keys too.
+        names: the columns of its key, in the order of the next.
+        keys: the affected ones, in the values that are on the log.
+    """
+    found = list(zip(*(_logged(rows[name]) for name in names), strict=True))
+    # A row with a null in its key stays, to be refused.
+    wanted = [each in keys or None in each for each in found]
+    there = {each for each, is_in in zip(found, wanted, strict=True) if is_in}
+    named = [each for each in keys if None not in each]
+    kinds = [rows.schema.field(name).type for name in names]
+
+    def table(some: Sequence[tuple[Value, ...]]) -> pa.Table:
+        columns = [_typed([each[place] for each in some], kind) for place, kind in enumerate(kinds)]
+        return pa.Table.from_arrays(columns, names=list(names))
+
+    return Affected(
+        rows=rows.filter(pa.array(wanted, pa.bool_())),
+        keys=table(named),
+        gone=table([each for each in named if each not in there]),
+    )
+
+
+def delta_here(
+    found: Affected, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
     """Return a delta of rows that were computed without Spark.
 
     Args:
-        rows: in the types of the view; those of other keys are left out.
-        names: the columns of its key, in the order of the next.
-        keys: the affected ones.
+        found: rows and keys.
         schema: of the view.
         key: the columns of its key, as it is declared.
         sinks: of the view.
@@ -131,31 +165,24 @@ def delta_here(  # noqa: PLR0917 - what a delta is made of
         SinkError: a row has a null in its key, or two rows have the same.
         NotRenderedError: a value is left to Spark.
     """
-    found = list(zip(*(_values(rows[name]) for name in names), strict=True))
-    wanted = [each in keys or None in each for each in found]
-    rows = rows.filter(pa.array(wanted, pa.bool_()))
-    there = {each for each, is_in in zip(found, wanted, strict=True) if is_in}
-    gone = [each for each in keys if each not in there and None not in each]
-    columns = []
-    for field in rows.schema:
-        if field.name in names:
-            place = names.index(field.name)
-            columns.append(_keys_of([each[place] for each in gone], field.type))
-        else:
-            columns.append(pa.nulls(len(gone), field.type))
+    rows, gone = found.rows, found.gone
+    columns = [
+        gone[field.name] if field.name in gone.column_names else pa.nulls(len(gone), field.type)
+        for field in rows.schema
+    ]
     both = pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)])
-    is_gone = pa.array([False] * rows.num_rows + [True] * len(gone), pa.bool_())
+    is_gone = pa.array([False] * rows.num_rows + [True] * gone.num_rows, pa.bool_())
     delta = both.append_column(GONE, is_gone)
     delta = delta.append_column(_KEY, pa.array(identities(both, key), pa.string()))
     table = _each_once(delta, key)
+    plain = table.drop_columns([_KEY])
     for sink in sinks.values():
-        sent = sink.delta_values(schema, table.drop_columns([_KEY]))
-        for name, values in sent.items():
+        for name, values in sink.delta_values(schema, plain).items():
             table = table.append_column(name, values)
     return Delta(table=table, schema=schema, key=tuple(key))
 
 
-def _values(column: pa.ChunkedArray) -> list[Value]:
+def _logged(column: pa.ChunkedArray) -> list[Value]:
     """Return the values of a key's column as the log holds them: moments are numbers."""
     array = column.combine_chunks()
     if pa.types.is_date32(array.type):
@@ -165,7 +192,7 @@ def _values(column: pa.ChunkedArray) -> list[Value]:
     return list(array.to_pylist())
 
 
-def _keys_of(values: list[Value], kind: pa.DataType) -> pa.Array:
+def _typed(values: list[Value], kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return pa.array(values, pa.int32()).view(kind)
     if pa.types.is_timestamp(kind):

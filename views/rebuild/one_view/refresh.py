@@ -32,9 +32,6 @@ from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.project.sql import rewritten
-from views.rebuild.local.few import few_rows
-from views.rebuild.local.join_values import UnknownValueError
-from views.rebuild.local.tables import LocalTables
 from views.sinks.base import Change
 from views.sinks.unique import column, of_keys
 
@@ -143,7 +140,6 @@ class Refresher:
         spark: SparkSession,
         stored: Stored,
         held: ExitStack,
-        local: LocalTables | None = None,
     ) -> None:
         """Take what is stored.
 
@@ -151,9 +147,7 @@ class Refresher:
             spark: computes.
             stored: the states.
             held: keeps what is computed until it is closed.
-            local: the tables of a follower, to compute few rows from few rows.
         """
-        self._local = local
         self._spark = spark
         self._stored = stored
         self._held = held
@@ -165,7 +159,7 @@ class Refresher:
         read = [f"{t}: {why}" for t in topics if (why := self._stored.from_start.get(t))]
         return f"checkpoint; read from the start: {'; '.join(read)}" if read else "checkpoint"
 
-    def rows(  # noqa: PLR0911 - one for each way
+    def rows(
         self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
     ) -> UnchangedView | Merged | Whole:
         """Return the rows of a view at the frontier of the stored states.
@@ -199,8 +193,6 @@ class Refresher:
             gone, rows = self._by_key(spec, lineage, found)
             change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
             return Merged(change, touched, before)
-        if (few := self._from_few(spec, lineage, prior)) is not None:
-            return Merged(few, touched, before)
         keys = self._keys(lineage, frames, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
@@ -208,23 +200,6 @@ class Refresher:
         rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
         change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
         return Merged(change, touched, before)
-
-    def _from_few(self, spec: ViewSpec, lineage: KeyLineage, prior: Prior) -> Change | None:
-        """Compute the affected keys from the rows that can take part; None where that cannot be."""
-        if self._local is None or prior.path is not None:
-            return None
-        records = {table: self._stored.records(table) for table in spec.tables}
-        frontier = self._stored.cut.record.frontier
-        position = Position(frontier.epoch, frontier.lsn, 0)
-        try:
-            keys, rows, count = few_rows(
-                self._local, self._spark, lineage, records, (prior.position, position)
-            )
-        except UnknownValueError as error:
-            log.info('view "%s" goes forward by all rows: %s', spec.name, error)
-            return None
-        rows = _only(rows, keys, {name: name for name in spec.key})
-        return Change(prior=prior.generation, gone=keys, keys=count, rows=rows)
 
     @staticmethod
     def _is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:

@@ -79,6 +79,7 @@ class ResidentStates:
         self._held = ExitStack()
         self._tables: dict[TableName, Taken] = {}
         self._proved: dict[TableName, Proved] = {}
+        self._touched: dict[TableName, int] = {}
         self.stages = Stages()
 
     def __enter__(self) -> Self:
@@ -129,6 +130,7 @@ class ResidentStates:
             ChangelogError: the log or the registry cannot be read; the states are of no use then.
         """
         log = self._log(record)
+        self._touched = dict.fromkeys(self._tables, 0)
         for table, taken in self._tables.items():
             proved, begun_ms = self._case(log, table, record), _now_ms()
             before = self._proved[table]
@@ -160,6 +162,10 @@ class ResidentStates:
         """Return what the state of a table was made of."""
         return self._tables.get(table)
 
+    def touched(self, table: TableName) -> int:
+        """Return how many keys of a table were touched on the way to the frontier."""
+        return self._touched[table]
+
     @staticmethod
     def left_out(_table: TableName) -> int:
         """Return 0: a record that cannot be read ends the proof."""
@@ -178,6 +184,7 @@ class ResidentStates:
             _require_keyed(layer)
         with self.stages.of("kept"):
             self._put(layer, touched, taken.state.base)
+        self._touched[table] = sum(map(len, touched.keys))
         inexact = taken.state.inexact | layer.inexact
         state = replace(layer, base=taken.state.base, inexact=inexact)
         create_view(self.database, state)

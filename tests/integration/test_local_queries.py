@@ -1,0 +1,212 @@
+"""Views computed by DataFusion from a few records: what Spark makes of the same records.
+
+What is not known to mean the same is refused when a query is read, and Spark computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from changelog.contract.rows.codec import RowCodec
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.contract.rows.types import column_type
+from replay.decode.decode import decode
+from replay.decode.schemas import TopicSchemas
+from tests.support.builders import INTEGERS, TEXT, decimal_type, make_relation
+from views.project.lineage import KeyLineage, trace
+from views.project.spec import SqlSource
+from views.project.sql import parse_sql_view, sql_frame
+from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.engine import LocalQuery
+from views.rebuild.local.join_values import UnknownValueError
+from views.rebuild.local.table import Record
+
+pytestmark = pytest.mark.spark
+
+ORDERS, LINES = TableName("public", "orders"), TableName("public", "lines")
+RELATIONS = {
+    ORDERS: make_relation(
+        {
+            "id": column_type("int8", "bigint"),
+            "Customer": column_type("int4", "integer"),
+            "status": TEXT,
+            "amount": decimal_type(12, 2),
+            "score": column_type("float8", "double precision"),
+            "placed": column_type("timestamptz", "timestamp with time zone"),
+            "clock": column_type("timestamp", "timestamp without time zone"),
+            "day": column_type("date", "date"),
+            "paid": column_type("bool", "boolean"),
+            "raw": column_type("bytea", "bytea"),
+            "counts": INTEGERS,
+        },
+        name=ORDERS,
+    ),
+    LINES: make_relation(
+        {
+            "id": column_type("int4", "integer"),
+            "order_id": column_type("int8", "bigint"),
+            "sku": TEXT,
+            "quantity": column_type("int2", "smallint"),
+        },
+        name=LINES,
+    ),
+}
+SCHEMAS = {
+    table: TopicSchemas(table.table, 1, {2: value_schema(each)}, 2, key=key_schema(each))
+    for table, each in RELATIONS.items()
+}
+CODECS = {t: RowCodec(each, key_schema_id=1, value_schema_id=2) for t, each in RELATIONS.items()}
+TAKEN = [
+    "SELECT * FROM orders",
+    "SELECT id, status || '!' AS s, -customer AS m, amount * 2 + 1 AS a, raw FROM orders o",
+    """
+    SELECT id, CASE WHEN amount > 3 THEN 'much' WHEN paid THEN status ELSE 'little' END AS s,
+        coalesce(status, 'none') AS t, if(paid, id, customer) AS n FROM orders
+    WHERE (NOT paid OR paid IS NULL) AND customer IN (1, 2, 3) AND id BETWEEN -5 AND 5
+    """,
+    "SELECT id FROM orders WHERE status <=> 'a' OR status >= 'b'",
+    """
+    SELECT Customer, count(*) AS n, count(status) AS m, sum(amount) AS a, min(status) AS s,
+        max(placed) AS p, min(day) AS d, sum(id) FILTER (WHERE paid) AS i
+    FROM orders GROUP BY Customer
+    """,
+    """
+    SELECT o.id, o.placed, collect_list(struct(l.sku, named_struct('n', l.quantity) AS q))
+        FILTER (WHERE l.quantity > 0) AS lines
+    FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.id, o.placed
+    """,
+    """
+    SELECT o.id, collect_list(l.sku) AS skus FROM orders o JOIN lines l ON l.order_id = o.id
+    GROUP BY o.id HAVING count(*) > 1
+    """,
+]
+REFUSED = [
+    "SELECT id, upper(status) AS s FROM orders",
+    "SELECT id, amount / 3 AS a FROM orders",
+    "SELECT id, amount * 1.5 AS a FROM orders",
+    "SELECT id, score > 1 AS s FROM orders",
+    "SELECT id, day > '2020-01-01' AS s FROM orders",
+    "SELECT id, max(score) AS s FROM orders GROUP BY id",
+    "SELECT id, avg(amount) AS s FROM orders GROUP BY id",
+    "SELECT id, struct(Customer) AS s FROM orders",
+    "SELECT id, count(DISTINCT status) AS s FROM orders GROUP BY id",
+]
+small = st.none() | st.integers(-3, 3)
+order = st.tuples(
+    st.integers(-3, 6),
+    small,
+    st.none() | st.sampled_from(["", "a", "b", "é\u2028\x00".replace("\x00", "0"), "a!"]),
+    st.none() | st.decimals(-9, 9, places=2),
+    st.none() | st.sampled_from(["NaN", "-0", "1.5", "-Infinity", "1e300"]),
+    st.none() | st.sampled_from(["infinity", "-infinity", "2013-01-01 05:06:07.000008+00",
+                                 "0044-03-15 12:00:00+00 BC"]),
+    st.none() | st.sampled_from(["infinity", "2013-01-01 05:06:07.5"]),
+    st.none() | st.sampled_from(["2020-02-29", "infinity", "0044-03-15 BC"]),
+    st.none() | st.sampled_from(["t", "f"]),
+    st.none() | st.sampled_from(["\\x", "\\x00ff"]),
+    st.none() | st.sampled_from(["{}", "{1,NULL,3}"]),
+)  # fmt: skip
+line = st.tuples(
+    st.integers(0, 9), st.none() | st.integers(-3, 6), st.none() | st.text("ab"), small
+)
+orders = st.lists(order, max_size=12, unique_by=lambda row: row[0])
+lines = st.lists(line, max_size=12, unique_by=lambda row: row[0])
+
+
+def records(table: TableName, rows: Sequence[tuple]) -> list[Record]:
+    codec = CODECS[table]
+    found = []
+    for number, row in enumerate(rows):
+        sent = [None if each is None else str(each).encode() for each in row]
+        key = codec.encode_key((str(row[0]).encode(),))
+        found.append(Record(key, codec.encode_value(sent), 0, number, ()))
+    return found
+
+
+def read(spark, sql: str):
+    """Return what is known of a view, and the schema that Spark gives its rows."""
+    key = "Customer" if "GROUP BY Customer" in sql else "id"
+    spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\n{sql}")
+    assert isinstance(spec.source, SqlSource)
+    empty = spark.createDataFrame([], "key binary, value binary, partition int, offset bigint")
+    states = {table: decode(empty, SCHEMAS[table]).frame for table in spec.tables}
+    lineage = trace(
+        spec.source, [key],
+        {table: frame.columns for table, frame in states.items()},
+        {table: RELATIONS[table].key for table in spec.tables},
+    )  # fmt: skip
+    assert isinstance(lineage, KeyLineage), lineage
+    return lineage, sql_frame(spark, spec.source, states).schema
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    """Return rows as texts in one order; lists that were collected are in none."""
+    plain = [
+        {n: sorted(map(repr, v)) if n in {"lines", "skus"} else repr(v) for n, v in row.items()}
+        for row in physical(table).to_pylist()
+    ]
+    return sorted(map(repr, plain))
+
+
+def physical(table: pa.Table) -> pa.Table:
+    """Let dates and moments be numbers, which Python has for all of them."""
+    columns = [
+        each.combine_chunks().view({32: pa.int32(), 64: pa.int64()}[each.type.bit_width])
+        if pa.types.is_temporal(each.type)
+        else each
+        for each in table.columns
+    ]
+    return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+@pytest.mark.parametrize("sql", TAKEN)
+def test_a_query_means_here_what_it_means_in_spark(spark, sql):
+    lineage, schema = read(spark, sql)
+    here = LocalQuery(lineage, SCHEMAS, schema)
+    there = BySpark(spark, lineage, SCHEMAS)
+
+    @settings(
+        max_examples=10,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+        phases=[Phase.explicit, Phase.generate],  # to shrink by Spark takes minutes
+    )
+    @given(some=orders, more=lines)
+    def law(some, more):
+        given_rows = {ORDERS: records(ORDERS, some), LINES: records(LINES, more)}
+        found = {place: given_rows[place.table] for place in lineage.names}
+        ours, sparks = here.rows(found), there.rows(found)
+        assert ours.schema.types == sparks.schema.types
+        assert sorted_rows(ours) == sorted_rows(sparks)
+
+    law()
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_a_query_that_may_mean_something_else_is_refused(spark, sql):
+    lineage, schema = read(spark, sql)
+    with pytest.raises(UnknownValueError):
+        LocalQuery(lineage, SCHEMAS, schema)
+
+
+def test_a_value_without_a_place_in_its_type_is_left_to_spark(spark):
+    lineage, schema = read(spark, "SELECT id, amount FROM orders")
+    here = LocalQuery(lineage, SCHEMAS, schema)
+    row = (1, None, None, "NaN", *[None] * 7)
+    with pytest.raises(UnknownValueError):
+        here.rows(dict.fromkeys(lineage.names, records(ORDERS, [row])))
+
+
+def test_numbers_that_do_not_fit_are_left_to_spark(spark):
+    lineage, schema = read(spark, "SELECT id, customer * 2 AS n FROM orders")
+    here = LocalQuery(lineage, SCHEMAS, schema)
+    row = (1, 2**31 - 1, *[None] * 9)
+    with pytest.raises(UnknownValueError):
+        here.rows(dict.fromkeys(lineage.names, records(ORDERS, [row])))

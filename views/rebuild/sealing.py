@@ -1,0 +1,102 @@
+"""Bring checkpoints forward beside the rounds of a follower that makes them without Spark.
+
+Such rounds leave the stored states behind. They are what the next start goes on from, and they must
+not come near the moment from which deletes may have been missed; so every few minutes they are
+brought to the newest frontier, in a thread: a job of Spark's over what came since.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from changelog.contract.base.errors import ChangelogError
+from replay.spark.files import Files
+from replay.spark.session import session
+from replay.store.advancer import Advancer
+from views.base.config import RebuildSettings, VerifyMode
+from views.generations.sweep import sweep
+from views.project.spec import ViewSpec
+from views.rebuild.plan.plan import store_of
+from views.rebuild.plan.plannable import plannable
+
+log = logging.getLogger("changelog.views")
+
+EVERY_S = 180.0
+
+
+class Sealer:
+    """Brings the checkpoints of some views' tables forward; a context manager.
+
+    Args:
+        specs: the views.
+        settings: of their follower.
+    """
+
+    def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
+        self._specs, self._settings = specs, settings
+        self._pool = ThreadPoolExecutor(1, "seal")
+        self._running: Future[None] | None = None
+        self._sealed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Do nothing yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for what runs."""
+        self._pool.shutdown()
+
+    def beside(self) -> None:
+        """Begin, where it is time to and nothing runs."""
+        is_running = self._running is not None and not self._running.done()
+        if not is_running and time.monotonic() - self._sealed >= EVERY_S:
+            self._sealed = time.monotonic()
+            self._running = self._pool.submit(self._seal)
+
+    def done(self) -> None:
+        """Wait for what runs: a round of Spark's brings the same checkpoints forward."""
+        if self._running is not None:
+            self._running.result()
+        self._sealed = time.monotonic()
+
+    def _seal(self) -> None:
+        begun = time.monotonic()
+        try:
+            self._advance()
+        except Exception as error:
+            is_ours = isinstance(error, ChangelogError)
+            log.warning("checkpoints stay where they are: %s", error, exc_info=not is_ours)
+        else:
+            log.info("checkpoints brought forward: %.1f s", time.monotonic() - begun)
+
+    def _advance(self) -> None:
+        # Nobody proves checkpoints: what is computed from them is proved.
+        plan = plannable(self._specs, replace(self._settings, verify=VerifyMode.NONE)).plan
+        if plan is None or plan.advance is None:
+            return
+        store = store_of(self._settings.project)
+        stored = Advancer(
+            spark=session(self._settings.session()),
+            kafka=self._settings.project.kafka,
+            store=store,
+            stage=_untold,
+            days=self._settings.rebuild.checkpoint_days,
+        ).advance(plan.advance, plan.schemas)
+        sweep(Files(), store, stored)
+
+
+@contextmanager
+def _untold(_name: str, _text: str) -> Iterator[None]:
+    yield
