@@ -73,6 +73,8 @@ MOST_OFFSETS = 300_000
 """Between two frontiers: what is more is read by tasks of Spark."""
 MOST_ROWS = 300_000
 """That take part, of all tables of a view."""
+_WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
+"""From one time at which all is held to the next, while no round is made with it."""
 RECORDED_EVERY = timedelta(seconds=60)
 """A generation that goes forward is in the history once in so long; its sinks know it exactly."""
 
@@ -130,6 +132,8 @@ class Resident:
         self._held: Held | None = None
         self._proofs: ResidentStates | None = None
         self._never = ""
+        self._made = self._useless = 0
+        self._not_before = 0.0
 
     def __enter__(self) -> Self:
         """Hold nothing yet."""
@@ -144,11 +148,6 @@ class Resident:
     def is_ready(self) -> bool:
         """Tell whether the next round can be made here."""
         return self._held is not None
-
-    @property
-    def since(self) -> FrontierRecord | None:
-        """Return the frontier of what is held."""
-        return None if self._held is None else self._held.record
 
     def forget(self) -> None:
         """Let the next round be one of Spark's."""
@@ -169,8 +168,12 @@ class Resident:
             stages: shows what is done.
         """
         self.forget()
-        if self._never:
+        if self._never or time.monotonic() < self._not_before:
             return
+        # What is of no use again and again is not held again at once.
+        self._useless = 0 if self._made else self._useless + 1
+        wait_s = _WAITS_S[min(self._useless, len(_WAITS_S)) - 1] if self._useless else 0.0
+        self._made, self._not_before = 0, time.monotonic() + wait_s
         try:
             with stages.stage("hold", "rows of the tables, for rounds without Spark"):
                 self._begin(spark, builds, stored)
@@ -274,6 +277,7 @@ class Resident:
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
         self._held = increment.held
+        self._made += 1
         self._apply(stages)
         if looks:
             self._look(record, stages)
