@@ -267,14 +267,14 @@ def not_known(*_):
 def follow_changes(shop, make_round):
     """Make a round for each change."""
     outcome = shop.round()
-    (serving,) = {result.generation for result in outcome.results}
+    serving = generations(outcome)
     for statements in CHANGES:
         shop.change(statements)
         outcome = make_round()
         assert outcome.error is None, outcome.error
         assert all(each.startswith(("forward", "refresh: unchanged")) for each in origins(outcome))
         assert any(each.startswith("forward") for each in origins(outcome))
-        assert {result.generation for result in outcome.results} == {serving}
+        assert generations(outcome) == serving
         assert all(
             result.verified for result in outcome.results if result.origin.startswith("forward")
         )
