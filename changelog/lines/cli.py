@@ -14,6 +14,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals
+from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
@@ -114,6 +115,7 @@ def read(
     from changelog.lines.output import ClosedError, Output
     from changelog.lines.reading import Reading
 
+    collect_rarely()
     settings = project_of(project, given, asked.client)
     wanted = _wanted(topic, asked)
     with closing(_Schemas(settings)) as schemas:
@@ -177,6 +179,7 @@ def write(
     from changelog.lines.forms.template import unescaped
     from changelog.lines.writing import StoppedError, Target, Writing, split
 
+    collect_rarely()
     settings = project_of(project, given, asked.client)
     target = Target(topic=topic, partition=asked.partition, whole=asked.whole)
     writing = Writing(settings.kafka, target, _parser(asked))

@@ -95,10 +95,11 @@ class Reading:
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
         self._stored: dict[int, int] = {}
+        self._shown_to: dict[int, int] = {}
         self._was_assigned = not wanted.shares
         self._failure: Exception | None = None
         self._stored_at = self._looked_at = self._heard_at = time.monotonic()
-        self._is_down = self._is_shaken = False
+        self._is_down = self._was_said = self._is_shaken = False
 
     def run(self, stop: Callable[[], bool]) -> bool:
         """Show records; tell whether all that is wanted was shown before `stop` told to end.
@@ -127,6 +128,7 @@ class Reading:
 
     def _settings(self) -> dict[str, Any]:
         return {
+            "session.timeout.ms": 10_000,  # for so long nobody reads for a member that was killed
             **self._kafka.client_config(),
             "group.id": self._wanted.group or _UNGROUPED,
             "enable.auto.commit": False,
@@ -135,6 +137,7 @@ class Reading:
             "isolation.level": "read_committed" if self._wanted.committed else "read_uncommitted",
             "enable.partition.eof": True,
             "error_cb": self._heard,
+            "on_commit": self._was_stored,
             # At an end the broker would wait for more before it tells that there is none.
             **({} if self._wanted.until is None else {"fetch.wait.max.ms": 20}),
         }
@@ -180,7 +183,9 @@ class Reading:
 
     def _lost(self, _: Consumer, places: list[TopicPartition]) -> None:
         if places:
-            log.warning("the group gave partitions away: the last lines may be shown twice")
+            log.warning("the group gave partitions away: others may show the last lines too")
+        own = self._progress.places
+        self._shown_to |= {n: own[n] for n in (each.partition for each in places) if n in own}
         self._is_shaken = True
         self._forget(places)
 
@@ -206,6 +211,9 @@ class Reading:
             stored = {n: each for n, each in found.items() if each is not None}
             self._stored |= stored
             stored = self._still_there(stored)
+            # What is lost and comes back, as after an outage, is not shown by us once more.
+            for n in self._shown_to.keys() & bounds.keys():
+                stored[n] = max(stored.get(n, 0), self._shown_to[n])
         fresh = {n: each for n, each in bounds.items() if n not in stored}
         since = self._since(consumer, self._wanted.start, list(fresh))
         starts = first_offsets(self._wanted.start, fresh, since)
@@ -313,7 +321,7 @@ class Reading:
         now = time.monotonic()
         if now - self._stored_at > _STORE_S:
             self._stored_at = now
-            self._store(consumer, patiently=True)
+            self._store_aside(consumer)
         if now - self._looked_at > self._wanted.look_s:
             self._looked_at = now
             self._take_new(consumer)
@@ -323,7 +331,7 @@ class Reading:
             self._freeze(places)
             self._progress.end_at(self._ends(consumer, {n: self._frozen[n] for n in places}))
         if now - self._heard_at > _SAY_S:
-            self._is_quiet(now)
+            self._is_quiet(consumer, now)
 
     def _take_new(self, consumer: Consumer) -> None:
         """Read the partitions that a topic has got meanwhile, from their beginning."""
@@ -338,11 +346,12 @@ class Reading:
             self._progress.take(dict.fromkeys(new, 0), dict.fromkeys(new))
             consumer.incremental_assign(self._open(new))
 
-    def _is_quiet(self, now: float) -> None:
+    def _is_quiet(self, consumer: Consumer, now: float) -> None:
         """Say that the brokers are waited for; end where records are owed that do not come."""
-        if self._is_down and now - self._heard_at < 2 * _SAY_S:
-            log.warning("waiting for the brokers at %s", self._kafka.brokers)
-            self._heard_at -= _SAY_S  # said once
+        if self._is_down:
+            if not self._was_said:
+                log.warning("waiting for the brokers at %s", self._kafka.brokers)
+            self._was_said = self._is_down = not self._answer(consumer)
         if self._wanted.until is None or now - self._heard_at < STALL_S:
             return
         meet(self._kafka)
@@ -354,38 +363,68 @@ class Reading:
                 f"{STALL_S:.0f} s, although it has some",
                 hint="does each partition have a leader?",
             )
-        self._heard_at, self._is_down = now, False
+        self._heard_at = now
 
-    def _store(self, consumer: Consumer, *, patiently: bool = False) -> None:
-        """Store the group's places, where it has moved.
+    def _answer(self, consumer: Consumer) -> bool:
+        """Tell whether the brokers answer again: a topic may have nothing new to show it by."""
+        try:
+            consumer.list_topics(self._wanted.topic, timeout=1.0)
+        except KafkaException:
+            return False
+        return True
 
-        Args:
-            consumer: of the group.
-            patiently: whether brokers that are away are only told of, and asked again later.
-        """
+    def _moved(self) -> list[TopicPartition]:
+        """Return the group's places that are not stored yet."""
         if not self._wanted.group:
+            return []
+        return [
+            TopicPartition(self._wanted.topic, n, each)
+            for n, each in self._progress.places.items()
+            if self._stored.get(n) != each
+        ]
+
+    def _store_aside(self, consumer: Consumer) -> None:
+        """Ask for the group's places to be stored; the answer comes while the read goes on."""
+        moved = self._moved()
+        if moved and not self._is_down:
+            consumer.commit(offsets=moved, asynchronous=True)
+
+    def _was_stored(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        wrong = error or next((each.error for each in places if each.error is not None), None)
+        if wrong is not None:
+            log.warning("%s", self._not_stored(wrong))
             return
-        places = self._progress.places
-        moved = {n: each for n, each in places.items() if self._stored.get(n) != each}
+        for each in places:
+            if each.partition in self._progress.places:
+                self._stored[each.partition] = each.offset
+
+    def _store(self, consumer: Consumer) -> None:
+        """Store the group's places, and wait for it.
+
+        Raises:
+            UnavailableLogError: the brokers are away.
+            LogError: they refuse: another member has the partitions.
+        """
+        moved = self._moved()
         if not moved:
             return
-        topic = self._wanted.topic
-        offsets = [TopicPartition(topic, n, each) for n, each in moved.items()]
+        if self._is_down:  # the client would ask for a minute before it said so
+            raise self._not_stored(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         try:
-            for each in consumer.commit(offsets=offsets, asynchronous=False) or ():
+            for each in consumer.commit(offsets=moved, asynchronous=False) or ():
                 if each.error is not None:
                     raise KafkaException(each.error)
         except KafkaException as error:
-            told = log_error(
-                error,
-                f'cannot store where group "{self._wanted.group}" is in topic "{topic}"',
-                hint="the last lines will be shown once more",
-            )
-            if not (patiently and isinstance(told, UnavailableLogError)):
-                raise told from error
-            log.warning("%s", told)
-            return
-        self._stored |= moved
+            raise self._not_stored(error) from error
+        self._stored |= {each.partition: each.offset for each in moved}
+
+    def _not_stored(self, error: KafkaException | KafkaError) -> LogError:
+        wanted = self._wanted
+        return log_error(
+            error,
+            f'cannot store where group "{wanted.group}" is in topic "{wanted.topic}"',
+            hint="the last lines will be shown once more",
+        )
 
     def _close(self, consumer: Consumer) -> None:
         """Store what was shown, also where something failed, and leave."""

@@ -7,14 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, LogError
+from changelog.lines.ask import stored_offsets
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
 from changelog.lines.output import ClosedError, Output
@@ -23,6 +25,7 @@ from changelog.lines.reading import Reading, Wanted
 from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
+from tests.support.services import own_broker
 from tests.support.wait import wait_until
 
 DEADLINE_S = 60
@@ -50,6 +53,11 @@ class Topic:
     def remove_before(self, offset, partition=0):
         place = TopicPartition(self.name, partition, offset)
         self.admin.delete_records([place])[place].result()
+
+    def stored(self, group):
+        config = {**self.kafka.client_config(), "group.id": group, "log_level": 0}
+        with closing(Consumer(config)) as consumer:
+            return stored_offsets(consumer, self.name, [0])
 
     def reading(self, out, *, show=None, **wanted):
         lines = template_lines(
@@ -269,6 +277,46 @@ def test_a_place_that_moves_before_the_output_has_its_lines_loses_them(topic, mo
 
     monkeypatch.setattr(Reading, "_show", too_early)
     assert _cut_off(topic) != [*"abcdef"]
+
+
+def test_a_reader_that_is_killed_leaves_out_nothing(topic, command, read):
+    topic.put(*map(str, range(50_000)))
+    words = ("--group", topic.name, "-f", "{value}", "-p", "0")  # without sharing: no session
+    with process(command, topic.name, *words) as killed:
+        shown = [killed.stdout.readline() for _ in range(3_000)]
+        killed.kill()
+        shown += killed.stdout.read().splitlines(keepends=True)
+    again = read(topic.name, *words, "-e")
+    assert again.returncode == 0, again.stderr
+    whole = {int(line) for line in shown if line.endswith(b"\n")}
+    assert whole | {int(line) for line in again.stdout.splitlines()} == {*range(50_000)}
+
+
+@pytest.mark.matrix
+def test_brokers_that_are_away_for_a_while_are_waited_for(tmp_path):
+    with own_broker() as broker:
+        kafka = KafkaConnection(brokers=f"127.0.0.1:{broker.port}")
+        topic = Topic(kafka, "t")
+        topic.put("a")
+        with process(
+            lambda *more: [
+                sys.executable, "-m", "changelog", "read", "t", "--broker", kafka.brokers, *more
+            ],
+            "-f", "{value}", "--group", "g",
+        ) as followed:  # fmt: skip
+            assert followed.stdout.readline() == b"a\n"
+            broker.stop()
+            assert b"waiting for the brokers" in followed.stderr.readline()
+            broker.start()
+            topic.put("b")
+            assert followed.stdout.readline() == b"b\n"
+            wait_until(
+                lambda: topic.stored("g") == {0: 2}, DEADLINE_S, "the group stands behind both"
+            )
+            followed.send_signal(signal.SIGTERM)
+            assert followed.wait(DEADLINE_S) == 0
+            assert followed.stdout.read() == b"", "each was shown once"
+        assert topic.read(group="g", start=Stored()) == []
 
 
 def test_members_of_a_group_share_a_topic_and_show_each_record_once(make_topic):

@@ -14,7 +14,6 @@ import math
 import struct
 from base64 import b64encode
 from collections.abc import Callable
-from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
@@ -105,6 +104,15 @@ class FramedReader:
         return read
 
 
+def dumped(found: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Return a document of JSON, in no more memory than it needs.
+
+    orjson shrinks a kilobyte to each result, and a batch of these costs ten times the time of its
+    copies: the kilobyte of one is that of the next.
+    """
+    return b"%b" % orjson.dumps(found)
+
+
 def _document(body: bytes) -> orjson.Fragment:
     return orjson.Fragment(one_line(body))
 
@@ -191,9 +199,12 @@ def _base64(value: bytes, *_: Any) -> str:  # noqa: ANN401
 
 
 def _decimal(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
-    unscaled = int.from_bytes(value, "big", signed=True)
-    digits = tuple(map(int, str(abs(unscaled))))
-    return format(Decimal((int(unscaled < 0), digits, -int(schema["scale"]))), "f")
+    unscaled, scale = int.from_bytes(value, "big", signed=True), int(schema["scale"])
+    sign = "-" if unscaled < 0 else ""
+    if scale <= 0:
+        return f"{unscaled}{'0' * -scale}" if unscaled else "0"
+    digits = str(abs(unscaled)).zfill(scale + 1)
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
 
 
 def _date(value: int, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401

@@ -6,8 +6,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import (
     OP,
@@ -21,10 +19,13 @@ from changelog.contract.base.headers import (
 )
 from changelog.contract.base.position import Position
 from changelog.contract.rows.text import micros_of
+from changelog.lines.forms.avro import dumped
 from changelog.lines.forms.moments import moment_text
 
 Raw = Sequence[tuple[str, str | bytes | None]]
 """Headers as the client gives them."""
+
+_OURS = [POSITION, OP, TS]
 
 
 def ours(headers: Raw | None) -> RecordHeaders | None:
@@ -57,6 +58,19 @@ def shown(headers: Raw | None) -> dict[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
+def as_json(headers: Raw | None) -> bytes:
+    """Return headers as an object of JSON, as `shown` says them."""
+    if not headers:
+        return b"{}"
+    own = ours(headers) if [name for name, _ in headers] == _OURS else None
+    if own is None:
+        return dumped(shown(headers))
+    # Nearly all records of our log, at a third of the time; nothing in it needs an escape.
+    ts = moment_text(own.ts_us)
+    text = f'{{"position":"{own.position}","op":"{own.op.value.decode()}","ts":"{ts}"}}'
+    return text.encode()
+
+
 def _text(value: str | bytes | None) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, bytes):
         return value
@@ -71,7 +85,7 @@ def header_text(headers: Raw | None, name: str) -> bytes | None:
     found = shown(headers).get(name) if headers else None
     if found is None:
         return None
-    return found.encode() if isinstance(found, str) else orjson.dumps(found)
+    return found.encode() if isinstance(found, str) else dumped(found)
 
 
 def written(found: Mapping[str, Any]) -> Headers:

@@ -6,7 +6,12 @@ they are, years BC have PostgreSQL's ` BC` behind, a fraction has no zeros at it
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 _DAY_S = 86_400
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by ourselves
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_800
+"""Seconds since 1970 of the years 1 to 9999."""
 _ERA_DAYS = 146_097
 _FIRST_DAY = 719_468  # from 0000-03-01 to 1970-01-01
 _MARCH = 3
@@ -34,9 +39,13 @@ def moment_text(since: int, *, digits: int = 6, zoned: bool = True) -> str:
         zoned: whether the zone is said.
     """
     seconds, fraction = divmod(since, 10**digits)
+    zone = "+00:00" if zoned else ""
+    if _FIRST_S <= seconds < _LAST_S:  # what Python knows it writes several times faster
+        behind = _fraction(fraction, digits) if fraction else ""
+        return f"{(_EPOCH + timedelta(seconds=seconds)).isoformat()}{behind}{zone}"
     days, clock = divmod(seconds, _DAY_S)
     date, era = _date(days)
-    return f"{date}T{_clock(clock, fraction, digits)}{'+00:00' if zoned else ''}{era}"
+    return f"{date}T{_clock(clock, fraction, digits)}{zone}{era}"
 
 
 def time_text(parts: int, *, digits: int) -> str:
@@ -48,8 +57,11 @@ def time_text(parts: int, *, digits: int) -> str:
 def _clock(seconds: int, fraction: int, digits: int) -> str:
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    behind = f".{fraction:0{digits}d}".rstrip("0") if fraction else ""
-    return f"{hour:02d}:{minute:02d}:{second:02d}{behind}"
+    return f"{hour:02d}:{minute:02d}:{second:02d}{_fraction(fraction, digits) if fraction else ''}"
+
+
+def _fraction(fraction: int, digits: int) -> str:
+    return f".{fraction:0{digits}d}".rstrip("0")
 
 
 def _date(days: int) -> tuple[str, str]:

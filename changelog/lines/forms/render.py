@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import orjson
-
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders
-from changelog.lines.forms.headers import header_text, ours, shown
+from changelog.lines.forms.headers import as_json, header_text, ours
 from changelog.lines.forms.moments import moment_text
 from changelog.lines.forms.shown import Show
 from changelog.lines.forms.template import HEADER, Field
@@ -170,7 +168,7 @@ def _values(show: Show | None, null: bytes) -> Column:
 
 
 def _headers(batch: Sequence[Record]) -> list[bytes]:
-    return [orjson.dumps(shown(each)) if each else b"{}" for each in (r.headers() for r in batch)]
+    return [as_json(each.headers()) for each in batch]
 
 
 def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Column:

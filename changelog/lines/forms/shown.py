@@ -11,12 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-import orjson
-
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.forms.document import quoted
 from changelog.contract.rows.codec import FRAME_BYTES
-from changelog.lines.forms.avro import one_line
+from changelog.lines.forms.avro import dumped, one_line
 
 Show = Callable[[bytes], bytes]
 """Returns what is shown of a key or a value that is not null; raises CorruptRecordError."""
@@ -63,7 +61,7 @@ def plain(form: As, framed: Framed) -> Show | None:
 
     def avro(raw: bytes) -> bytes:
         found = framed(raw)
-        return found.encode() if isinstance(found, str) else orjson.dumps(found)
+        return found.encode() if isinstance(found, str) else dumped(found)
 
     match form:
         case As.AUTO:
@@ -84,7 +82,7 @@ def token(form: As, framed: Framed) -> Show:
     """Return how a key or value is shown as a token of JSON."""
 
     def avro(raw: bytes) -> bytes:
-        return orjson.dumps(framed(raw))
+        return dumped(framed(raw))
 
     match form:
         case As.AUTO:
