@@ -17,8 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
-from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since, stored_offsets
+from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
+from changelog.lines.group import GroupPlaces
 from changelog.lines.output import Output
 from changelog.lines.place import (
     Beginning,
@@ -94,12 +95,11 @@ class Reading:
         self.shown = 0
         self._progress = Progress()
         self._frozen: dict[int, Bounds] = {}
-        self._stored: dict[int, int] = {}
-        self._shown_to: dict[int, int] = {}
+        self._group = GroupPlaces(wanted.group, wanted.topic, self._progress)
         self._was_assigned = not wanted.shares
         self._failure: Exception | None = None
         self._stored_at = self._looked_at = self._heard_at = time.monotonic()
-        self._is_down = self._was_said = self._is_shaken = False
+        self._was_said = self._is_shaken = False
 
     def run(self, stop: Callable[[], bool]) -> bool:
         """Show records; tell whether all that is wanted was shown before `stop` told to end.
@@ -119,7 +119,7 @@ class Reading:
             self._begin(consumer, partitions)
             while not self._is_over() and not stop():
                 self._step(consumer)
-            self._store(consumer)
+            self._group.store(consumer)
         except KafkaException as error:
             raise log_error(error, f'cannot read topic "{topic}"') from error
         finally:
@@ -137,13 +137,14 @@ class Reading:
             "isolation.level": "read_committed" if self._wanted.committed else "read_uncommitted",
             "enable.partition.eof": True,
             "error_cb": self._heard,
-            "on_commit": self._was_stored,
+            "on_commit": self._group.answered,
             # At an end the broker would wait for more before it tells that there is none.
             **({} if self._wanted.until is None else {"fetch.wait.max.ms": 20}),
         }
 
     def _heard(self, error: KafkaError) -> None:
-        self._is_down = self._is_down or error.code() == KafkaError._ALL_BROKERS_DOWN
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._group.is_away = True
 
     def _begin(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         self._freeze(partitions)
@@ -178,21 +179,20 @@ class Reading:
         consumer.assign(self._open(partitions))
 
     def _taken(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._store(consumer)
+        self._group.store(consumer)
         self._forget(places)
 
     def _lost(self, _: Consumer, places: list[TopicPartition]) -> None:
         if places:
             log.warning("the group gave partitions away: others may show the last lines too")
-        own = self._progress.places
-        self._shown_to |= {n: own[n] for n in (each.partition for each in places) if n in own}
         self._is_shaken = True
+        self._group.lose(each.partition for each in places)
         self._forget(places)
 
     def _forget(self, places: list[TopicPartition]) -> None:
-        self._progress.forget(each.partition for each in places)
-        for each in places:
-            self._stored.pop(each.partition, None)
+        partitions = [each.partition for each in places]
+        self._progress.forget(partitions)
+        self._group.forget(partitions)
 
     def _freeze(self, partitions: Sequence[int]) -> None:
         if partitions:
@@ -205,15 +205,7 @@ class Reading:
     def _take(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         """Find where partitions begin and end."""
         bounds = {n: self._frozen[n] for n in partitions}
-        stored: dict[int, int] = {}
-        if self._wanted.group:
-            found = stored_offsets(consumer, self._wanted.topic, partitions)
-            stored = {n: each for n, each in found.items() if each is not None}
-            self._stored |= stored
-            stored = self._still_there(stored)
-            # What is lost and comes back, as after an outage, is not shown by us once more.
-            for n in self._shown_to.keys() & bounds.keys():
-                stored[n] = max(stored.get(n, 0), self._shown_to[n])
+        stored = self._still_there(self._group.find(consumer, partitions))
         fresh = {n: each for n, each in bounds.items() if n not in stored}
         since = self._since(consumer, self._wanted.start, list(fresh))
         starts = first_offsets(self._wanted.start, fresh, since)
@@ -221,26 +213,16 @@ class Reading:
 
     def _still_there(self, stored: dict[int, int]) -> dict[int, int]:
         """Return the places of the group; one that is gone is told, unless `--from` says more."""
-        late = [n for n, each in stored.items() if each > self._frozen[n].end]
-        self._freeze(late)  # another member may have gone on meanwhile
-        gone = {
+        # Another member may have gone on since we looked.
+        self._freeze([n for n, each in stored.items() if each > self._frozen[n].end])
+        wrong = self._group.gone(stored, self._frozen)
+        if wrong is not None and self._wanted.start == Stored():
+            raise wrong
+        return {
             n: each
             for n, each in stored.items()
-            if not self._frozen[n].first <= each <= self._frozen[n].end
+            if self._frozen[n].first <= each <= self._frozen[n].end
         }
-        if gone and self._wanted.start == Stored():
-            said = ", ".join(
-                f"{each} of partition {n}, which has {self._frozen[n].first} to "
-                f"{self._frozen[n].end}"
-                for n, each in sorted(gone.items())
-            )
-            raise LogError(
-                f'group "{self._wanted.group}" is at offsets of topic "{self._wanted.topic}" that '
-                f"are not there any more: {said}",
-                hint="records were removed, or the topic was made anew: `--from beginning`, "
-                "`--from end` or a time says where to go on",
-            )
-        return {n: each for n, each in stored.items() if n not in gone}
 
     def _ends(self, consumer: Consumer, bounds: dict[int, Bounds]) -> dict[int, int | None]:
         until = self._wanted.until
@@ -267,8 +249,9 @@ class Reading:
         self._is_shaken = False
         first = consumer.poll(_POLL_S)
         batch = [] if first is None else [first, *consumer.consume(_BATCH, 0)]
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure or self._group.refusal
+        if failure is not None:
+            raise failure
         records = [each for each in batch if each.error() is None]
         kept = self._progress.kept(records, before_ms=self._before_ms(), twice=self._is_shaken)
         if self._wanted.count is not None:
@@ -284,7 +267,7 @@ class Reading:
         self._now_and_then(consumer)
 
     def _show(self, records: Sequence[Message]) -> None:
-        self._heard_at, self._is_down = time.monotonic(), False
+        self._heard_at, self._group.is_away = time.monotonic(), False
         rendered = self._lines.render(records)
         self._out.write(rendered.lines)
         self.shown += rendered.records
@@ -321,7 +304,7 @@ class Reading:
         now = time.monotonic()
         if now - self._stored_at > _STORE_S:
             self._stored_at = now
-            self._store_aside(consumer)
+            self._group.store_aside(consumer)
         if now - self._looked_at > self._wanted.look_s:
             self._looked_at = now
             self._take_new(consumer)
@@ -348,10 +331,10 @@ class Reading:
 
     def _is_quiet(self, consumer: Consumer, now: float) -> None:
         """Say that the brokers are waited for; end where records are owed that do not come."""
-        if self._is_down:
+        if self._group.is_away:
             if not self._was_said:
                 log.warning("waiting for the brokers at %s", self._kafka.brokers)
-            self._was_said = self._is_down = not self._answer(consumer)
+            self._was_said = self._group.is_away = not self._answer(consumer)
         if self._wanted.until is None or now - self._heard_at < STALL_S:
             return
         meet(self._kafka)
@@ -373,63 +356,10 @@ class Reading:
             return False
         return True
 
-    def _moved(self) -> list[TopicPartition]:
-        """Return the group's places that are not stored yet."""
-        if not self._wanted.group:
-            return []
-        return [
-            TopicPartition(self._wanted.topic, n, each)
-            for n, each in self._progress.places.items()
-            if self._stored.get(n) != each
-        ]
-
-    def _store_aside(self, consumer: Consumer) -> None:
-        """Ask for the group's places to be stored; the answer comes while the read goes on."""
-        moved = self._moved()
-        if moved and not self._is_down:
-            consumer.commit(offsets=moved, asynchronous=True)
-
-    def _was_stored(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
-        wrong = error or next((each.error for each in places if each.error is not None), None)
-        if wrong is not None:
-            log.warning("%s", self._not_stored(wrong))
-            return
-        for each in places:
-            if each.partition in self._progress.places:
-                self._stored[each.partition] = each.offset
-
-    def _store(self, consumer: Consumer) -> None:
-        """Store the group's places, and wait for it.
-
-        Raises:
-            UnavailableLogError: the brokers are away.
-            LogError: they refuse: another member has the partitions.
-        """
-        moved = self._moved()
-        if not moved:
-            return
-        if self._is_down:  # the client would ask for a minute before it said so
-            raise self._not_stored(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        try:
-            for each in consumer.commit(offsets=moved, asynchronous=False) or ():
-                if each.error is not None:
-                    raise KafkaException(each.error)
-        except KafkaException as error:
-            raise self._not_stored(error) from error
-        self._stored |= {each.partition: each.offset for each in moved}
-
-    def _not_stored(self, error: KafkaException | KafkaError) -> LogError:
-        wanted = self._wanted
-        return log_error(
-            error,
-            f'cannot store where group "{wanted.group}" is in topic "{wanted.topic}"',
-            hint="the last lines will be shown once more",
-        )
-
     def _close(self, consumer: Consumer) -> None:
         """Store what was shown, also where something failed, and leave."""
         try:
-            self._store(consumer)
+            self._group.store(consumer)
         except LogError as error:
             log.warning("%s", error)
         consumer.close()
