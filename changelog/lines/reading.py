@@ -129,6 +129,7 @@ class Reading:
     def _settings(self) -> dict[str, Any]:
         return {
             "session.timeout.ms": 10_000,  # for so long nobody reads for a member that was killed
+            "fetch.queue.backoff.ms": 10,  # a full queue is empty long before the default, a second
             **self._kafka.client_config(),
             "group.id": self._wanted.group or _UNGROUPED,
             "enable.auto.commit": False,
