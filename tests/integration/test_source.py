@@ -35,10 +35,14 @@ from changelog.source.connect.system import check_ready, current_lsn, identify
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
+    TablesBusyError,
     begin_snapshot,
     chunks_of,
+    estimated_rows,
+    looks_of,
     plan_tables,
     read_chunk,
+    writers_of,
 )
 from changelog.source.snapshot.toast import AS_WRITTEN, fetch_columns
 from changelog.source.stream.assemble import Assembler, Changed, Committed, Emitted, Event
@@ -65,6 +69,7 @@ from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
 from tests.support.matrix import first
 from tests.support.proxy import Proxy
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
@@ -657,10 +662,12 @@ def read_snapshot(
     session = connect(dsn)
     rows: dict[TableName, list[tuple[Any, ...]]] = {}
     try:
+        with closing(connect(dsn)) as planning:
+            cut = {relation.name: chunks(planning, relation, blocks) for relation in read}
         begin_snapshot(session, snapshot, read)
         for relation in read:
             found = rows.setdefault(relation.name, [])
-            for chunk in chunks(session, relation, blocks):
+            for chunk in cut[relation.name]:
                 count = len(found)
                 lines: list[bytes] = []
                 number = read_chunk(session, relation, chunk, lines.extend, batch_rows=7)
@@ -719,6 +726,44 @@ def test_a_proxy_that_swallows_everything_is_noticed(pg, server, monkeypatch, wa
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
     )
+
+
+@pytest.mark.parametrize("look", ["plan", "look"])
+def test_a_look_does_not_wait_for_who_waits_for_our_locks(server, pg, look):
+    """PostgreSQL sees no circle in it: one of those who wait is this process.
+
+    The size of a table cannot be had so: it is asked for while none of our locks is held, and not
+    for long.
+    """
+    run(
+        pg,
+        "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO p VALUES (1, 'x')",
+    )
+    (relation,) = relations(pg, "p")
+    planned = plan_tables(pg, [relation])[relation.oid]
+    with closing(SnapshotHolder(connect(server.dsn))) as holder, closing(connect(server.dsn)) as by:
+        holder.take()
+        holder.lock([relation])
+        altering = threading.Thread(target=run, args=(by, "TRUNCATE p1"))
+        altering.start()
+        queued = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+        try:
+            wait_until(lambda: ask(pg, queued), 10, "the TRUNCATE waits")
+            if look == "look":
+                assert looks_of(pg, [relation])[relation.oid].is_same(planned)
+                assert Catalogue(pg).table(relation.oid) is not None
+                assert estimated_rows(pg, [relation.name]) >= 0
+                assert writers_of(pg, [relation]) == frozenset()
+            else:
+                with pytest.raises(TablesBusyError, match="lock"):
+                    plan_tables(pg, [relation])
+            assert ask(pg, queued)
+        finally:
+            holder.release()
+            altering.join()
+    assert not looks_of(pg, [relation])[relation.oid].is_same(planned)
 
 
 def test_chunks_hold_each_row_once(server, pg):

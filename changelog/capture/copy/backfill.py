@@ -62,6 +62,7 @@ from changelog.source.snapshot.snapshot import (
     TablePlan,
     TablesBusyError,
     estimated_rows,
+    looks_of,
     plan_tables,
     writers_of,
 )
@@ -455,7 +456,8 @@ class Backfill:
             self._recent.close()
         if not self._recent.noting:
             self._open()
-        self._take_fence()
+        if self._recent.noting:
+            self._take_fence()
 
     def _finish_resumed(self) -> None:
         """Finish what an earlier attempt had copied."""
@@ -479,7 +481,11 @@ class Backfill:
             except TABLE_ERRORS as error:
                 self.failed(task.relation.name, error, self._progress.reached)
         joining = [task for task in joining if task in self._tasks.values() and not task.fault]
-        plans = plan_tables(self._environment.connection, [task.relation for task in joining])
+        try:
+            plans = plan_tables(self._environment.connection, [task.relation for task in joining])
+        except TablesBusyError as error:
+            self._give_up(str(error))
+            return
         # What is sent from here on lies behind these, and all that is older is dead with the copy.
         ends = self._environment.frontiers.ends([task.topic for task in joining])
         for task in joining:
@@ -627,7 +633,8 @@ class Backfill:
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
         """Return the tables that are as they were planned; the others start over."""
-        plans = plan_tables(self._environment.connection, [task.relation for task in tasks])
+        # Behind our own lock somebody's ALTER TABLE may wait: to wait behind that is for ever.
+        plans = looks_of(self._environment.connection, [task.relation for task in tasks])
         same = []
         for task in tasks:
             plan = plans.get(task.relation.oid)

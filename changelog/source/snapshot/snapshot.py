@@ -9,7 +9,7 @@ between two of them is in the stream, unless the whole table was rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg2
@@ -22,6 +22,7 @@ from changelog.native.buffers import Texts
 from changelog.native.libpq import copy_lines
 from changelog.runtime.silence import watched
 from changelog.source.connect.connect import Connection, source_error, source_errors
+from changelog.source.tables.tree import TREE
 
 DEFAULT_BLOCKS = 8192
 """64 MiB of pages: enough work for one request, and progress that people can see."""
@@ -39,15 +40,16 @@ LOCK_WAIT_MS = 2000
 _NO_SNAPSHOT = (errors.InvalidParameterValue, errors.UndefinedObject)
 
 # What holds rows: the table itself, or the leaves of a partitioned one.
-_STORES = """
-SELECT root.oid, n.nspname, c.relname, pg_relation_filenode(c.oid),
-       pg_relation_size(c.oid) / current_setting('block_size')::bigint
-  FROM pg_class root
-  LEFT JOIN LATERAL pg_partition_tree(root.oid) t ON root.relkind = 'p'
-  JOIN pg_class c ON c.oid = coalesce(t.relid, root.oid)
-  JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE root.oid = ANY (%s) AND c.relkind = 'r'
- ORDER BY root.oid, n.nspname, c.relname
+_STORES = f"""{TREE}
+SELECT tree.root, n.nspname, c.relname, c.relfilenode, c.oid
+  FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind = 'r'
+ ORDER BY tree.root, n.nspname, c.relname
+"""
+# Locks them for the moment. A table that is gone has no size.
+_PAGES = """
+SELECT oid, pg_relation_size(oid) / current_setting('block_size')::bigint
+  FROM unnest(%s::oid[]) AS o(oid)
 """
 _COLUMNS = """
 SELECT attrelid, md5(string_agg(format('%%s %%s %%s %%s', attnum, attname, atttypid, atttypmod),
@@ -56,37 +58,33 @@ SELECT attrelid, md5(string_agg(format('%%s %%s %%s %%s', attnum, attname, attty
  WHERE attrelid = ANY (%s) AND attnum > 0 AND NOT attisdropped
  GROUP BY attrelid
 """
-_ESTIMATE = """
-WITH root AS (
-    SELECT c.oid FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted(nspname, relname)
-      JOIN pg_namespace n USING (nspname)
-      JOIN pg_class c ON c.relname = wanted.relname AND c.relnamespace = n.oid
-)
-SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c
- WHERE c.oid IN (SELECT oid FROM root)
-    OR c.oid IN (SELECT t.relid FROM root r, pg_partition_tree(r.oid) AS t WHERE t.isleaf)
+_OIDS = """
+SELECT c.oid FROM unnest(%s::text[], %s::text[]) AS wanted(nspname, relname)
+  JOIN pg_namespace n USING (nspname)
+  JOIN pg_class c ON c.relname = wanted.relname AND c.relnamespace = n.oid
+"""
+_ESTIMATE = f"""{TREE}
+SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+  FROM pg_class c WHERE c.oid IN (SELECT oid FROM tree) AND c.relkind = 'r'
 """
 # Who may have written to the tables and not ended yet: such a lock is kept to the very end, after
 # the commit is in the WAL and also after the transaction is visible.
-_WRITERS = """
+_WRITERS = f"""{TREE}
 SELECT DISTINCT x.transactionid::text::bigint
   FROM pg_locks w JOIN pg_locks x USING (virtualtransaction)
  WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
    AND w.locktype = 'relation' AND w.granted
    AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND w.mode NOT IN ('AccessShareLock', 'RowShareLock')
-   AND (w.relation = ANY (%(oids)s) OR w.relation IN (
-       SELECT t.relid FROM unnest(%(oids)s::oid[]) AS r(oid), pg_partition_tree(r.oid) AS t))
+   AND w.relation IN (SELECT oid FROM tree)
 """
 # relfilenode as the snapshot sees it, beside the present one: they differ after a rewrite.
-_REWRITTEN = """
-SELECT DISTINCT root.oid
-  FROM unnest(%s::oid[]) AS root(oid)
-  JOIN pg_class r ON r.oid = root.oid
-  LEFT JOIN LATERAL pg_partition_tree(root.oid) t ON r.relkind = 'p'
-  JOIN pg_class c ON c.oid = coalesce(t.relid, root.oid)
+_REWRITTEN = f"""{TREE}
+SELECT DISTINCT tree.root
+  FROM tree JOIN pg_class c USING (oid)
  WHERE c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
 """
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
 _BUSY_CODES = {
     errorcodes.LOCK_NOT_AVAILABLE,
     errorcodes.UNDEFINED_TABLE,
@@ -170,13 +168,15 @@ def lock_tables(connection: Connection, relations: Sequence[Relation]) -> None:
     names = sql.SQL(", ").join(sql.Identifier(*relation.name) for relation in relations)
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (str(LOCK_WAIT_MS),))
+            cursor.execute(_LOCK_TIMEOUT, (str(LOCK_WAIT_MS),))
             cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
     except psycopg2.Error as error:
-        found = source_error(error, "cannot lock tables", lost=bool(connection.closed))
-        if error.pgcode in _BUSY_CODES:
-            raise TablesBusyError(str(found)) from error
-        raise found from error
+        raise _busy_or(error, "cannot lock tables", connection) from error
+
+
+def _busy_or(error: psycopg2.Error, what: str, connection: Connection) -> SourceError:
+    found = source_error(error, what, lost=bool(connection.closed))
+    return TablesBusyError(str(found)) if error.pgcode in _BUSY_CODES else found
 
 
 def begin_snapshot(
@@ -210,7 +210,7 @@ def begin_snapshot(
         return
     lock_tables(connection, relations)
     with source_errors(connection, "cannot use the snapshot"), connection.cursor() as cursor:
-        cursor.execute(_REWRITTEN, ([relation.oid for relation in relations],))
+        cursor.execute(_REWRITTEN, {"oids": [relation.oid for relation in relations]})
         oids = {oid for (oid,) in cursor.fetchall()}
     rewritten = [str(relation.name) for relation in relations if relation.oid in oids]
     if rewritten:
@@ -243,18 +243,71 @@ class TablePlan:
 
 
 def plan_tables(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
-    """Look up, by oid, where the rows of tables are now; a table that is gone is left out."""
+    """Look up, by oid, where the rows of tables are now; a table that is gone is left out.
+
+    Args:
+        connection: in autocommit mode.
+        relations: the tables.
+
+    Raises:
+        TablesBusyError: one is locked by others for longer than `LOCK_WAIT_MS`.
+    """
     oids = [relation.oid for relation in relations]
     what = "cannot plan the copying of tables"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(_COLUMNS, (oids,))
-        columns: dict[int, str] = dict(cursor.fetchall())
-        cursor.execute(_STORES, (oids,))
-        stores: dict[int, list[Store]] = {oid: [] for oid in columns}
-        for oid, schema, table, filenode, pages in cursor.fetchall():
-            store = Store(TableName(schema, table), int(filenode), int(pages))
-            stores.setdefault(oid, []).append(store)
-    return {oid: TablePlan(tuple(found), columns.get(oid, "")) for oid, found in stores.items()}
+        columns, stores = _looked_up(cursor, oids)
+        each = [oid for found in stores.values() for _, _, oid in found]
+        pages = _pages(connection, each) if each else {}
+    return _plans(columns, stores, pages)
+
+
+def looks_of(connection: Connection, relations: Iterable[Relation]) -> dict[int, TablePlan]:
+    """Look up the same, but for the number of pages: waits for nobody's locks."""
+    what = "cannot look at the tables"
+    with source_errors(connection, what), connection.cursor() as cursor:
+        columns, stores = _looked_up(cursor, [relation.oid for relation in relations])
+    return _plans(columns, stores, {})
+
+
+_Stores = dict[int, list[tuple[TableName, int, int]]]
+"""By the table's oid: name, file and oid of what holds its rows."""
+
+
+def _looked_up(cursor: extensions.cursor, oids: Sequence[int]) -> tuple[dict[int, str], _Stores]:
+    cursor.execute(_COLUMNS, (list(oids),))
+    columns: dict[int, str] = dict(cursor.fetchall())
+    cursor.execute(_STORES, {"oids": list(oids)})
+    stores: _Stores = {oid: [] for oid in columns}
+    for root, schema, table, filenode, oid in cursor.fetchall():
+        stores.setdefault(root, []).append((TableName(schema, table), int(filenode), oid))
+    return columns, stores
+
+
+def _pages(connection: Connection, oids: Sequence[int]) -> dict[int, int]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            try:
+                cursor.execute(_LOCK_TIMEOUT, (str(LOCK_WAIT_MS),))
+                cursor.execute(_PAGES, (list(oids),))
+                return {oid: int(pages) for oid, pages in cursor.fetchall() if pages is not None}
+            finally:
+                if not connection.closed:
+                    cursor.execute("ROLLBACK")
+    except psycopg2.Error as error:
+        raise _busy_or(error, "cannot plan the copying of tables", connection) from error
+
+
+def _plans(
+    columns: Mapping[int, str], stores: _Stores, pages: Mapping[int, int]
+) -> dict[int, TablePlan]:
+    return {
+        root: TablePlan(
+            tuple(Store(name, filenode, pages.get(oid, 0)) for name, filenode, oid in found),
+            columns.get(root, ""),
+        )
+        for root, found in stores.items()
+    }
 
 
 def chunks_of(stores: Iterable[Store], blocks: int = DEFAULT_BLOCKS) -> list[Chunk]:
@@ -275,10 +328,8 @@ def estimated_rows(connection: Connection, tables: Iterable[TableName]) -> int:
     names = list(tables)
     what = "cannot read the statistics"
     with source_errors(connection, what), connection.cursor() as cursor:
-        cursor.execute(
-            _ESTIMATE,
-            {"schemas": [name.schema for name in names], "tables": [name.table for name in names]},
-        )
+        cursor.execute(_OIDS, ([each.schema for each in names], [each.table for each in names]))
+        cursor.execute(_ESTIMATE, {"oids": [oid for (oid,) in cursor.fetchall()]})
         (rows,) = cursor.fetchone() or (0,)
     return int(rows)
 

@@ -14,6 +14,7 @@ from changelog.source.connect.steady import steadily
 from changelog.source.stream.pgoutput import RelationMessage
 from changelog.source.tables.filter import TableFilter, left_out
 from changelog.source.tables.pgtypes import TypeResolver
+from changelog.source.tables.tree import TREE
 from changelog.source.tables.uncaptured import uncaptured
 from changelog.source.tables.unnoticed import unnoticed
 
@@ -44,15 +45,13 @@ SELECT i.indrelid, a.attname, i.indimmediate, i.indisreplident
  ORDER BY i.indrelid, k.place
 """
 # Old columns in the WAL follow the partition's own identity, not its root's.
-_LEAVES = """
-SELECT root.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+_LEAVES = f"""{TREE}
+SELECT tree.root, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        coalesce((SELECT i.indisprimary FROM pg_index i
                   WHERE i.indrelid = c.oid AND i.indisreplident), false)
-  FROM unnest(%s::oid[]) AS root(oid)
- CROSS JOIN LATERAL pg_partition_tree(root.oid) t
-  JOIN pg_class c ON c.oid = t.relid
+  FROM tree JOIN pg_class c USING (oid)
   JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE t.isleaf AND c.relkind <> 'p'
+ WHERE c.relkind <> 'p' AND c.oid <> tree.root
 """
 
 
@@ -71,11 +70,11 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname
  ORDER BY 1, 2, 3, 4
 """
 # Rows of a partitioned table are in its leaves, and each has its own catalogue entries.
-_OLDER = """
+_OLDER = f"""{TREE}
 SELECT a.attname, a.attmissingval::text, a.atthasdef OR a.attidentity <> '', t.typdelim::text
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
- WHERE a.attrelid IN (SELECT %(oid)s::oid UNION
-                      SELECT relid FROM pg_partition_tree(%(oid)s::oid) WHERE isleaf)
+ WHERE a.attrelid IN (SELECT tree.oid FROM tree JOIN pg_class c USING (oid)
+                       WHERE c.relkind <> 'p' OR c.oid = tree.root)
    AND a.attname = ANY(%(names)s) AND NOT a.attisdropped
 """
 
@@ -316,7 +315,7 @@ class Catalogue:
         looks the same. Such a column, and one that is gone again, is unknown.
         """
         with source_errors(self._connection, f'cannot read the table "{relation.name}"'):
-            rows = self._fetch(_OLDER, {"oid": relation.oid, "names": list(columns)})
+            rows = self._fetch(_OLDER, {"oids": [relation.oid], "names": list(columns)})
         return {name: _older_value([row[1:] for row in rows if row[0] == name]) for name in columns}
 
     def uncaptured(self, wanted: TableFilter) -> tuple[str, ...]:
@@ -354,7 +353,7 @@ class Catalogue:
             keys[owner] = _Key((*before.columns, name), immediate, is_identity)
         leaves: dict[int, list[_Leaf]] = {}
         roots = [row.oid for row in rows if row.partitioned]
-        for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, (roots,)):
+        for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, {"oids": roots}):
             leaf = _Leaf(TableName(schema, table), kind, self._identity(identity), is_key)
             leaves.setdefault(root, []).append(leaf)
         return tuple(
