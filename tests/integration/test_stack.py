@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.ports import is_free, pick
 from changelog.stack.base.process import wait_until
 from changelog.stack.cli import app
+from changelog.stack.servers.kafka import KafkaServer
 from changelog.stack.servers.postgres import PostgresServer
 from changelog.stack.stack import Stack
 
@@ -247,6 +249,15 @@ def test_a_server_that_ends_at_its_start_says_why(place):
     with pytest.raises(StackError, match='invalid value for parameter "shared_buffers"'):
         server.start()
     assert server.state() == "stopped"
+
+
+def test_a_broker_whose_second_port_is_taken_says_so_above_its_orderly_end(place):
+    with socket.create_server(("127.0.0.1", pick())) as other:
+        server = KafkaServer(place / "kafka", pick(), other.getsockname()[1])
+        with pytest.raises(StackError, match="Address already in use") as caught:
+            server.start()
+    assert server.state() == "stopped"
+    assert len(str(caught.value).splitlines()) < 25
 
 
 def test_another_password_than_the_first_is_said_without_showing_it(place):

@@ -2,12 +2,17 @@
 
 Ports are taken below the range from which the kernel serves outgoing connections: one picked there
 could be in use again before the server binds it, or while the stack is down.
+
+A picked port is spoken for until its server binds it: two stacks that start in the same second
+would else pick the same one now and then. A datagram socket of the same number says so to every
+other process that picks, and goes with the process that holds it; the servers here use streams.
 """
 
 from __future__ import annotations
 
 import random
 import socket
+from collections import deque
 from collections.abc import Collection
 
 import psutil
@@ -17,6 +22,8 @@ from changelog.contract.base.errors import StackError
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 15_000, 32_000
 _TRIES = 500
+_random = random.SystemRandom()  # nobody's seed makes two processes pick alike
+_spoken_for: deque[socket.socket] = deque(maxlen=256)
 
 
 def is_free(port: int) -> bool:
@@ -31,12 +38,27 @@ def is_free(port: int) -> bool:
 
 
 def pick(taken: Collection[int] = ()) -> int:
-    """Return a free port that is none of `taken`."""
+    """Return a free port that is none of `taken` and that no other process picks meanwhile."""
     for _ in range(_TRIES):
-        port = random.randint(_FIRST, _LAST)  # noqa: S311 - only to keep two stacks apart
-        if port not in taken and is_free(port):
+        port = _random.randint(_FIRST, _LAST)
+        if port not in taken and _speak_for(port):
             return port
     raise StackError(f"no free port between {_FIRST} and {_LAST} on {LOOPBACK}")
+
+
+def _speak_for(port: int) -> bool:
+    """Hold the port's number against others who pick; False if it is held or bound already."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        held.bind((LOOPBACK, port))
+    except OSError:
+        held.close()
+        return False
+    if not is_free(port):
+        held.close()
+        return False
+    _spoken_for.append(held)
+    return True
 
 
 def answers(port: int) -> bool:

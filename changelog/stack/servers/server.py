@@ -7,6 +7,7 @@ subclass says what to run and how to ask whether it is ready.
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import signal
 import time
@@ -40,7 +41,9 @@ _KILL_SECONDS = 10.0
 _PAUSE_SECONDS = 10.0
 _PORT_SECONDS = 3.0  # the kernel may close the sockets of a killed JVM a little later
 _TAIL_LINES = 12
-_FACT_LINES = 200
+_FACT_LINES = 1_000
+_ERROR_LINES = 4
+_ERROR = re.compile(r"\b(ERROR|FATAL|PANIC|Exception|Caused by)\b|Exception: ")
 _LOG_LIMIT_BYTES = 32 << 20
 _LEAST_FREE_BYTES = 256 << 20
 
@@ -232,7 +235,7 @@ class Server(ABC):
         if settled and self.running:
             return
         what = "ended while it started" if settled else f"not ready after {_READY_SECONDS:.0f} s"
-        tail = _without_frames(self.tail(_FACT_LINES, start_of_log=start_of_log or 0))
+        tail = _telling(self.tail(_FACT_LINES, start_of_log=start_of_log or 0))
         if start_of_log is not None:
             self.stop()
         hint = f"the whole log: {self.log_path}"
@@ -273,7 +276,12 @@ class Server(ABC):
         return StackError(f"{self.name} cannot be started: {what}")
 
 
-def _without_frames(text: str) -> str:
-    """Return the last lines of a log without Java's stack frames, which hide the reason."""
+def _telling(text: str) -> str:
+    """Return what a log says of an end: its first errors and its last lines.
+
+    An orderly end prints much after the reason. Java's stack frames are left out: they hide it.
+    """
     lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-    return "\n".join(lines[-_TAIL_LINES:])
+    before, last = lines[:-_TAIL_LINES], lines[-_TAIL_LINES:]
+    errors = [line for line in before if _ERROR.search(line)]
+    return "\n".join([*errors[:_ERROR_LINES], *last])

@@ -1,7 +1,11 @@
 import socket
+import sys
+from subprocess import PIPE, Popen
 
 import pytest
 
+from changelog.contract.base.errors import StackError
+from changelog.stack.base import ports
 from changelog.stack.base.ports import LOOPBACK, answers, is_free, owner_of, pick
 
 
@@ -31,3 +35,31 @@ def test_picked_ports_differ_from_those_already_chosen():
     for _ in range(20):
         chosen.append(pick(chosen))
     assert len(set(chosen)) == 20
+
+
+_PICKER = """
+import sys
+from changelog.stack.base.ports import pick
+import changelog.stack.base.ports as ports
+ports._FIRST, ports._LAST = map(int, sys.argv[1:])
+print(pick(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_that_pick_before_either_binds_never_pick_the_same(monkeypatch):
+    """What a process picked is free again when it has ended."""
+    first = pick()
+    monkeypatch.setattr(ports, "_FIRST", first)
+    monkeypatch.setattr(ports, "_LAST", first)
+    with pytest.raises(StackError, match="no free port"):
+        pick()
+    ports._spoken_for.pop().close()
+    command = [sys.executable, "-c", _PICKER, str(first), str(first)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == first
+        with pytest.raises(StackError, match="no free port"):
+            pick()
+        other.communicate("")
+    assert pick() == first
