@@ -63,6 +63,7 @@ _GROUPS = {
         "tests/integration/test_replay.py",
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",
+        "tests/integration/test_takeover.py",
         "tests/integration/test_tls.py",
         "tests/integration/test_view_cases.py",
         "tests/property/test_fold.py",

@@ -1,74 +1,31 @@
 """Followed views go forward by the keys that changed: search, cache and tables, proved before."""
 
 import dataclasses
-import json
 import math
-import uuid
-from contextlib import closing, contextmanager
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
-import httpx
-import psycopg2
 import pyarrow as pa
 import pytest
-import redis
-from psycopg2.extensions import make_dsn
-from rich.console import Console
 
 from changelog.config import load_project
 from changelog.contract.base.errors import RefutedError
-from changelog.runtime.tls_trust import authorities
-from changelog.stack.base.endpoints import Endpoints
 from replay.store import increment
 from replay.store.stored import StoredRecords
-from tests.support.captured_project import CapturedProject, captured_database
 from tests.support.matrix import first
-from views.base.config import RebuildSettings, Source, VerifyMode
-from views.base.progress import Stages
-from views.project.catalog import Catalog
+from tests.support.shop import generations, opened_shop
+from views.base.config import Source, VerifyMode
 from views.rebuild import sealing
-from views.rebuild.follow import Follower
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.related import Walk
 from views.rebuild.one_view.forward import delta_of
 from views.rebuild.plan.plan import store_of
-from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import Resident
 from views.sinks.base import UnavailableSinkError
 from views.sinks.postgres.sink import PostgresSink
 
-TABLES = """
-CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
-CREATE TABLE orders (
-    id int PRIMARY KEY, customer_id int NOT NULL, amount numeric(10, 2) NOT NULL, placed timestamptz
-);
-CREATE TABLE lines (order_id int, no int, sku text, PRIMARY KEY (order_id, no));
-INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 30) AS n;
-INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5, timestamptz '2026-01-01Z' + n * interval '1 hour'
-FROM generate_series(1, 200) AS n;
-INSERT INTO lines SELECT n, no, 'SKU-' || n + no
-FROM generate_series(1, 150) n, generate_series(1, 2) no;
-"""
-DOCUMENTS = """-- key: id
--- sinks: search
-SELECT o.id, o.amount, o.placed, c.name,
-    collect_list(struct(l.no, l.sku)) FILTER (WHERE l.no IS NOT NULL) AS lines
-FROM orders o JOIN customers c ON c.id = o.customer_id LEFT JOIN lines l ON l.order_id = o.id
-GROUP BY o.id, o.amount, o.placed, c.name
-"""
-ENTRIES = """-- key: customer_id, id
--- sinks: cache
-SELECT id, customer_id, amount FROM orders WHERE amount > 3
-"""
-TOTALS = """-- key: customer_id
--- sinks: postgres
-SELECT o.customer_id, c.name, count(*) AS orders, sum(o.amount) AS amount
-FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY o.customer_id, c.name
-"""
 CHANGES = [
     """DELETE FROM lines WHERE order_id = 201; DELETE FROM orders WHERE id > 200;
     UPDATE orders SET amount = amount + 77.70 WHERE id IN (7, 8);
@@ -86,134 +43,14 @@ CHANGES = [
 ]
 
 
-@dataclasses.dataclass
-class Shop:
-    """The tables, three views of them, and what their readers see."""
-
-    project: CapturedProject
-    endpoints: Endpoints
-    target: str
-    names: dict
-
-    def change(self, statements):
-        self.project.execute(statements)
-        self.project.capture()
-
-    @property
-    def specs(self):
-        return Catalog.of(self.project.root).load_all()
-
-    def settings(self, *, verify=VerifyMode.CHANGED, **settings):
-        project = load_project(self.project.root)
-        settings = {"source": Source.REFRESH, "forward": True, **settings}
-        return RebuildSettings(project=project, verify=verify, **settings)
-
-    def round(self, **settings):
-        """Make a round of Spark's."""
-        made = Rebuild(self.settings(**settings), Stages(Console(quiet=True)))
-        return made.run(self.specs)
-
-    @contextmanager
-    def followed(self, *, before=lambda _: None, **settings):
-        """Give a follower that has made its first round, which is Spark's."""
-        wanted = self.settings(**settings)
-
-        def stages():
-            return Stages(Console(quiet=True), before)
-
-        with (
-            Resident(wanted) as resident,
-            Follower(
-                self.specs, wanted, resident, stages=stages, stop=lambda: False, make=Rebuild
-            ) as follower,
-        ):
-            outcome = follower.round()
-            assert outcome is not None
-            assert outcome.error is None, outcome.error
-            assert follower.is_here
-            yield follower
-
-    def documents(self):
-        body = {"size": 1000, "sort": ["id"], "query": {"match_all": {}}}
-        url = f"{self.endpoints.search}/{self.names['documents']}/_search"
-        found = httpx.post(url, json=body, verify=authorities()).raise_for_status().json()
-        rows = [hit["_source"] for hit in found["hits"]["hits"]]
-        for row in rows:
-            row["lines"].sort(key=lambda line: line["no"])
-        return rows
-
-    def entries(self):
-        client: Any = redis.Redis.from_url(str(self.endpoints.cache), decode_responses=True)
-        view = self.names["entries"]
-        prefix = f"{view}:{client.get(f'{view}:current')}:"
-        found = {k: client.get(k) for k in client.scan_iter(f"{prefix}*", count=1000)}
-        return {k.removeprefix(prefix): json.loads(v) for k, v in found.items()}
-
-    def totals(self):
-        connection = psycopg2.connect(self.target)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT * FROM {self.names['totals']} ORDER BY customer_id")
-                return cursor.fetchall()
-        finally:
-            connection.close()
-
-    def is_right(self):
-        """The invariant: what readers see is what the source would answer."""
-        documents = self.project.query(
-            "SELECT o.id, o.amount::text, c.name, coalesce((SELECT json_agg(json_build_object("
-            "'no', no, 'sku', sku) ORDER BY no) FROM lines WHERE order_id = o.id), '[]') "
-            "FROM orders o JOIN customers c ON c.id = o.customer_id ORDER BY o.id"
-        )
-        seen = [(d["id"], d["amount"], d["name"], d["lines"]) for d in self.documents()]
-        assert seen == documents
-        entries = self.project.query(
-            "SELECT customer_id, id, amount::text FROM orders WHERE amount > 3"
-        )
-        assert self.entries() == {
-            f"[{customer},{order}]": {"id": order, "customer_id": customer, "amount": amount}
-            for customer, order, amount in entries
-        }
-        assert self.totals() == self.project.query(
-            "SELECT o.customer_id, c.name, count(*), sum(o.amount) FROM orders o "
-            "JOIN customers c ON c.id = o.customer_id GROUP BY 1, 2 ORDER BY 1"
-        )
-
-
-def execute(dsn, statement):
-    """Run a statement by a connection of its own: another test may restart the server meanwhile."""
-    with closing(psycopg2.connect(dsn)) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(statement)
-
-
-def generations(outcome):
-    return {result.view: result.generation for result in outcome.results}
-
-
 def origins(outcome):
     return [result.origin for result in outcome.results]
 
 
 @pytest.fixture(scope="module")
 def shop(stack, spark, tmp_path_factory):
-    endpoints = stack.endpoints()
-    target = f"forward_{uuid.uuid4().hex[:10]}"
-    execute(endpoints.postgres, f"CREATE DATABASE {target}")
-    url = make_dsn(endpoints.postgres, dbname=target)
-    folder = tmp_path_factory.mktemp("forward") / "project"
-    with captured_database(stack, folder, TABLES) as (project, _):
-        path = project.root / "changelog.toml"
-        path.write_text(f"sinks.postgres.url = {json.dumps(url)}\n" + path.read_text("utf-8"))
-        names = {
-            kind: f"{kind}_{uuid.uuid4().hex[:8]}" for kind in ("documents", "entries", "totals")
-        }
-        for kind, text in {"documents": DOCUMENTS, "entries": ENTRIES, "totals": TOTALS}.items():
-            project.view(f"{names[kind]}.sql", text)
-        made = Shop(project, endpoints, url, names)
-        assert made.round().error is None
+    with opened_shop(stack, tmp_path_factory.mktemp("forward") / "project") as made:
         yield made
-    execute(endpoints.postgres, f"DROP DATABASE {target} WITH (FORCE)")
 
 
 @pytest.mark.parametrize("by", first(1, ["datafusion", "spark", "all rows"]))

@@ -287,9 +287,13 @@ def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]
 
 
 def states_of(steps: Iterable[Step]) -> dict[int, str]:
-    """Return the last state of each generation; a dropped view has none that is anything else."""
+    """Return the last state of each generation, what was told last at the end.
+
+    A dropped view has none that is anything else.
+    """
     found: dict[int, str] = {}
     for generation, state in steps:
+        found.pop(generation, None)
         found[generation] = state
         if state == DROPPED:
             found = dict.fromkeys(found, DROPPED)

@@ -1,12 +1,17 @@
-"""One rebuild of a view at a time, and a lock that says who holds it.
+"""Who works on a view: one rebuild, one follower beside it, and one of both that moves readers.
 
-The lock is the operating system's (`flock`): it ends with its process however that dies, so a
+The locks are the operating system's (`flock`): they end with their process however that dies, so a
 dead owner's lock is free without anybody judging whether a process id is still the same process.
-Beside it lies a file that names the owner; it is for people and decides nothing. A view has its
-own lock, so rebuilds of different views run side by side; a run takes the locks of all its views
-before it starts and in the order of their names, so two runs cannot wait for each other.
+Beside each lies a file that names the owner; it is for people and decides nothing. A view has its
+own locks, so runs of different views go side by side; a run takes the locks of all its views
+in the order of their names, so two runs cannot wait for each other.
 
-The lock lies in the project's folder and holds on one machine. Two machines that rebuild the same
+    NAME.lock          whoever builds a generation of the view, while it does
+    NAME.follow.lock   whoever follows the view, as long as it does
+    NAME.round.lock    whoever moves its readers, or clears up: a follower in each round, a rebuild
+                       when it begins and when it publishes
+
+The locks lie in the project's folder and hold on one machine. Two machines that rebuild the same
 view into the same warehouse need a scheduler between them.
 """
 
@@ -17,26 +22,158 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import ChangelogError, LockedError
 from changelog.contract.base.secret import redacted
+from views.generations import reservation
+from views.generations.reservation import Others, reserving
 
 FOLDER = Path(".changelog") / "locks"
+_LOOK_S = 0.5
+_PROBED_S = 0.5
+"""A follower that looks who builds holds that lock for an instant."""
 
 
 @contextmanager
 def locked(root: Path, views: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of `views` in the project at `root`.
+    """Work alone on `views` in the project at `root`: nobody builds or follows them.
 
     Raises:
-        LockedError: another process holds one; names the view and the owner.
+        LockedError: another process does; names the view and the owner.
         ChangelogError: the project's folder cannot be written.
+    """
+    names = list(views)
+    with building(root, names), following(root, names):
+        yield
+
+
+@contextmanager
+def building(root: Path, views: Iterable[str]) -> Iterator[None]:
+    """Build generations of `views`, maybe beside somebody who follows them.
+
+    Raises:
+        LockedError: another process builds one; names the view and the owner.
+        ChangelogError: the project's folder cannot be written.
+    """
+    folder = folder_of(root)
+    with ExitStack() as held:
+        for view in sorted(set(views)):
+            held.enter_context(_one(folder, view, "", f'another rebuild of view "{view}" runs'))
+            held.enter_context(reserving(folder, view))
+        yield
+
+
+@contextmanager
+def following(root: Path, views: Iterable[str]) -> Iterator[None]:
+    """Follow `views`, maybe beside somebody who rebuilds them.
+
+    Raises:
+        LockedError: another process follows one; names the view and the owner.
+        ChangelogError: the project's folder cannot be written.
+    """
+    folder = folder_of(root)
+    with ExitStack() as held:
+        for view in sorted(set(views)):
+            held.enter_context(_one(folder, view, ".follow", f'view "{view}" is followed'))
+        yield
+
+
+class Moving:
+    """Moves readers of some views, or clears up; a context manager that may be entered again.
+
+    Who waits comes before who has just been there: a follower whose rounds follow at once would
+    keep a rebuild waiting for ever.
+    """
+
+    def __init__(self, root: Path, views: Iterable[str], stop: Callable[[], bool]) -> None:
+        """Take what is moved.
+
+        Args:
+            root: the project's folder.
+            views: their names.
+            stop: tells whether to wait no longer.
+        """
+        self._root, self._views, self._stop = root, sorted(set(views)), stop
+        self._depth = 0
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Wait until nobody else moves them.
+
+        Raises:
+            LockedError: somebody asked to end meanwhile.
+            ChangelogError: the project's folder cannot be written.
+        """
+        if self._depth == 0:
+            folder = folder_of(self._root)
+            with ExitStack() as held:
+                for view in self._views:
+                    with self._waited(folder / f"{view}.next.lock", view):
+                        held.enter_context(self._waited(folder / f"{view}.round.lock", view))
+                self._held = held.pop_all()
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._held.close()
+
+    @contextmanager
+    def _waited(self, path: Path, view: str) -> Iterator[None]:
+        lock = FileLock(path)
+        while True:
+            try:
+                lock.acquire(timeout=_LOOK_S)
+                break
+            except Timeout:
+                if self._stop():
+                    raise LockedError(
+                        f'somebody else moves readers of view "{view}"',
+                        hint="it was asked to end, and waits no longer",
+                    ) from None
+            except OSError as error:
+                raise ChangelogError(f"cannot lock {path.stem}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def others_of(root: Path, view: str, *, builds: bool) -> Others:
+    """Return what others have built of a view; see `views.generations.reservation.others`."""
+    return reservation.others(folder_of(root), view, builds=builds)
+
+
+def reserve(root: Path, view: str, generations: Collection[int]) -> None:
+    """Say what the holder of a view's lock builds; see `views.generations.reservation.reserve`."""
+    reservation.reserve(folder_of(root), view, generations)
+
+
+@contextmanager
+def advancing(root: Path) -> Iterator[None]:
+    """Bring checkpoints forward, from planning it on: who comes second would have planned in vain.
+
+    Raises:
+        ChangelogError: the project's folder cannot be written.
+    """
+    with FileLock(folder_of(root).parent / "checkpoints.lock"):
+        yield
+
+
+def folder_of(root: Path) -> Path:
+    """Return where the locks of a project lie, made if need be.
+
+    Raises:
+        ChangelogError: it cannot be made.
     """
     folder = root / FOLDER
     try:
@@ -46,21 +183,18 @@ def locked(root: Path, views: Iterable[str]) -> Iterator[None]:
             f"cannot make the folder of the locks, {folder}: {error.strerror}",
             hint="a rebuild writes in its project's folder",
         ) from error
-    with ExitStack() as held:
-        for view in sorted(set(views)):
-            held.enter_context(_one(folder, view))
-        yield
+    return folder
 
 
 @contextmanager
-def _one(folder: Path, view: str) -> Iterator[None]:
-    owner = folder / f"{view}.json"
-    lock = FileLock(folder / f"{view}.lock")
+def _one(folder: Path, view: str, kind: str, taken: str) -> Iterator[None]:
+    owner = folder / f"{view}{kind}.json"
+    lock = FileLock(folder / f"{view}{kind}.lock")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=_PROBED_S)
     except Timeout:
         raise LockedError(
-            f'another rebuild of view "{view}" runs: {_described(owner)}',
+            f"{taken}: {_described(owner)}",
             hint="wait for it, or end that process; a dead one holds no lock",
         ) from None
     except OSError as error:

@@ -35,7 +35,7 @@ class Held:
 
 
 States = Mapping[int, str]
-"""The last state in the history of each generation of one view."""
+"""The last state in the history of each generation of one view, what was told last at the end."""
 Late = Mapping[int, int]
 """Generations that were published behind higher numbers, each with the highest of these."""
 _NONE_LATE: Late = MappingProxyType({})
@@ -74,10 +74,18 @@ def serving(sinks: Collection[Held]) -> int | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def next_generation(sinks: Collection[Held], states: States) -> int:
-    """Return a number above all that were ever used, so that a leftover is never written into."""
+def next_generation(
+    sinks: Collection[Held], states: States, others: Collection[int] = frozenset()
+) -> int:
+    """Return a number above all that were ever used, so that a leftover is never written into.
+
+    Args:
+        sinks: what they hold.
+        states: what the history knows.
+        others: what somebody else builds, of which neither need know yet.
+    """
     used = [number for held in sinks for number in (*held.generations, held.published or 0)]
-    return max([0, *used, *states]) + 1
+    return max([0, *used, *states, *others]) + 1
 
 
 def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
@@ -85,14 +93,15 @@ def unfinished_swap(sinks: Collection[Held], states: States) -> int | None:
 
     It was verified and written whole in every sink before the first one was swapped, so going
     on is safe; that some sink already serves it shows that the swap had begun. A staged one may
-    have a lower number than what the other sinks serve.
+    have a lower number than what the other sinks serve, and so may one that was built beside a
+    follower: it was sealed after all that the follower published.
     """
     begun = {held.published for held in sinks if held.published is not None}
-    newest = max(begun, default=None)
+    newest = {max(begun, default=None), *[number for number in states if number in begun][-1:]}
     moving = [
         number
         for number in begun
-        if states.get(number) == STAGED or (number == newest and states.get(number) == SEALED)
+        if states.get(number) == STAGED or (number in newest and states.get(number) == SEALED)
     ]
     found = max(moving, default=None)
     if found is None:

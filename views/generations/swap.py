@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from changelog.contract.base.errors import ChangelogError
 from views.base.failure import explained
 from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
+from views.generations.reservation import NOBODY, Others
 from views.generations.served import Served
 from views.generations.staging import take_away
 from views.generations.succession import (
@@ -88,11 +89,16 @@ def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[
     return stuck
 
 
-def settle(served: Served, history: History) -> int | None:
+def settle(served: Served, history: History, others: Others = NOBODY) -> int | None:
     """Finish what a killed run of a view was publishing, and remove what others left.
 
     A staged generation stays, but for one that a newer one was to replace. Only for the holder of
     the view's lock.
+
+    Args:
+        served: the sinks of the view.
+        history: what is known of its generations.
+        others: what others build of it, or have left.
 
     Returns:
         The generation whose publication was finished, or None.
@@ -113,20 +119,30 @@ def settle(served: Served, history: History) -> int | None:
         states[generation] = PUBLISHED
         held = served.held()
     for name, sink in served.sinks.items():
-        for left in leftovers(held[name], states):
+        unknown = (others.dead & held[name].generations) - {*states, held[name].published}
+        for left in sorted({*leftovers(held[name], states), *unknown} - others.spared):
             log.info('view "%s" in %s: removing unfinished generation %d', served.view, name, left)
             sink.discard(left)
+    others.cleared()
     take_away(served, history, staged(states)[:-1], note="replaced by a newer one")
     return generation
 
 
-def retire(served: Served, history: History, *, previous: int | None, keep: int) -> None:
-    """Remove the generations of a view that no rollback needs any more."""
+def retire(
+    served: Served,
+    history: History,
+    *,
+    previous: int | None,
+    keep: int,
+    spared: Collection[int] = frozenset(),
+) -> None:
+    """Remove the generations of a view that no rollback needs any more, but for the spared."""
     steps = history.steps(served.view)
     states, late = states_of(steps), published_late(steps)
     gone: set[int] = set()
     for name, held in served.held().items():
-        for generation in to_retire(held, previous=previous, keep=keep, states=states, late=late):
+        old = to_retire(held, previous=previous, keep=keep, states=states, late=late)
+        for generation in set(old) - {*spared}:
             served.sinks[name].discard(generation)
             gone.add(generation)
     history.append(

@@ -20,14 +20,18 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from changelog.contract.base.errors import ChangelogError, UnavailableError
+from changelog.contract.base.errors import ChangelogError, UnavailableError, ViewError
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from replay.broker.topics import read_frontier
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.generations.lock import locked
+from views.generations.history import History
+from views.generations.lock import Moving, advancing, following
+from views.generations.served import MakeServed, served_of
+from views.generations.succession import serving
+from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
 from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
@@ -103,7 +107,7 @@ def follow(
         make: makes a round.
 
     Raises:
-        LockedError: another run works on one of the views.
+        LockedError: another process follows one of the views.
         ViewError: one of them reads the log of another program.
     """
     if declared := [spec for spec in specs if declared_of([spec], settings)]:
@@ -111,7 +115,7 @@ def follow(
     failures = 0
     forward = replace(settings, forward=True)
     with (
-        locked(settings.project.root, [spec.name for spec in specs]),
+        following(settings.project.root, [spec.name for spec in specs]),
         Resident(forward) as resident,
         Follower(specs, forward, resident, stages=stages, stop=stop, make=make) as follower,
     ):
@@ -146,6 +150,7 @@ class Follower:
         stages: gives the stages of a round.
         stop: tells whether to end.
         make: makes a round of Spark's.
+        make_served: gives the sinks of a view.
     """
 
     def __init__(
@@ -157,7 +162,11 @@ class Follower:
         stages: Callable[[], Stages],
         stop: Callable[[], bool],
         make: Callable[..., Rebuild],
+        make_served: MakeServed = served_of,
     ) -> None:
+        self._moving = Moving(settings.project.root, [spec.name for spec in specs], stop)
+        self._make_served = make_served
+        self._serves: dict[str, int] = {}
         self._specs = specs
         self._settings = settings
         self._resident = resident
@@ -183,7 +192,15 @@ class Follower:
         self._sealer.__exit__(kind, error, trace)
 
     def round(self) -> Outcome | None:
-        """Refresh once if there is something new; None when there is not."""
+        """Refresh once if there is something new; None when there is not.
+
+        Raises:
+            LockedError: it was asked to end while a rebuild moved readers.
+        """
+        with self._moving:
+            return self._round()
+
+    def _round(self) -> Outcome | None:
         project = self._settings.project
         try:
             record = read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
@@ -195,24 +212,64 @@ class Follower:
         every = self._settings.rebuild.follow_look_minutes * 60
         looks = time.monotonic() - self._looked >= every
         try:
+            self._notice_others()
             outcome = self._here(record, looks=looks)
             if outcome is None:
                 self._sealer.done()
-                settings = replace(self._settings, looks=looks)
-                made = self._make(
-                    settings, self._stages(), stop=self._stop, resident=self._resident
-                )
-                outcome = made.run_locked(self._specs)
+                with advancing(project.root):
+                    outcome = self._by_spark(looks=looks)
             else:
                 self._sealer.beside()
         except ChangelogError as error:
             return Outcome((), error)
+        for result in outcome.results:
+            if result.published and result.generation is not None:
+                self._serves[result.view] = result.generation
         if outcome.error is None:
             self._looked = time.monotonic() if looks else self._looked
             frontier = outcome.results[0].frontier
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)
         return outcome
+
+    def _by_spark(self, *, looks: bool) -> Outcome:
+        made = self._make(
+            replace(self._settings, looks=looks),
+            self._stages(),
+            stop=self._stop,
+            resident=self._resident,
+            moving=self._moving,
+        )
+        return made.run_locked(self._specs)
+
+    def _notice_others(self) -> None:
+        """Go on from a generation that a rebuild has published since the last round.
+
+        Raises:
+            ViewError: its definition is another than that which is followed.
+        """
+        for spec in self._specs:
+            known = self._serves.get(spec.name)
+            if known is None:
+                continue
+            try:
+                served = self._make_served(spec, self._settings.project, None)
+                number = serving(list(served.held_without_listing().values()))
+            except ChangelogError:
+                continue  # a sink that is away is told by the round
+            if number in {None, known}:
+                continue
+            self._resident.forget()
+            rows = History(self._settings.warehouse).rows([spec.name], generation=number)
+            declared = next((row.declaration for row in reversed(rows) if row.declaration), None)
+            since = f"generation {number}"
+            if declared is not None and changed_declaration(declared, spec, since=since):
+                raise ViewError(
+                    f'view "{spec.name}": generation {number}, which somebody published, has '
+                    "another definition than the one that is followed",
+                    hint="start --follow again",
+                )
+            log.info('view "%s": goes on from generation %s', spec.name, number)
 
     @property
     def is_here(self) -> bool:

@@ -2,9 +2,10 @@
 
 One run has one frontier, one Spark session and one scan per table for all its views. Nothing that
 readers see changes before every sink of every view holds its whole new generation and each of
-them is verified; then they are swapped. A view that fails fails by itself, unless the run is asked
-for all or none: its old generation serves and its new one is removed. What a kill leaves behind,
-the next run removes or finishes. A read that the log moved under is begun again.
+them is verified; then they are swapped, brought first to where a follower has got meanwhile. A view
+that fails fails by itself, unless the run is asked for all or none: its old generation serves and
+its new one is removed. What a kill leaves behind, the next run removes or finishes. A read that the
+log moved under is begun again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
 from views.generations.generation import Generation
 from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, History
-from views.generations.lock import locked
+from views.generations.lock import Moving, advancing, building, locked, others_of, reserve
 from views.generations.served import MakeServed, served_of
 from views.generations.staging import take_away
 from views.generations.succession import next_generation, serving, staged
@@ -49,6 +51,7 @@ from views.rebuild.one_view.forward import (
     Delta,
     apply,
     delta_of,
+    deltas_of,
     forward_sinks,
     position_of,
 )
@@ -68,6 +71,7 @@ from views.rebuild.plan.plannable import plannable
 from views.rebuild.resident import RECORDED_EVERY, Resident
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
+from views.rebuild.takeover import Base, Takeover
 from views.sinks.base import Change, ChangeableSink, ForwardSink
 from views.verify.compare.report import VerifyReport
 
@@ -89,6 +93,8 @@ class Rebuild:
         make_served: MakeServed = served_of,
         stop: Callable[[], bool] = lambda: False,
         resident: Resident | None = None,
+        moving: Moving | None = None,
+        bases: Mapping[str, Base] | None = None,
     ) -> None:
         """Take what a run needs.
 
@@ -98,7 +104,13 @@ class Rebuild:
             make_served: gives the sinks of a view.
             stop: tells whether somebody asked the run to end.
             resident: makes a follower's rounds without Spark from here on, where it can.
+            moving: held by the caller, who follows the views; None where they are rebuilt.
+            bases: of each view the unpublished generation that is brought to the newest frontier;
+                None where new ones are made and published.
         """
+        self._is_follower = moving is not None
+        self._moving = moving
+        self._bases = bases
         self._resident = resident
         self._settings = settings
         self._stages = stages
@@ -112,13 +124,20 @@ class Rebuild:
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views; a read that the log moved under is begun again, a few times.
 
+        Somebody may follow the views meanwhile, but for two kinds of runs: readers go back to an
+        older state, or what serves is built upon.
+
         Raises:
-            LockedError: another run rebuilds one of them.
+            LockedError: another run rebuilds one of them, or follows it and this one is of those.
             VerdictError: the log can no longer give any of them.
             ChangelogError: the run could not begin; nothing was written.
         """
-        project = self._settings.project
-        with locked(project.root, [spec.name for spec in specs]):
+        settings, names = self._settings, [spec.name for spec in specs]
+        goes_back = settings.as_of is not None and not settings.stage
+        alone = goes_back or settings.source is Source.REFRESH
+        root = settings.project.root
+        self._moving = Moving(root, names, self._stop)
+        with (locked if alone else building)(root, names):
             return attempted(lambda: self.run_locked(specs), self._stop)
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
@@ -126,11 +145,30 @@ class Rebuild:
         with self._stages.stage("plan", "frontier and verdict"):
             found = plannable(specs, self._settings)
         done = {result.view: result for result in found.failed}
-        if found.plan is not None:
-            done |= {result.view: result for result in self._run_planned(found.plan, found.specs)}
+        if (plan := found.plan) is not None:
+            builds, unsettled, replay = self._run_planned(plan, found.specs)
+            done |= {build.spec.name: self._result(build, plan, replay) for build in builds}
+            done |= {result.view: result for result in unsettled}
         return Outcome.of(done[spec.name] for spec in specs)
 
-    def _run_planned(self, plan: Plan, specs: Sequence[ViewSpec]) -> list[ViewResult]:
+    def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
+        """Bring the unpublished generations that this was made for to the newest frontier.
+
+        Returns:
+            The views: a generation has gone forward, or another one takes its place and is whole
+            and verified; and the states that this was made of. Nothing is published.
+        """
+        with self._stages.stage("plan", "frontier and verdict"):
+            found = plannable(specs, self._settings)
+        if found.plan is None or found.failed:
+            error = found.failed[0].error
+            raise error if error is not None else RebuildError("nothing can be brought forward")
+        builds, _, replay = self._run_planned(found.plan, found.specs)
+        return builds, replay
+
+    def _run_planned(
+        self, plan: Plan, specs: Sequence[ViewSpec]
+    ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._stages.stage("session", "Spark session"):
@@ -160,8 +198,9 @@ class Rebuild:
                     self._look(certifier, forward)
             new = [build for build in _pending(builds) if build.delta is None]
             if new and self._settings.stage:
-                self._put_aside(replay, new)
-            elif new:
+                with self._held_still():
+                    self._put_aside(replay, new)
+            elif new and self._bases is None:
                 self._publish(replay, new)
         except Exception as error:  # noqa: BLE001 - becomes the outcome of the views
             self._abandon(error, builds)
@@ -170,7 +209,7 @@ class Rebuild:
             moved = [build for build in builds if build.published and build.delta is None]
             self._retire(replay, moved)
         self._hold(spark, builds, unsettled, replay)
-        return [*(self._result(build, plan, replay) for build in builds), *unsettled]
+        return builds, unsettled, replay
 
     def _opened(self, spark: SparkSession, plan: Plan, specs: Sequence[ViewSpec]) -> States:
         """Open the states of the tables, from the log or from checkpoints brought up to date."""
@@ -205,17 +244,34 @@ class Rebuild:
         return builds, unsettled
 
     def _prepared(self, spark: SparkSession, spec: ViewSpec) -> ViewBuild:
+        root = self._settings.project.root
         served = self._make_served(spec, self._settings.project, spark)
-        held = served.held()
-        number = next_generation(list(held.values()), self._history.states(spec.name))
-        settle(served, self._history)
-        previous = serving(list(served.held().values()))
+        if self._bases is not None:
+            base = self._bases[spec.name]
+            generation = Generation(spec.name, base.next)
+            return ViewBuild(
+                spec=spec, served=served, generation=generation, previous=base.generation
+            )
+        with self._held_still():
+            others = others_of(root, spec.name, builds=not self._is_follower)
+            held = served.held()
+            number = next_generation(
+                list(held.values()), self._history.states(spec.name), others.spared | others.dead
+            )
+            if not self._is_follower:
+                reserve(root, spec.name, [number])
+            settle(served, self._history, others)
+            previous = serving(list(served.held().values()))
         return ViewBuild(
             spec=spec,
             served=served,
             generation=Generation(spec.name, number),
             previous=previous,
         )
+
+    def _held_still(self) -> AbstractContextManager[object]:
+        """Let nobody else move readers or clear up; a follower holds that for its whole round."""
+        return nullcontext() if self._moving is None else self._moving
 
     @contextmanager
     def _stage(self, name: str, text: str, view: str = "") -> Iterator[None]:
@@ -265,7 +321,9 @@ class Rebuild:
             for build in builds:
                 self._check_stop()
                 with self._answerable(build):
-                    rows, schema = self._rows(spark, replay, refresher, build, states)
+                    rows, schema = self._rows(
+                        spark, certifier, replay, refresher, build, states=states
+                    )
                     if build.unchanged or build.delta is not None:
                         continue
                     if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
@@ -283,9 +341,11 @@ class Rebuild:
     def _rows(
         self,
         spark: SparkSession,
+        certifier: Certifier,
         replay: States,
         refresher: Refresher | None,
         build: ViewBuild,
+        *,
         states: Mapping[TableName, DataFrame],
     ) -> tuple[DataFrame | Change, StructType]:
         """Return the rows of a view, or what changed of them, and their schema."""
@@ -297,10 +357,15 @@ class Rebuild:
         )
         if refresher is None:
             return frame, frame.schema
-        return self._refreshed(refresher, build, frame), frame.schema
+        return self._refreshed(certifier, replay, refresher, build, frame), frame.schema
 
     def _refreshed(
-        self, refresher: Refresher, build: ViewBuild, whole: DataFrame
+        self,
+        certifier: Certifier,
+        replay: States,
+        refresher: Refresher,
+        build: ViewBuild,
+        whole: DataFrame,
     ) -> DataFrame | Change:
         """Return the rows of a view, most of them carried over where that can be done."""
         build.origin = refresher.told(build.spec)
@@ -318,14 +383,15 @@ class Rebuild:
             merged = refresher.rows(build.spec, prior, whole, build.definition)
             found: UnchangedView | Merged | Delta | Whole = merged
             if isinstance(merged, Merged) and forward:
-                found = self._delta(build, merged, whole.schema, forward)
+                build.forward = forward
+                found = self._delta(certifier, replay, build, merged, whole.schema)
         match found:
             case UnchangedView():
                 build.unchanged, build.origin = True, "refresh: unchanged"
                 build.rows = prior.rows if isinstance(prior, Prior) else None
                 return whole
             case Delta():
-                build.delta, build.forward = found, forward
+                build.delta = found
                 build.origin = f"forward: {found.table.num_rows:,} changed keys"
                 return whole
             case Merged(change, touched):
@@ -352,14 +418,43 @@ class Rebuild:
 
     def _delta(
         self,
+        certifier: Certifier,
+        replay: States,
         build: ViewBuild,
         found: Merged,
         schema: StructType,
-        forward: Mapping[str, ForwardSink],
     ) -> Delta | Whole:
-        if found.change.keys > MOST_KEYS:
-            return Whole(f"{found.change.keys:,} keys are affected, more than go forward at once")
-        return delta_of(found.change, schema, build.spec.key, forward)
+        """Return what brings a generation forward in one step, the last one if it takes several.
+
+        What readers see goes forward in one step or not at all; a generation that nobody sees yet
+        may be given the others, each proved, at once.
+        """
+        key, sinks, keys = build.spec.key, build.forward, found.change.keys
+        if self._bases is None:
+            if keys > MOST_KEYS:
+                return Whole(f"{keys:,} keys are affected, more than go forward at once")
+            return delta_of(found.change, schema, key, sinks)
+        parts = deltas_of(found.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
+        delta = next(parts)
+        for following in parts:
+            self._require_proved(certifier, build, delta)
+            assert build.previous is not None  # noqa: S101 - it is the base
+            (error,) = apply([(sinks, build.previous, delta)], _position(replay))
+            if error is not None:
+                raise error
+            delta = following
+        return delta
+
+    def _require_proved(self, certifier: Certifier, build: ViewBuild, delta: Delta) -> None:
+        if self._settings.verify is VerifyMode.NONE:
+            return
+        report = certifier.report(build.spec, build.columns, delta.sent())
+        report.raise_on_mismatch()
+        if report.verified is None:
+            raise RebuildError(
+                f'view "{build.spec.name}" cannot be verified: {"; ".join(report.notes)}',
+                hint="--verify none publishes it unproved",
+            )
 
     def _is_marked(self, build: ViewBuild, change: Change) -> bool:
         """Tell whether a view is written as a change of what serves, by deletion vectors."""
@@ -418,20 +513,18 @@ class Rebuild:
 
     def _go_forward(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         """Let the sinks have what was proved of some keys, in one step each."""
-        frontier = replay.cut.record.frontier
-        position = Position(frontier.epoch, frontier.lsn, 0)
         deltas = [
             (build.forward, build.previous, build.delta)
             for build in builds
             if build.previous is not None and build.delta is not None
         ]
         with self._stage("apply", "changed keys to every sink"):
-            failed = apply(deltas, position)
+            failed = apply(deltas, _position(replay))
         for build, error in zip(builds, failed, strict=True):
             with self._answerable(build):
                 if error is not None:
                     raise error
-                build.published = True
+                build.published = self._bases is None
                 build.rows = next(iter(build.forward.values())).rows(build.number)
         due = [build for build in builds if build.published and _is_due(build)]
         with self._stages.stage("record", "write the history"), _only_warned("the history"):
@@ -458,21 +551,62 @@ class Rebuild:
     def _publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, builds, plan, replay)
-        with self._stage("publish", "publish every sink at once"):
-            if self._settings.together:
-                self._swap(builds)
-            else:
-                for build in builds:
-                    with self._answerable(build):
-                        self._swap([build])
-        with self._stages.stage("record", "write the history"):
-            try:
-                published = [build for build in builds if build.published]
-                self._record(PUBLISHED, published, plan, replay)
-            except ChangelogError as error:
-                # Readers see the new generations: this is no failure of the rebuild. The next
-                # run finds the row `sealed` and what serves, and adds what is missing.
-                log.warning("published, but not recorded: %s", error)
+        follows = not self._is_follower and self._settings.as_of is None and not plan.logs
+        takeover = Takeover(self._settings, self._history, self._brought)
+        if follows:
+            # Most of the way is made while the follower goes on.
+            takeover.bring_near([build for build in builds if build.error is None])
+        with self._held_still():
+            if follows:
+                takeover.bring([build for build in builds if build.error is None])
+            # Told again: by its place in the history a swap that is cut off is known.
+            whole = [build for build in builds if build.error is None]
+            if any(build.brought or (build.previous or 0) > build.number for build in whole):
+                self._record(SEALED, whole, plan, replay)
+            with self._stage("publish", "publish every sink at once"):
+                if self._settings.together:
+                    self._swap(whole)
+                else:
+                    for build in whole:
+                        with self._answerable(build):
+                            self._swap([build])
+            with self._stages.stage("record", "write the history"):
+                try:
+                    published = [build for build in whole if build.published]
+                    self._record(PUBLISHED, published, plan, replay)
+                except ChangelogError as error:
+                    # Readers see the new generations: this is no failure of the rebuild. The next
+                    # run finds the row `sealed` and what serves, and adds what is missing.
+                    log.warning("published, but not recorded: %s", error)
+
+    def _brought(self, builds: Sequence[ViewBuild]) -> None:
+        """Bring unpublished generations to the newest frontier, as a follower would."""
+        root = self._settings.project.root
+        verify = self._settings.verify
+        changed = VerifyMode.NONE if verify is VerifyMode.NONE else VerifyMode.CHANGED
+        settings = replace(
+            self._settings, source=Source.REFRESH, forward=True, verify=changed, looks=False
+        )
+        bases = {}
+        with self._held_still():
+            for build in builds:
+                own = build.generation.number
+                others = others_of(root, build.spec.name, builds=True)
+                held, states = build.served.held(), self._history.states(build.spec.name)
+                number = next_generation(list(held.values()), states, others.dead | {own})
+                reserve(root, build.spec.name, [own, number])
+                bases[build.spec.name] = Base(own, number)
+        again = Rebuild(
+            settings, self._stages, make_served=self._make_served, stop=self._stop, bases=bases
+        )
+        with advancing(root):
+            brought, states_then = again.bring([build.spec for build in builds])
+        for build, there in zip(builds, brought, strict=True):
+            with self._answerable(build):
+                if there.error is not None:
+                    raise there.error
+                assert states_then is not None  # noqa: S101 - else there is an error
+                build.bring(there, states_then)
 
     def _swap(self, builds: Sequence[ViewBuild]) -> None:
         """Move the readers of the views in all their sinks, or of none."""
@@ -497,11 +631,19 @@ class Rebuild:
         )
 
     def _retire(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        with self._stages.stage("retire", "remove old generations"):
+        root, keep = self._settings.project.root, self._settings.rebuild.keep
+        with self._stages.stage("retire", "remove old generations"), self._held_still():
             for build in builds:
-                with _only_warned("removing old generations", of=f'view "{build.spec.name}": '):
-                    keep = self._settings.rebuild.keep
-                    retire(build.served, self._history, previous=build.previous, keep=keep)
+                name = build.spec.name
+                others = others_of(root, name, builds=not self._is_follower)
+                with _only_warned("removing old generations", of=f'view "{name}": '):
+                    retire(
+                        build.served,
+                        self._history,
+                        previous=build.previous,
+                        keep=keep,
+                        spared=others.spared,
+                    )
             with _only_warned("putting the history together"):
                 self._history.tidy()
             if isinstance(replay, Stored):
@@ -554,6 +696,9 @@ class Rebuild:
                     sink.discard(build.generation.number)
 
     def _result(self, build: ViewBuild, plan: Plan, replay: States | None) -> ViewResult:
+        if build.brought is not None:
+            replay = build.brought
+            plan = Plan(replay.cut.record, replay.cut)
         metrics = replay.metrics() if replay is not None else {}
         own = [metrics.get(table) for table in build.spec.tables]
         known = [found for found in own if found is not None]
@@ -599,6 +744,12 @@ def _only_warned(doing: str, *, of: str = "") -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - the next run retries
         log.warning("%s%s", of, explained(error, doing))
+
+
+def _position(replay: States) -> Position:
+    """Return the first position that states at a frontier do not hold any more."""
+    frontier = replay.cut.record.frontier
+    return Position(frontier.epoch, frontier.lsn, 0)
 
 
 def _is_due(build: ViewBuild) -> bool:

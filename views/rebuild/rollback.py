@@ -8,7 +8,7 @@ from changelog.contract.base.errors import ChangelogError
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, states_of
-from views.generations.lock import locked
+from views.generations.lock import locked, others_of
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import published_late, rollback_target
 from views.generations.swap import settle, swap
@@ -38,7 +38,7 @@ def roll_back(
         targets, befores = [], []
         for spec in specs:
             served = make_served(spec, settings.project, None)
-            settle(served, history)
+            settle(served, history, others_of(settings.project.root, spec.name, builds=True))
             held = list(served.held().values())
             known = history.rows([spec.name])
             steps = [(row.generation, row.state) for row in known]

@@ -21,6 +21,7 @@ from replay.spark.files import Files
 from replay.spark.session import session
 from replay.store.advancer import Advancer
 from views.base.config import RebuildSettings, VerifyMode
+from views.generations.lock import advancing
 from views.generations.sweep import sweep
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import store_of
@@ -82,18 +83,20 @@ class Sealer:
             log.info("checkpoints brought forward: %.1f s", time.monotonic() - begun)
 
     def _advance(self) -> None:
-        # Nobody proves checkpoints: what is computed from them is proved.
-        plan = plannable(self._specs, replace(self._settings, verify=VerifyMode.NONE)).plan
-        if plan is None or plan.advance is None:
-            return
-        store = store_of(self._settings.project)
-        stored = Advancer(
-            spark=session(self._settings.session()),
-            kafka=self._settings.project.kafka,
-            store=store,
-            stage=_untold,
-            days=self._settings.rebuild.checkpoint_days,
-        ).advance(plan.advance, plan.schemas)
+        project = self._settings.project
+        with advancing(project.root):
+            # Nobody proves checkpoints: what is computed from them is proved.
+            plan = plannable(self._specs, replace(self._settings, verify=VerifyMode.NONE)).plan
+            if plan is None or plan.advance is None:
+                return
+            store = store_of(project)
+            stored = Advancer(
+                spark=session(self._settings.session()),
+                kafka=project.kafka,
+                store=store,
+                stage=_untold,
+                days=self._settings.rebuild.checkpoint_days,
+            ).advance(plan.advance, plan.schemas)
         sweep(Files(), store, stored)
 
 

@@ -17,7 +17,7 @@ from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow
-from views.generations.lock import locked
+from views.generations.lock import locked, others_of
 from views.generations.served import MakeServed, Served, served_of
 from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
@@ -70,7 +70,9 @@ def publish_staged(
     with locked(settings.project.root, [spec.name for spec in specs]):
         with stages.stage("settle", "what is staged"):
             targets = [
-                _target(spec, make_served(spec, settings.project, None), history, generation)
+                _target(
+                    spec, make_served(spec, settings.project, None), history, generation, settings
+                )
                 for spec in specs
             ]
             if settings.verify is not VerifyMode.NONE:
@@ -106,7 +108,7 @@ def abort_staged(
     with locked(settings.project.root, [spec.name for spec in specs]):
         for spec in specs:
             served = make_served(spec, settings.project, None)
-            settle(served, history)
+            settle(served, history, others_of(settings.project.root, spec.name, builds=True))
             found = staged(history.states(spec.name))
             if not found:
                 raise nothing_staged(spec.name)
@@ -123,9 +125,15 @@ def nothing_staged(view: str) -> NothingStagedError:
     )
 
 
-def _target(spec: ViewSpec, served: Served, history: History, generation: int | None) -> _Target:
+def _target(
+    spec: ViewSpec,
+    served: Served,
+    history: History,
+    generation: int | None,
+    settings: RebuildSettings,
+) -> _Target:
     waiting = staged(history.states(spec.name))
-    finished = settle(served, history)
+    finished = settle(served, history, others_of(settings.project.root, spec.name, builds=True))
     is_done = finished is not None and finished in waiting
     number = finished if is_done else next(reversed(staged(history.states(spec.name))), None)
     if number is None:

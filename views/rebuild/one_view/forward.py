@@ -12,7 +12,7 @@ often it is applied.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -89,6 +89,19 @@ def delta_of(
     Raises:
         SinkError: a row has a null in its key, or two rows have the same.
     """
+    (delta,) = deltas_of(change, schema, key, sinks, parts=1)
+    return delta
+
+
+def deltas_of(
+    change: Change,
+    schema: StructType,
+    key: Sequence[str],
+    sinks: Mapping[str, ForwardSink],
+    *,
+    parts: int,
+) -> Iterator[Delta]:
+    """Bring the rows of a change here in several parts, each of other keys; see `delta_of`."""
     check_session(change.rows.sparkSession)
     rows = change.rows.withColumn(GONE, F.lit(False))
     gone = change.gone.select(
@@ -104,9 +117,11 @@ def delta_of(
         identity(schema, key).alias(_KEY),
         *(each for sink in sinks.values() for each in sink.delta_columns(schema)),
     )
-    with translated():
-        table = both.toArrow()
-    return Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
+    part = F.pmod(F.hash(_KEY), F.lit(parts))
+    for number in range(parts):
+        with translated():
+            table = (both.where(part == number) if parts > 1 else both).toArrow()
+        yield Delta(table=_each_once(table, key), schema=schema, key=tuple(key))
 
 
 @dataclass(frozen=True, slots=True)

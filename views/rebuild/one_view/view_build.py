@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import ChangelogError
+from replay.result.state import States
 from views.base.address import Address
 from views.base.config import Source
 from views.generations.generation import Generation
@@ -47,6 +48,8 @@ class ViewBuild:
         recorded_at: when the history was last told of the generation that serves.
         definition: fingerprint of what the rows are made by, besides the log.
         origin: what they are made of.
+        brought: the states at the later frontier that the generation was brought to before it was
+            published, because a follower had shown readers more; None where it was not.
         error: why it is not published, or None.
     """
 
@@ -70,6 +73,7 @@ class ViewBuild:
     recorded_at: datetime | None = None
     definition: str = ""
     origin: str = Source.START.value
+    brought: States | None = None
     error: ChangelogError | None = None
 
     @property
@@ -85,6 +89,20 @@ class ViewBuild:
         """Return the differences that were found in all sinks; None without a report."""
         found = [report.mismatches for report in self.reports.values()]
         return sum(found) if found else None
+
+    def bring(self, there: ViewBuild, states: States) -> None:
+        """Take what an unpublished generation was brought to: itself, or one in its place."""
+        if there.unchanged or there.delta is not None:
+            self.reports = {**self.reports, **there.reports}
+        else:
+            for sink in self.served.sinks.values():
+                sink.discard(self.generation.number)
+            self.generation, self.addresses = there.generation, there.addresses
+            self.reports = there.reports
+        self.rows = self.rows if there.rows is None else there.rows
+        self.definition, self.declaration = there.definition, there.declaration
+        self.columns, self.schema = there.columns, there.schema
+        self.brought = states
 
     @property
     def is_pending(self) -> bool:

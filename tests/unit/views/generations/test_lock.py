@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from changelog.contract.base.errors import ChangelogError, LockedError
-from views.generations.lock import FOLDER, locked
+from views.generations.lock import FOLDER, Moving, building, following, locked
 
 HOLD = """
 import sys
@@ -57,4 +58,50 @@ def test_a_refused_run_gives_back_the_locks_that_it_had(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / ".changelog").write_text("a file", encoding="utf-8")
     with pytest.raises(ChangelogError, match="cannot make the folder"), locked(tmp_path, ["a"]):
+        pass
+
+
+def test_a_builder_and_a_follower_go_side_by_side_and_who_works_alone_waits_for_neither(
+    tmp_path: Path,
+) -> None:
+    with following(tmp_path, ["a"]), building(tmp_path, ["a"]):
+        with pytest.raises(LockedError, match="another rebuild"), locked(tmp_path, ["a"]):
+            pass
+        with pytest.raises(LockedError, match="is followed"), following(tmp_path, ["a"]):
+            pass
+    with (
+        following(tmp_path, ["a"]),
+        pytest.raises(LockedError, match="is followed"),
+        locked(tmp_path, ["a"]),
+    ):
+        pass
+
+
+def rounds_without_rest(root: Path, ended: threading.Event, made: list[int]) -> None:
+    while not ended.is_set():
+        with Moving(root, ["a", "b"], lambda: False) as moving, moving:
+            made.append(1)
+
+
+def test_who_waits_to_move_readers_comes_before_a_follower_without_rest(tmp_path: Path) -> None:
+    ended, made = threading.Event(), list[int]()
+    follower = threading.Thread(target=rounds_without_rest, args=(tmp_path, ended, made))
+    follower.start()
+    try:
+        for _ in range(20):
+            with Moving(tmp_path, ["a", "b"], lambda: False):
+                before = len(made)
+                assert len(made) == before, "nobody else moves them meanwhile"
+    finally:
+        ended.set()
+        follower.join()
+    assert made
+
+
+def test_who_is_asked_to_end_waits_no_longer(tmp_path: Path) -> None:
+    with (
+        Moving(tmp_path, ["a"], lambda: False),
+        pytest.raises(LockedError, match='moves readers of view "a"'),
+        Moving(tmp_path, ["a"], lambda: True),
+    ):
         pass

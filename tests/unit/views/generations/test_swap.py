@@ -1,8 +1,11 @@
 """All sinks move or none does, and the next run finishes what a kill left."""
 
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
+from filelock import FileLock
 
 from changelog.contract.base.errors import SinkError
 from tests.unit.views.fakes import FakeSink
@@ -16,7 +19,9 @@ from views.generations.history import (
     History,
     HistoryRow,
 )
+from views.generations.reservation import others, reserve, reserving
 from views.generations.served import Served
+from views.generations.succession import next_generation, rollback_target
 from views.generations.swap import HalfPublishedError, retire, settle, swap
 
 
@@ -152,6 +157,69 @@ def test_a_publication_of_what_waited_is_finished(history: History) -> None:
     assert settle(served("v", a=moved, b=waiting), history) == 2
     assert (moved.current, waiting.current) == (2, 2)
     assert history.states("v")[2] == PUBLISHED
+
+
+def sealed_below(history: History) -> tuple[FakeSink, FakeSink]:
+    """A rebuild beside a follower, which has published a higher number, was killed in its swap."""
+    for number, state in ((1, PUBLISHED), (2, SEALED), (3, SEALED), (3, PUBLISHED), (2, SEALED)):
+        history.append([HistoryRow(view="v", generation=number, state=state)])
+    return FakeSink(2, [1, 2, 3]), FakeSink(3, [1, 2, 3])
+
+
+def test_a_takeover_that_was_killed_is_finished(history: History) -> None:
+    moved, waiting = sealed_below(history)
+    assert settle(served("v", a=moved, b=waiting), history) == 2
+    assert (moved.current, waiting.current) == (2, 2)
+
+
+def test_twin_that_goes_by_numbers_alone_leaves_the_sinks_apart(
+    history: History, monkeypatch
+) -> None:
+    sound = history.states
+    monkeypatch.setattr(history, "states", lambda view: dict(sorted(sound(view).items())))
+    moved, waiting = sealed_below(history)
+    assert settle(served("v", a=moved, b=waiting), history) is None
+    assert (moved.current, waiting.current) == (2, 3)
+
+
+def test_what_another_process_builds_stays_and_what_a_dead_one_left_goes(
+    history: History, tmp_path
+) -> None:
+    """Both have numbers below one that was published since, so that they look like older ones."""
+    for number in (1, 4):
+        history.append([HistoryRow(view="v", generation=number, state=PUBLISHED)])
+    (tmp_path / "v.building").write_text("[2]", "utf-8")  # as a kill leaves it
+    with FileLock(tmp_path / "v.lock"), reserving(tmp_path, "v"):
+        reserve(tmp_path, "v", [3])
+        sink, found = FakeSink(4, [1, 2, 3, 4]), others(tmp_path, "v", builds=False)
+        settle(served("v", a=sink), history, found)
+        assert sink.there == {1, 3, 4}
+        retire(served("v", a=sink), history, previous=1, keep=1, spared=found.spared)
+        assert sink.there == {3, 4}
+        assert next_generation([], {}, found.spared) == 4
+
+
+def test_twin_that_does_not_ask_takes_a_dead_ones_half_for_an_older_generation(
+    history: History,
+) -> None:
+    history.append([HistoryRow(view="v", generation=4, state=PUBLISHED)])
+    sink = FakeSink(4, [2, 4])
+    settle(served("v", a=sink), history)
+    held = list(served("v", a=sink).held().values())
+    assert rollback_target(held, history.states("v")) == 2
+
+
+def test_what_died_is_told_until_it_is_removed(tmp_path) -> None:
+    (tmp_path / "v.building").write_text("[7]", "utf-8")
+    assert others(tmp_path, "v", builds=False).dead == {7}
+    with FileLock(tmp_path / "v.lock"), reserving(tmp_path, "v"):
+        reserve(tmp_path, "v", [8])
+        own = others(tmp_path, "v", builds=True)
+        assert own.dead == {7}
+        assert not own.spared
+        assert others(tmp_path, "v", builds=False).spared == {8}
+        own.cleared()
+    assert others(tmp_path, "v", builds=False) == replace(own, dead=frozenset(), left=ANY)
 
 
 def test_twin_that_takes_staged_for_never_begun_leaves_the_sinks_apart(

@@ -1,0 +1,101 @@
+"""Which generations somebody builds now, and which ones a builder that died has left.
+
+A follower clears up beside a rebuild, and both take new numbers: what the one builds must be known
+to the other before anything of it is in a sink. The builder writes its numbers into a file beside
+the view's lock. As long as the lock is held they are spared; a file that is there without its lock
+was left by a process that died, and what it names is removed by whoever clears up next. (By its
+number alone a half-built generation below one that serves now looks like an older one.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What others than the one who clears up have built of a view.
+
+    Attributes:
+        spared: somebody builds them now.
+        dead: whoever built them is gone.
+        left: the files that name the dead, to be removed with them.
+    """
+
+    spared: frozenset[int] = frozenset()
+    dead: frozenset[int] = frozenset()
+    left: tuple[Path, ...] = ()
+
+    def cleared(self) -> None:
+        """Say that the dead are removed."""
+        for path in self.left:
+            path.unlink(missing_ok=True)
+
+
+NOBODY = Others()
+
+
+@contextmanager
+def reserving(folder: Path, view: str) -> Iterator[None]:
+    """Care for the reservation of a builder, who has just taken the view's lock."""
+    own, left = _paths(folder, view)
+    if dead := _read(own) | _read(left):
+        _write(left, dead)
+    own.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def reserve(folder: Path, view: str, numbers: Collection[int]) -> None:
+    """Say what is built, in place of what was said before; only for the holder of the lock."""
+    _write(_paths(folder, view)[0], numbers)
+
+
+def others(folder: Path, view: str, *, builds: bool) -> Others:
+    """Return what others have built; only for who may clear up.
+
+    Args:
+        folder: of the locks.
+        view: the view's name.
+        builds: whether the caller holds the lock of builders itself.
+    """
+    own, left = _paths(folder, view)
+    building, dead = _read(own), _read(left)
+    if builds or (building and _is_held(folder / f"{view}.lock")):
+        return Others(frozenset() if builds else building, dead, (left,))
+    return Others(dead=dead | building, left=(own, left))
+
+
+def _paths(folder: Path, view: str) -> tuple[Path, Path]:
+    return folder / f"{view}.building", folder / f"{view}.left"
+
+
+def _is_held(path: Path) -> bool:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+def _read(path: Path) -> frozenset[int]:
+    try:
+        return frozenset(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _write(path: Path, numbers: Collection[int]) -> None:
+    part = path.with_suffix(f"{path.suffix}.part")
+    part.write_text(json.dumps(sorted(numbers)), encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,92 @@
+"""A rebuild beside a follower takes over where the follower has got, so that no reader goes back.
+
+A rebuild is true at the frontier of its start, and takes minutes; a follower of the same views
+shows readers later ones meanwhile. So the generation that nobody sees yet is brought forward as a
+follower brings the one that serves: by the keys that changed, proved. That is repeated while the
+follower goes on until little is left; the rest, and the switch, are done while it holds still. What
+it finds then serves at its own frontier or a later one, and it goes on from there.
+
+Whether somebody follows does not matter: what counts is what readers see.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from views.base.config import RebuildSettings
+from views.generations.history import History
+from views.generations.succession import serving
+from views.rebuild.one_view.forward import forward_sinks, position_of
+from views.rebuild.one_view.view_build import ViewBuild
+
+_PASSES = 3
+"""While the follower goes on, at most."""
+_SHORT_S = 30.0
+"""What a pass of so many seconds leaves can be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """An unpublished generation that is brought forward.
+
+    Attributes:
+        generation: its number.
+        next: that of the one which takes its place where it cannot go forward itself.
+    """
+
+    generation: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Brings unpublished generations to where readers are.
+
+    Attributes:
+        settings: of the run.
+        history: knows the frontiers of generations that never went forward.
+        move: brings some views' generations to the newest frontier.
+    """
+
+    settings: RebuildSettings
+    history: History
+    move: Callable[[Sequence[ViewBuild]], None]
+
+    def bring_near(self, builds: Sequence[ViewBuild]) -> None:
+        """Bring generations forward until little is left to do; readers may move meanwhile."""
+        for _ in range(_PASSES):
+            begun = time.monotonic()
+            behind = [build for build in builds if build.error is None and self.is_behind(build)]
+            if not behind:
+                return
+            self.move(behind)
+            if time.monotonic() - begun < _SHORT_S:
+                return
+
+    def bring(self, builds: Sequence[ViewBuild]) -> None:
+        """Bring generations to where readers are; for who holds these still."""
+        behind = [build for build in builds if self.is_behind(build)]
+        if behind:
+            self.move(behind)
+
+    def is_behind(self, build: ViewBuild) -> bool:
+        """Tell whether readers see a later frontier than that of a view's new generation."""
+        held = list(build.served.held_without_listing().values())
+        build.previous = serving(held)
+        now = [self._position(build, each.published) for each in held if each.published]
+        own = self._position(build, build.generation.number)
+        return own is not None and any(each is not None and each > own for each in now)
+
+    def _position(self, build: ViewBuild, generation: int) -> Position | None:
+        """Return the first position that a generation does not hold any more; None: not known."""
+        sinks = forward_sinks(build.served, generation)
+        position = None if isinstance(sinks, str) else position_of(sinks, generation)
+        rows = self.history.rows([build.spec.name], generation=generation)
+        told = [row for row in rows if row.lsn is not None and row.epoch is not None]
+        if position is None and told:
+            position = Position(told[-1].epoch or 0, Lsn.parse(told[-1].lsn or ""), 0)
+        return position
