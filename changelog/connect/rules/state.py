@@ -1,0 +1,133 @@
+"""What all workers know: connectors and the states of their tasks, as a compacted topic keeps them.
+
+A record's key says what it is of: `connector/NAME`, or `status/NAME/TASK`. A null value removes it.
+Each worker reads the topic from its start, so that all of them answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from changelog.connect.rules.keys import masked
+
+STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
+UNASSIGNED, RUNNING, FAILED = "UNASSIGNED", "RUNNING", "FAILED"
+_CONNECTOR, _STATUS = "connector", "status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connector:
+    """A connector as it is wanted.
+
+    Attributes:
+        config: as it was given.
+        state: STARTED, PAUSED or STOPPED.
+        restarts: how often each task was started anew on request.
+    """
+
+    config: Mapping[str, str] = field(repr=False)
+    state: str = STARTED
+    restarts: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return self.config["name"]
+
+    @property
+    def tasks(self) -> range:
+        """Return the numbers of its tasks; none while it is stopped."""
+        return range(0 if self.state == STOPPED else int(self.config.get("tasks.max", "1")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a worker says of a task.
+
+    Attributes:
+        worker: `host:port` of who has it.
+        trace: why it failed; empty otherwise.
+    """
+
+    state: str
+    worker: str
+    trace: str = ""
+
+
+class Cluster:
+    """What the topic says so far."""
+
+    def __init__(self) -> None:
+        self.connectors: dict[str, Connector] = {}
+        self.statuses: dict[tuple[str, int], Status] = {}
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Take a record; those of other programs' making are left aside."""
+        kind, _, rest = key.decode().partition("/")
+        said = None if value is None else orjson.loads(value)
+        if kind == _CONNECTOR:
+            if said is None:
+                self.connectors.pop(rest, None)
+            else:
+                restarts = {int(task): count for task, count in said["restarts"].items()}
+                self.connectors[rest] = Connector(
+                    config=said["config"], state=said["state"], restarts=restarts
+                )
+        elif kind == _STATUS:
+            name, _, task = rest.rpartition("/")
+            if said is None:
+                self.statuses.pop((name, int(task)), None)
+            else:
+                self.statuses[name, int(task)] = Status(**said)
+
+    def status(self, name: str, worker: str) -> dict[str, Any]:
+        """Return the answer of `GET /connectors/{name}/status`, as `worker` gives it."""
+        connector = self.connectors[name]
+        state = {STARTED: RUNNING}.get(connector.state, connector.state)
+        tasks = [self.task_status(name, task) for task in connector.tasks]
+        return {
+            "name": name,
+            "connector": {"state": state, "worker_id": worker},
+            "tasks": tasks,
+            "type": "sink",
+        }
+
+    def task_status(self, name: str, task: int) -> dict[str, Any]:
+        """Return the state of one task."""
+        found = self.statuses.get((name, task)) or Status(state=UNASSIGNED, worker="")
+        said = {"id": task, "state": found.state, "worker_id": found.worker}
+        return said | ({"trace": found.trace} if found.trace else {})
+
+    def info(self, name: str) -> dict[str, Any]:
+        """Return the answer of `GET /connectors/{name}`, without secrets."""
+        connector = self.connectors[name]
+        return {
+            "name": name,
+            "config": masked(connector.config),
+            "tasks": [{"connector": name, "task": task} for task in connector.tasks],
+            "type": "sink",
+        }
+
+
+def connector_record(connector: Connector) -> tuple[bytes, bytes]:
+    """Return key and value of a connector's record."""
+    value = {
+        "config": dict(connector.config),
+        "state": connector.state,
+        "restarts": {str(task): count for task, count in connector.restarts.items()},
+    }
+    return connector_key(connector.name), orjson.dumps(value)
+
+
+def connector_key(name: str) -> bytes:
+    """Return the key of a connector's record."""
+    return f"{_CONNECTOR}/{name}".encode()
+
+
+def status_record(name: str, task: int, status: Status | None) -> tuple[bytes, bytes | None]:
+    """Return key and value of a task's record; a null value for None."""
+    return f"{_STATUS}/{name}/{task}".encode(), None if status is None else orjson.dumps(status)

@@ -1,0 +1,220 @@
+"""`changelog.connect.rules`: configurations, records, and what all workers know."""
+
+import pytest
+
+from changelog.connect.rules.events import (
+    BadRecordError,
+    Delete,
+    Insert,
+    Number,
+    Upsert,
+    json_of,
+    operations,
+    parse_json,
+)
+from changelog.connect.rules.keys import MASK, masked
+from changelog.connect.rules.settings import (
+    PkMode,
+    parse_settings,
+    plugin_class,
+    problems,
+    unmasked,
+    validation,
+)
+from changelog.connect.rules.state import (
+    Cluster,
+    Connector,
+    Status,
+    connector_key,
+    connector_record,
+    status_record,
+)
+from changelog.contract.base.errors import ConfigurationError
+
+LEAST = {"name": "s", "topics": "a, b", "connection.url": "jdbc:postgresql://db:5432/app"}
+UPSERT = {**LEAST, "writeMode": "upsert", "pk.fields": "id"}
+
+
+def test_the_least_configuration_appends():
+    found = parse_settings(LEAST)
+    assert (found.topics, found.url) == (("a", "b"), "postgresql://db:5432/app")
+    assert (found.upsert, found.pk_mode, found.deletes) == (False, PkMode.NONE, None)
+    assert (found.error_limit, found.batch_size, found.table) == (0, 3000, "${topic}")
+
+
+@pytest.mark.parametrize(
+    ("synonym", "name", "value"),
+    [
+        ("insert.mode", "writeMode", "upsert"),
+        ("primary.key.fields", "pk.fields", "id"),
+        ("table.name.format", "target.tablename", "x"),
+        ("collection.name.format", "target.tablename", "x"),
+        ("connection.username", "connection.user", "u"),
+    ],
+)
+def test_names_of_other_sinks_mean_the_same(synonym, name, value):
+    base = {key: text for key, text in UPSERT.items() if key != name}
+    assert parse_settings({**base, synonym: value}) == parse_settings({**base, name: value})
+    assert synonym in problems({**base, name: value, synonym: value + "2"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"topics": "a b"}, "topics"),
+        ({"tasks.max": "0"}, "tasks.max"),
+        ({"tasks.max": "1.5"}, "tasks.max"),
+        ({"batch.size": 10}, "batch.size"),
+        ({"writeMode": "update"}, "writeMode"),
+        ({"writeMode": "upsert"}, "pk.fields"),
+        ({"pk.fields": "id", "pk.mode": "none"}, "pk.fields"),
+        ({"pk.mode": "record_key"}, "pk.fields"),
+        ({"pk.fields": "id", "col.names": "a"}, "col.names"),
+        ({"col.names": "a,b", "col.types": "numeric(10,2)"}, "col.types"),
+        ({"col.names": "a", "col.types": "int); DROP TABLE x; --"}, "col.types"),
+        ({"auto.create": "true"}, "auto.create"),
+        ({"delete.enabled": "true"}, "delete.enabled"),
+        ({"delete.enabled": "yes"}, "delete.enabled"),
+        ({"errorLimit": "3"}, "errorLimit"),
+        ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "a"}, "topics"),
+        ({"connection.url": "mysql://db/app"}, "connection.url"),
+        ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, "value.converter"),
+        ({"transforms": "unwrap"}, "transforms"),
+        ({"connector.class": "FileStreamSink"}, "connector.class"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_key(wrong, key):
+    assert key in problems({**LEAST, **wrong})
+    with pytest.raises(ConfigurationError):
+        parse_settings({**LEAST, **wrong})
+
+
+def test_validation_counts_errors_and_shows_no_secret():
+    said = validation("PostgresSink", {**LEAST, "connection.password": "hunter2", "x": "y"})
+    assert said["error_count"] == 1
+    assert "hunter2" not in str(said)
+    assert {"definition", "value"} == set(said["configs"][0])
+    assert next(each for each in said["configs"] if each["value"]["errors"])["value"]["name"] == "x"
+    assert validation("PostgresSink", {})["error_count"] == 3
+
+
+def test_secrets_are_masked_and_a_mask_means_the_kept_one():
+    kept = {**LEAST, "connection.password": "hunter2"}
+    assert masked(kept)["connection.password"] == MASK
+    assert masked({"connection.url": "postgresql://u:pw@db/app"})["connection.url"] == MASK
+    assert unmasked(masked(kept), kept) == kept
+    with pytest.raises(ConfigurationError, match="none is kept"):
+        unmasked(masked(kept), LEAST)
+    # Else a client could have the password sent to a server of its own.
+    with pytest.raises(ConfigurationError, match=r"connection\.url changes"):
+        unmasked({**masked(kept), "connection.url": "postgresql://elsewhere/x"}, kept)
+    assert "hunter2" not in repr(parse_settings(kept))
+
+
+def test_plugins_are_known_by_class_and_short_name():
+    assert plugin_class("PostgresSink") == plugin_class("changelog.PostgresSink")
+    assert plugin_class("io.debezium.connector.jdbc.JdbcSinkConnector")
+    assert plugin_class("JdbcSinkConnector")
+    assert plugin_class("Mirror") is None
+
+
+def asked(value, key=None, **more):
+    config = {**UPSERT, **{name.replace("_", "."): text for name, text in more.items()}}
+    return operations(parse_settings(config), key, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'{"id": 1, "a": 2}', [Upsert({"id": 1, "a": 2})]),
+        (b'{"schema": {}, "payload": {"id": 1}}', [Upsert({"id": 1})]),
+        (b'{"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1}', [Upsert({"id": 1})]),
+        (b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}', [Upsert({"id": 1, "a": 3})]),  # noqa: E501
+        (b'{"before": {"id": 1}, "after": {"id": 2}, "op": "u"}', [Delete({"id": 1}), Upsert({"id": 2})]),  # noqa: E501
+        (b'{"before": {"id": 1, "a": 2}, "after": null, "op": "d"}', [Delete({"id": 1})]),
+        (b'{"id": 1, "a": 2, "__deleted": "true", "__op": "d"}', [Delete({"id": 1})]),
+        (b'{"id": 1, "__deleted": "false"}', [Upsert({"id": 1})]),
+    ],
+)  # fmt: skip
+def test_each_form_of_an_event(value, expected):
+    assert asked(value) == expected
+
+
+def test_a_tombstone_deletes_by_the_records_key():
+    assert asked(None, b'{"id": 7}') == [Delete({"id": 7})]
+    assert asked(None, b"7") == [Delete({"id": 7})]
+    assert asked(None, b"x-7") == [Delete({"id": "x-7"})]
+    assert asked(None, b"7", delete_enabled="false") == []
+    assert asked(b'{"a": 1}', b"7", pk_mode="record_key") == [Upsert({"a": 1, "id": 7})]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{",
+        b"[1]",
+        b'"text"',
+        b"\xff",
+        b'{"id": NaN}',
+        b'{"id": null}',
+        b'{"a": 1}',
+        b'{"id": 1, "id": 2}',
+        b'{"op": "t", "before": null, "after": null}',
+        b'{"op": "u", "before": null, "after": null}',
+        b'{"op": "d", "before": null, "after": null}',
+        b"[" * 100_000,
+        None,
+    ],
+)
+def test_a_record_without_a_row_is_bad(value):
+    with pytest.raises(BadRecordError):
+        asked(value)
+
+
+def test_appending_refuses_what_would_change_rows():
+    settings = parse_settings(LEAST)
+    assert operations(settings, None, b'{"a": 1}') == [Insert({"a": 1})]
+    for value in (b'{"op": "u", "before": null, "after": {"a": 1}}', None):
+        with pytest.raises(BadRecordError, match="needs writeMode upsert"):
+            operations(settings, None, value)
+
+
+def test_digits_of_numbers_are_kept():
+    raw = b'{"a":12345678901234567890.10,"b":123456789012345678901234,"c":1E+2,"d":[1.50,-0.0]}'
+    assert json_of(parse_json(raw, "value")) == raw
+    assert isinstance(parse_json(b"1.0", "value"), Number)
+    with pytest.raises(BadRecordError):
+        json_of(parse_json(b'"\\ud800"', "value"))
+
+
+def test_what_workers_know_is_what_the_topic_says_last():
+    connector = Connector(config={**UPSERT, "tasks.max": "2"}, restarts={1: 3})
+    records = [
+        connector_record(connector),
+        status_record("s", 0, Status(state="RUNNING", worker="w:1")),
+        status_record("s", 1, Status(state="FAILED", worker="w:2", trace="why")),
+        connector_record(Connector(config={**LEAST, "name": "t"}, state="STOPPED")),
+        (connector_key("gone"), None),
+        (b"other", b"1"),
+    ]
+    cluster = Cluster()
+    for key, value in records:
+        cluster.take(key, value)
+    assert cluster.connectors["s"] == connector
+    assert cluster.status("s", "w:1") == {
+        "name": "s",
+        "connector": {"state": "RUNNING", "worker_id": "w:1"},
+        "tasks": [
+            {"id": 0, "state": "RUNNING", "worker_id": "w:1"},
+            {"id": 1, "state": "FAILED", "worker_id": "w:2", "trace": "why"},
+        ],
+        "type": "sink",
+    }
+    assert cluster.status("t", "w:1")["tasks"] == []
+    assert len(cluster.info("s")["tasks"]) == 2
+    cluster.take(connector_key("s"), None)
+    cluster.take(*status_record("s", 0, None))
+    assert list(cluster.connectors) == ["t"]
+    assert list(cluster.statuses) == [("s", 1)]
