@@ -15,7 +15,7 @@ from changelog.stack.download.artifacts import ALL, LOCK_NAME, Pin, format_lock
 from changelog.stack.download.fetch import sha256_of
 from changelog.stack.download.ivy import Ivy
 
-_LOCK = Path(__file__).resolve().parents[1] / "changelog" / "stack" / LOCK_NAME
+_LOCK = Path(__file__).resolve().parents[1] / "changelog" / "stack" / "download" / LOCK_NAME
 
 
 def main() -> int:

@@ -5,19 +5,26 @@ obstore and deltalake stand on the same library, so options and environment mean
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import obstore
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import LocalStore, ObjectStore, from_url
 from pyarrow import fs
 
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from replay.spark.object_store import is_s3
 from replay.spark.warehouse import of_deltalake
 
 
@@ -36,10 +43,6 @@ def can_copy(place: str) -> bool:
 
 class Files:
     """Files and folders by URI or absolute path."""
-
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
-        """Take what deltalake needs to reach a warehouse that is no folder of this machine."""
-        self._storage_options = storage_options
 
     def names(self, folder: str) -> list[str]:
         """List the names in a folder; none when it is not there."""
@@ -85,6 +88,11 @@ class Files:
         except AlreadyExistsError as error:
             raise FileExistsError(place) from error
 
+    def remove_file(self, place: str) -> None:
+        """Remove a file that is there."""
+        folder, _, name = place.rpartition("/")
+        obstore.delete(self._store(folder), name)
+
     def copy(self, folder: str, source: str, target: str) -> None:
         """Make a second name for a file; its bytes stay at the storage, and once on a disk.
 
@@ -102,15 +110,14 @@ class Files:
     def _store(self, folder: str) -> ObjectStore:
         if _is_here(folder):
             return LocalStore(folder.removeprefix("file://"))
-        config = dict(self._storage_options or {})
-        return from_url(of_deltalake(folder), config=config)  # type: ignore[call-overload,no-any-return]
+        return from_url(of_deltalake(folder))
 
     def _of(self, place: str) -> tuple[fs.FileSystem, str]:
         if _is_here(place):
             return fs.LocalFileSystem(), place.removeprefix("file://")
         uri = of_deltalake(place)
         root, _, name = uri.rpartition("/")
-        handler = DeltaStorageHandler(root, dict(self._storage_options or {}) or None)
+        handler = DeltaStorageHandler(root)
         return fs.PyFileSystem(handler), name
 
 
@@ -142,7 +149,42 @@ def marked(warehouse: str) -> Iterator[Path]:
 
 
 def check_writable(warehouse: str) -> None:
-    """Check that a warehouse that is a folder here can be written; raises as `marked` does."""
+    """Check that a warehouse, a folder here or on an S3-compatible store, can be written.
+
+    Raises:
+        ConfigurationError: it cannot.
+        UnavailableError: the store does not answer.
+    """
     if "://" not in warehouse:
         with marked(warehouse):
             pass
+    elif is_s3(warehouse):
+        _check_store(uri_of(warehouse))
+
+
+def _check_store(warehouse: str) -> None:
+    files, place = Files(), f"{warehouse}/_seen-{uuid.uuid4().hex}"
+    hint = "the environment says where it is and who asks: AWS_ENDPOINT_URL, AWS_REGION, "
+    hint += "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+    try:
+        files.create(place, b"")
+        files.remove_file(place)
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"the warehouse {warehouse} cannot be written: there is no such bucket",
+            hint=f"make it, or choose another place under [rebuild] in changelog.toml; {hint}",
+        ) from error
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise ConfigurationError(
+            f"the warehouse {warehouse} cannot be written: {_why(error)}", hint=hint
+        ) from error
+    except BaseError as error:
+        raise UnavailableError(
+            f"the store of the warehouse {warehouse} does not answer: {_why(error)}", hint=hint
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    """Return what a store said, without the request that it was said of."""
+    code = re.search(r"<Code>(\w+)</Code>", str(error))
+    return code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]

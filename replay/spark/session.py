@@ -21,10 +21,12 @@ from pyspark.sql import SparkSession
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
+from changelog.stack.download.artifacts import S3_JARS
 from changelog.stack.download.fetch import spark_jars
 from changelog.stack.download.jre import java_home
 from replay.spark import connect
 from replay.spark.files import check_writable
+from replay.spark.object_store import is_s3, s3_settings
 from replay.spark.server_look import WantedServer
 
 LEAST_JAVA = 17
@@ -112,9 +114,14 @@ def cancel_jobs() -> None:
 
 
 def spark_settings(settings: SessionSettings) -> dict[str, str]:
-    """Return the settings of the session by Spark's names."""
+    """Return the settings of the session by Spark's names.
+
+    Raises:
+        ConfigurationError: the warehouse is in a store that cannot be reached so.
+    """
+    on_s3 = is_s3(settings.warehouse) and not is_remote(settings.master)
     ours = {
-        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.jars": ",".join(str(path) for path in spark_jars(S3_JARS if on_s3 else ())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -155,6 +162,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
         ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+    if on_s3:
+        ours |= s3_settings(str(settings.warehouse), os.environ)
     if settings.warehouse is not None and not is_remote(settings.master):
         ours["spark.sql.warehouse.dir"] = settings.warehouse
     return {**ours, **settings.extra, **_java_options(ours, settings.extra)}

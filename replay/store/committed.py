@@ -61,7 +61,6 @@ def write(
     frame: DataFrame,
     place: str,
     *,
-    storage_options: Mapping[str, str] | None = None,
     told: Mapping[str, str] | None = None,
     layout: Layout | None = None,
 ) -> None:
@@ -70,7 +69,6 @@ def write(
     Args:
         frame: the rows; of types that Delta has.
         place: URI or absolute path.
-        storage_options: what deltalake needs to get there.
         told: what the commit says besides.
         layout: how its files lie, for rows that are in its order.
 
@@ -86,7 +84,7 @@ def write(
             return
         writer = frame.write.mode("error").options(**_COMMITTER)
         (writer.partitionBy(layout.folder) if layout.folder else writer).parquet(place)
-    files, now_ms = Files(storage_options), clock_ms()
+    files, now_ms = Files(), clock_ms()
     sizes = {
         name: size
         for name, size in files.sizes(place).items()
@@ -112,7 +110,6 @@ def write(
         mode="error",
         partition_by=list(layout.columns) or None,
         commit_properties=CommitProperties(custom_metadata=dict(told or {})),
-        storage_options=dict(storage_options or {}) or None,
     )
 
 

@@ -45,7 +45,6 @@ class SinkSettings:
         search_url: OpenSearch; user and password may be in it.
         cache_url: Redis or Valkey, `redis://…`; user and password may be in it.
         postgres_url: PostgreSQL, as libpq takes it; user and password may be in it.
-        storage_options: what deltalake needs to reach a warehouse that is not a local folder.
         retry_seconds: how long a server that is busy or away is asked again.
     """
 
@@ -53,7 +52,6 @@ class SinkSettings:
     search_url: str | None = field(default=None, repr=False)
     cache_url: str | None = field(default=None, repr=False)
     postgres_url: str | None = field(default=None, repr=False)
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_seconds: float = 60.0
 
 

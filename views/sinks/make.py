@@ -58,7 +58,6 @@ def make_sink(
                 key=key,
                 warehouse=settings.warehouse,
                 spark=spark,
-                storage_options=settings.storage_options,
                 options=delta_options(view, options, key),
             )
         case "search":

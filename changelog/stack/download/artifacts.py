@@ -16,6 +16,7 @@ from changelog.contract.base.errors import StackError
 
 LOCK_NAME = "artifacts.lock"
 _KAFKA_VERSION = "4.3.1"
+_AWS_VERSION = "2.35.4"  # what hadoop-aws of pyspark's Hadoop was built with
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,53 @@ SPARK_JARS: tuple[Artifact, ...] = (
     Artifact("org.apache.commons", "commons-pool2", "2.12.0"),
 )
 
+# What Hadoop needs to reach an S3-compatible store, part by part: the bundle of them all, which it
+# names itself, is fifty times as large.
+S3_JARS: tuple[Artifact, ...] = (
+    Artifact("org.apache.hadoop", "hadoop-aws", "3.5.0"),
+    *(
+        Artifact("software.amazon.awssdk", name, _AWS_VERSION)
+        for name in (
+            "annotations",
+            "apache-client",
+            "arns",
+            "auth",
+            "aws-core",
+            "aws-query-protocol",
+            "aws-xml-protocol",
+            "checksums",
+            "checksums-spi",
+            "crt-core",
+            "endpoints-spi",
+            "http-auth",
+            "http-auth-aws",
+            "http-auth-aws-eventstream",
+            "http-auth-spi",
+            "http-client-spi",
+            "identity-spi",
+            "json-utils",
+            "metrics-spi",
+            "netty-nio-client",
+            "profiles",
+            "protocol-core",
+            "regions",
+            "retries",
+            "retries-spi",
+            "s3",
+            "s3-transfer-manager",
+            "sdk-core",
+            "sts",
+            "third-party-jackson-core",
+            "url-connection-client",
+            "utils",
+            "utils-lite",
+        )
+    ),
+    Artifact("software.amazon.eventstream", "eventstream", "1.0.1"),
+    Artifact("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1"),
+    Artifact("org.reactivestreams", "reactive-streams", "1.0.4"),
+)
+
 KAFKA_JARS: tuple[Artifact, ...] = (
     _kafka("kafka_2.13"),
     KAFKA_CLIENTS,
@@ -104,7 +152,7 @@ POSTGRES_15 = Artifact(
 )
 
 ALL: tuple[Artifact, ...] = tuple(
-    dict.fromkeys((*SPARK_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
+    dict.fromkeys((*SPARK_JARS, *S3_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
 )
 
 

@@ -41,9 +41,9 @@ class FetchProgress:
 Report = Callable[[FetchProgress], None]
 
 
-def spark_jars() -> list[Path]:
+def spark_jars(more: Sequence[Artifact] = ()) -> list[Path]:
     """Return the jars that a Spark session of ours needs beside those that pyspark ships."""
-    return resolve(SPARK_JARS)
+    return resolve((*SPARK_JARS, *more))
 
 
 def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -51,21 +50,14 @@ class ForeignTableError(SinkError):
     """There is a Delta table in a view's place that is not one of ours."""
 
 
-@dataclass(frozen=True, slots=True)
 class DeltaTables:
-    """Access to Delta tables by URI.
-
-    Attributes:
-        storage_options: what deltalake needs to reach them.
-    """
-
-    storage_options: Mapping[str, str]
+    """Access to Delta tables by URI."""
 
     def table(self, uri: str) -> DeltaTable | None:
         """Open a table, or give None when there is none."""
         with sink_errors(uri):
             try:
-                return DeltaTable(uri, storage_options=dict(self.storage_options) or None)
+                return DeltaTable(uri)
             except TableNotFoundError:
                 return None
 
@@ -136,7 +128,7 @@ class DeltaTables:
         found = {file.path: file.vector for file in files if file.vector is not None}
         with sink_errors(uri):
             data = {
-                identity: Files(self.storage_options).read(f"{uri}/{file_name(identity)}")
+                identity: Files().read(f"{uri}/{file_name(identity)}")
                 for identity in {vector.identity for vector in found.values()}
             }
             return {path: unpacked(data[at.identity], at) for path, at in found.items()}
@@ -184,7 +176,6 @@ class DeltaTables:
                 name=name,
                 description=told,
                 configuration=SETTINGS,
-                storage_options=dict(self.storage_options) or None,
             )
 
     def _replace(self, stable: str, before: DeltaTable, actions: Sequence[Action]) -> None:
@@ -210,7 +201,7 @@ class DeltaTables:
             log.warning("the log of %s is not put together: %s", stable, error)
 
     def _commits(self, uri: str) -> Commits:
-        return Commits(Files(self.storage_options), uri)
+        return Commits(Files(), uri)
 
     def distinct(self, uri: str, columns: list[str]) -> tuple[int, int]:
         """Count, in this process, the distinct keys of a table and the rows with a null in one."""

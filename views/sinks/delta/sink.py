@@ -13,7 +13,7 @@ files in a folder of its own, as second names of the same bytes, and goes as it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -69,16 +69,14 @@ class DeltaSink:
         key: Sequence[str],
         warehouse: str,
         spark: SparkSession,
-        storage_options: Mapping[str, str],
         options: DeltaOptions | None = None,
     ) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._spark = spark
-        self._storage_options = storage_options
         self._options = options or DeltaOptions()
-        self._files = Files(storage_options)
-        self._tables = DeltaTables(storage_options)
+        self._files = Files()
+        self._tables = DeltaTables()
         self._stable = f"{uri_of(warehouse)}/{view}"
         self._opened: Opened | None = None
         self._taken_over: TakenOver | None = None
@@ -170,7 +168,7 @@ class DeltaSink:
 
     def _write(self, rows: DataFrame, uri: str, layout: Layout | None = None) -> None:
         with _disk_errors(uri), sink_errors(uri):
-            write(rows, uri, storage_options=self._storage_options, layout=layout)
+            write(rows, uri, layout=layout)
 
     def rows(self, generation: int) -> int:
         """Return the number of rows of a sealed generation."""

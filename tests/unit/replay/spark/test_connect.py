@@ -67,7 +67,7 @@ def test_a_warehouse_is_marked_while_a_server_looks_for_it(tmp_path):
 
 
 def test_the_words_for_another_machine_hold_no_secret(monkeypatch, tmp_path):
-    monkeypatch.setattr(session, "spark_jars", lambda: [tmp_path / "a.jar"])
+    monkeypatch.setattr(session, "spark_jars", lambda _: [tmp_path / "a.jar"])
     extra = {"spark.plugins": "own.Plugin", "spark.hadoop.fs.s3a.secret": "s3cret"}
     settings = with_server(SessionSettings(extra=extra), host="127.0.0.1", port=15002)
     words = shown(settings)

@@ -13,7 +13,7 @@ from replay.spark.session import SessionSettings, local_cores, prepare_environme
 
 @pytest.fixture(autouse=True)
 def _no_downloads(monkeypatch, tmp_path):
-    monkeypatch.setattr(module, "spark_jars", lambda: [tmp_path / "a.jar", tmp_path / "b.jar"])
+    monkeypatch.setattr(module, "spark_jars", lambda _: [tmp_path / "a.jar", tmp_path / "b.jar"])
 
 
 def test_what_exactness_rests_on_is_set():

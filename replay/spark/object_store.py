@@ -1,0 +1,66 @@
+"""How Spark reaches a warehouse on an S3-compatible store: as deltalake and obstore reach it.
+
+Both read the names `AWS_…` from the environment (object_store, `AmazonS3ConfigKey`), in each
+process of a run. Spark's S3A has settings of its own, which are made of the same names here, for
+the warehouse's bucket alone (Hadoop-AWS, "Configuring different S3 buckets with Per-Bucket
+Configuration"). Credentials are not among them: S3A reads `AWS_ACCESS_KEY_ID` and its fellows from
+the environment itself, so that no setting of Spark ever holds a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from changelog.contract.base.errors import ConfigurationError
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_HOSTED = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"
+_HTTP = "AWS_ALLOW_HTTP"
+_YES = frozenset({"1", "true", "on", "yes", "y"})
+
+
+def is_s3(warehouse: str | None) -> bool:
+    """Tell whether a warehouse is on an S3-compatible store."""
+    return urlsplit(warehouse or "").scheme in {"s3", "s3a"}
+
+
+def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings that reach a warehouse, by what the environment says.
+
+    Args:
+        warehouse: `s3://BUCKET/…`.
+        environ: of this process.
+
+    Raises:
+        ConfigurationError: it names no bucket, or the store speaks HTTP and nobody allowed that.
+    """
+    bucket = urlsplit(warehouse).netloc
+    if not bucket:
+        raise ConfigurationError(
+            f'the warehouse "{warehouse}" names no bucket', hint="write s3://BUCKET/FOLDER"
+        )
+    ours = f"spark.hadoop.fs.s3a.bucket.{bucket}"
+    found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    if region := _first(environ, _REGIONS):
+        found[f"{ours}.endpoint.region"] = region
+    if endpoint := _first(environ, _ENDPOINTS):
+        found[f"{ours}.endpoint"] = endpoint
+        found[f"{ours}.path.style.access"] = str(not _is_on(environ, _HOSTED)).lower()
+        if urlsplit(endpoint).scheme == "http":
+            if not _is_on(environ, _HTTP):
+                raise ConfigurationError(
+                    f"the store at {endpoint} speaks HTTP, by which anybody on the way can read",
+                    hint=f"set {_HTTP}=true if that is meant",
+                )
+            found[f"{ours}.connection.ssl.enabled"] = "false"
+    return found
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() in _YES
