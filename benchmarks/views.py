@@ -9,6 +9,7 @@ quickest way that the server's own client has for rows that need no work:
 | search | `parallel_bulk` of opensearch-py, an index of the same settings, flushed and refreshed |
 | cache | a pipeline of MSET of redis-py |
 | postgres | COPY of psycopg2 from lines of CSV, into a table without a key |
+| topic | a producer of confluent-kafka, of keys and values in Avro, to a topic of one partition |
 
 One run of each goes before and does not count. Of what is published the switch is timed too, and
 its median is told in milliseconds. The last line is one JSON object of medians.
@@ -32,6 +33,8 @@ import psycopg2
 import pyarrow as pa
 import redis
 import typer
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from opensearchpy import OpenSearch
 from opensearchpy.helpers import parallel_bulk
 from pyarrow import csv
@@ -41,12 +44,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from benchmarks.figures import Figures, say
 from benchmarks.machine import Noise
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.stack.stack import Stack
 from replay.spark.session import SessionSettings, session
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
 from views.sinks.rendering import rendered
 from views.sinks.search.mapping import properties
+from views.sinks.topic.records import Form
+from views.sinks.topic.server import producer_settings, put
 
 Entries = Sequence[tuple[str, str]]
 """Ids and documents."""
@@ -56,6 +62,7 @@ _THREADS = 4
 _CHUNK = 2_000
 _MSET = 5_000
 _BULK_LINE = "limit"
+_WAIT_S = 60.0
 
 
 def orders(spark: SparkSession, rows: int) -> DataFrame:
@@ -180,12 +187,31 @@ def postgres_limit(dsn: str, rows: pa.Table) -> Callable[[Entries], None]:
     return write
 
 
+def topic_limit(kafka: KafkaConnection, frame: DataFrame) -> Callable[[Entries], None]:
+    """Return the quickest way of confluent-kafka for keys and values that stand ready."""
+    form = Form(frame.schema, KEY, (1, 2))
+    records = form.records(frame.select(*form.columns()).toArrow())
+    admin = AdminClient(kafka.client_config())
+
+    def write(entries: Entries) -> None:
+        name = f"{_BULK_LINE}-{time.monotonic_ns()}"
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+        producer = Producer(producer_settings(kafka.client_config(), _WAIT_S))
+        for key, value in records:
+            put(producer, name, key, value)
+        if producer.flush(_WAIT_S) or len(records) != len(entries):
+            raise SystemExit("not all records were written")
+        admin.delete_topics([name])[name].result()
+
+    return write
+
+
 def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
     sinks: Annotated[
         str, typer.Option(help="Which sinks, with commas between.")
-    ] = "search,cache,postgres",
+    ] = "search,cache,postgres,topic",
     out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
 ) -> None:
     """Measure each sink beside the limit of its server."""
@@ -196,9 +222,15 @@ def main(
     ):
         Path(folder).chmod(0o755)
         at = stack.endpoints()
+        kafka = KafkaConnection(brokers=at.brokers)
         noise = Noise([pid for part in stack.status() if (pid := part.pid)])
         settings = SinkSettings(
-            warehouse=folder, search_url=at.search, cache_url=at.cache, postgres_url=at.postgres
+            warehouse=folder,
+            search_url=at.search,
+            cache_url=at.cache,
+            postgres_url=at.postgres,
+            kafka=kafka,
+            registry=RegistryConnection(url=at.schema_registry),
         )
         spark = session(SessionSettings(warehouse=folder))
         frame = orders(spark, rows).persist(StorageLevel.MEMORY_AND_DISK)
@@ -209,6 +241,7 @@ def main(
             "search": search_limit(at.search or "", properties(frame.schema)),
             "cache": cache_limit(at.cache or ""),
             "postgres": postgres_limit(at.postgres, frame.toArrow()),
+            "topic": topic_limit(kafka, frame),
         }
         for kind in kinds:
             sink = make_sink(kind, view=f"{kind}_rows", key=KEY, settings=settings, spark=spark)

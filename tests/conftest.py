@@ -66,6 +66,7 @@ _GROUPS = {
         "tests/integration/test_staged.py",
         "tests/integration/test_takeover.py",
         "tests/integration/test_tls.py",
+        "tests/integration/test_topic_view.py",
         "tests/integration/test_view_cases.py",
         "tests/property/test_fold.py",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,16 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import httpx
 import psycopg2
 import pyarrow as pa
 import pytest
 import redis
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from psycopg2.extensions import make_dsn
 from psycopg2.extras import RealDictCursor
 
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.stack import Stack
@@ -207,6 +212,96 @@ def postgres_bench(url: str, connection: Any, spark: Any, view: str) -> Bench:
     )
 
 
+def committed(brokers: str, topic: str) -> dict[bytes, bytes] | None:
+    """Return the last value of each key that a reader of committed records finds."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    if topic not in admin.list_topics(timeout=30).topics:
+        return None
+    settings = {
+        "bootstrap.servers": brokers,
+        "group.id": uuid.uuid4().hex,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "enable.auto.commit": False,
+    }
+    found: dict[bytes, bytes] = {}
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise AssertionError(error)
+            key, value = message.key(), message.value()
+            assert key is not None
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+
+
+def topic_bench(
+    endpoints: Endpoints, spark: Any, view: str, options: dict[str, Any] | None = None
+) -> Bench:
+    registry = RegistryConnection(url=endpoints.schema_registry)
+    schemas: dict[bytes, Any] = {}
+
+    def row(raw: bytes) -> dict[str, Any]:
+        if raw.startswith(b"{"):
+            found: dict[str, Any] = json.loads(raw)
+            return found
+        head = raw[:5]
+        if head not in schemas:
+            number = int.from_bytes(head[1:], "big")
+            text = httpx.get(f"{registry.url}/schemas/ids/{number}").json()["schema"]
+            schemas[head] = fastavro.parse_schema(json.loads(text))
+        read: Any = fastavro.schemaless_reader(io.BytesIO(raw[5:]), schemas[head], None)
+        return dict(read)
+
+    def rows(topic: str) -> Rows | None:
+        found = committed(endpoints.brokers, topic)
+        return None if found is None else [row(value) for value in found.values()]
+
+    def served(name: str) -> Rows | None:
+        found = committed(endpoints.brokers, f"views.{name}.generations")
+        return rows(f"views.{name}") if found and b"published" in found else None
+
+    return Bench(
+        "topic",
+        SinkSettings(
+            warehouse="", kafka=KafkaConnection(brokers=endpoints.brokers), registry=registry
+        ),
+        spark,
+        view,
+        served,
+        lambda name, number: len(rows(f"views.{name}.{number:06d}") or []),
+        lambda address: rows(address.location["topic"]) or [],
+        options=options or {},
+    )
+
+
+@pytest.fixture
+def topic(endpoints: Endpoints, spark: Any, view: str) -> Iterator[Bench]:
+    made = topic_bench(endpoints, spark, view)
+    yield made
+    for name in (view, f"{view}_b"):
+        made.sink(view=name).drop()
+
+
+@pytest.fixture
+def topic_json(endpoints: Endpoints, spark: Any, view: str) -> Iterator[Bench]:
+    made = topic_bench(endpoints, spark, view, {"value": "json"})
+    yield made
+    for name in (view, f"{view}_b"):
+        made.sink(view=name).drop()
+
+
 @pytest.fixture
 def view() -> str:
     """A name that no other test uses: the servers are shared."""
@@ -299,6 +394,8 @@ def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
         pytest.param("postgres", marks=pytest.mark.services),
+        pytest.param("topic", marks=[pytest.mark.services, pytest.mark.matrix]),
+        pytest.param("topic_json", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("hashes", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("cluster", marks=[pytest.mark.services, pytest.mark.matrix]),
     ]

@@ -19,15 +19,18 @@ class Address:
     | search | `url`: the server, `index`: the index |
     | cache | `url`: the server, `prefix`: what each entry's key starts with |
     | postgres | `url`: the server, `table`: schema and table, `columns`: JSON of other names |
+    | topic | `brokers`, `topic`, `value`: `avro` or `json` |
     | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
 
     A cache's has a `suffix` too where keys end with one, and a `value` where an entry is no JSON
     document: `hash` or `string`. A search index has a `routing`, a column of the key, where
-    documents are put to shards by it.
+    documents are put to shards by it. A topic has a `registry` too, and `options` of its clients
+    in JSON.
 
     Attributes:
         sink: which kind of sink it is.
-        location: what a reader needs. A `url` may hold a password, so it is not in `repr`.
+        location: what a reader needs. A `url`, or `options`, may hold a password, so it is not in
+            `repr`.
     """
 
     sink: str
@@ -44,7 +47,7 @@ class Address:
 
     def shown(self) -> dict[str, str]:
         """Return the location without any password, for people and scripts."""
-        return {name: redacted(text) for name, text in self.location.items()}
+        return {name: redacted(text) for name, text in self.location.items() if name != "options"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Address:

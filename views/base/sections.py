@@ -93,6 +93,18 @@ class Postgres(Section):
     ] = ""
 
 
+class Topic(Section):
+    """Where topics of views are: on the brokers that the log is on."""
+
+    prefix: Annotated[
+        str,
+        Setting(
+            "What their names begin with, before a point and the view's; `views`, behind the "
+            "prefix of the log's topics and a point, where it is empty."
+        ),
+    ] = ""
+
+
 class Sinks(Section):
     """Where views are served from."""
 
@@ -100,6 +112,7 @@ class Sinks(Section):
     search: Search = Search()
     cache: Cache = Cache()
     postgres: Postgres = Postgres()
+    topic: Topic = Topic()
 
 
 class Parameters(RootModel[dict[str, Any]]):

@@ -54,6 +54,9 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
         cache_url=sinks.cache.url or project.embedded("cache"),
         # Never the embedded one by itself: that is the source, and capture may take all of it.
         postgres_url=sinks.postgres.url or None,
+        kafka=project.kafka,
+        registry=project.registry if project.registry.url else None,
+        topic_prefix=sinks.topic.prefix or ".".join(filter(None, [project.topic_prefix, "views"])),
     )
     return Served(
         spec.name,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from changelog.contract.base.connection import KafkaConnection, RegistryConnection
     from changelog.contract.base.position import Position
     from views.base.address import Address
 
@@ -45,6 +46,9 @@ class SinkSettings:
         search_url: OpenSearch; user and password may be in it.
         cache_url: Redis or Valkey, `redis://…`; user and password may be in it.
         postgres_url: PostgreSQL, as libpq takes it; user and password may be in it.
+        kafka: the brokers that topics of views are written to.
+        registry: of the schemas of such topics.
+        topic_prefix: what the names of such topics begin with, before a point.
         retry_seconds: how long a server that is busy or away is asked again.
     """
 
@@ -52,6 +56,9 @@ class SinkSettings:
     search_url: str | None = field(default=None, repr=False)
     cache_url: str | None = field(default=None, repr=False)
     postgres_url: str | None = field(default=None, repr=False)
+    kafka: KafkaConnection | None = None
+    registry: RegistryConnection | None = None
+    topic_prefix: str = "views"
     retry_seconds: float = 60.0
 
 

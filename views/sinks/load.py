@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
@@ -28,7 +28,7 @@ Entry = tuple[str, str]
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_ENTRIES = 5_000
-_RESULT = "written bigint, error string, unavailable boolean"
+RESULT = "written bigint, error string, unavailable boolean"
 
 
 class BatchWriter(Protocol):
@@ -56,30 +56,52 @@ def load(
     Raises:
         SinkError: a task could not write; the first reason is given.
     """
-    results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), _RESULT).collect()
+    return counted(
+        rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
+    )
+
+
+def counted(results: Iterable[Row]) -> int:
+    """Return how many rows tasks have written, by what `reported` says of each.
+
+    Raises:
+        SinkError: one could not write; the first reason is given.
+    """
+    written = 0
     for result in results:
         if result.error is not None:
             kind = UnavailableSinkError if result.unavailable else SinkError
             facts, _, hint = result.error.partition(" | hint: ")
             raise kind(facts, hint=hint)
-    return sum(result.written for result in results)
+        written += result.written
+    return written
+
+
+def reported(write: Callable[[], int]) -> pa.RecordBatch:
+    """Return what a task says of its work, by `RESULT`: how many rows it wrote, or why not."""
+    written, error, unavailable = 0, None, False
+    try:
+        written = write()
+    except SinkError as failure:
+        error, unavailable = str(failure), isinstance(failure, UnavailableSinkError)
+    columns = {"written": [written], "error": [error], "unavailable": [unavailable]}
+    types = [("written", pa.int64()), ("error", pa.string()), ("unavailable", pa.bool_())]
+    return pa.RecordBatch.from_pydict(columns, schema=pa.schema(types))
 
 
 def _task(
     writer: BatchWriter, key: tuple[str, ...]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        written, error, unavailable = 0, None, False
-        try:
+        def written() -> int:
+            count = 0
             with writer.connected() as write:
                 for entries in in_batches(_entries(batches, key)):
                     write(entries)
-                    written += len(entries)
-        except SinkError as failure:
-            error, unavailable = str(failure), isinstance(failure, UnavailableSinkError)
-        columns = {"written": [written], "error": [error], "unavailable": [unavailable]}
-        types = [("written", pa.int64()), ("error", pa.string()), ("unavailable", pa.bool_())]
-        yield pa.RecordBatch.from_pydict(columns, schema=pa.schema(types))
+                    count += len(entries)
+            return count
+
+        yield reported(written)
 
     return run
 

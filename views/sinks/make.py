@@ -20,11 +20,14 @@ from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.options import search_options
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
+from views.sinks.topic.options import TopicOptions
+from views.sinks.topic.server import TopicServer
+from views.sinks.topic.sink import TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("delta", "search", "cache", "postgres")
+KINDS = ("delta", "search", "cache", "postgres", "topic")
 
 
 def make_sink(
@@ -84,6 +87,17 @@ def make_sink(
                 server=PostgresClient(url, retry),
                 options=postgres_options(view, options),
             )
+        case "topic":
+            kafka = settings.kafka
+            if kafka is None or not kafka.brokers:
+                raise _unknown("kafka")
+            return TopicSink(
+                view=view,
+                key=key,
+                prefix=settings.topic_prefix,
+                server=TopicServer(kafka, settings.registry, retry),
+                options=read_options(TopicOptions, view, kind, options),
+            )
         case _:
             raise ConfigurationError(
                 f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"
@@ -92,8 +106,12 @@ def make_sink(
 
 def _given(url: str | None, kind: str) -> str:
     if not url:
-        raise ConfigurationError(
-            f"a view goes to {kind}, but the settings hold no address for it",
-            hint=f"give the address of {kind} in changelog.toml",
-        )
+        raise _unknown(kind)
     return url
+
+
+def _unknown(kind: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"a view goes to {kind}, but the settings hold no address for it",
+        hint=f"give the address of {kind} in changelog.toml",
+    )

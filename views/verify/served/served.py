@@ -21,6 +21,7 @@ from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form
 from views.verify.served.lines import line_documents
 from views.verify.served.postgres import postgres_tables
 from views.verify.served.search import search_tables
+from views.verify.served.topic import topic_tables
 from views.verify.values.types import Type, duckdb_type, quoted
 
 
@@ -98,5 +99,7 @@ def _batches(
             yield from cache_tables(address, Form(columns, key))
         case "postgres":
             yield from postgres_tables(address, columns)
+        case "topic":
+            yield from topic_tables(address, Form(columns, key))
         case _:
             raise SinkError(f'what sink "{address.sink}" serves cannot be read for verification')

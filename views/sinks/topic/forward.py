@@ -1,0 +1,61 @@
+"""Bring a generation of a topic forward: each delta is one transaction.
+
+It writes the records to the generation's topic, to that of the readers where the generation is
+published, and with them the position and the frontier. So a delta whose writer was killed is not
+there at all, and one that is there is not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.topic.records import Record
+from views.sinks.topic.register import Held, generation_key, read_register, write_frontier
+from views.sinks.topic.server import TopicServer
+
+
+@dataclass(frozen=True, slots=True)
+class TopicForward:
+    """The topics of one generation.
+
+    Attributes:
+        server: where they are.
+        topic: of the readers.
+        register: of the generations.
+        own: of the generation.
+        is_published: whether the first one holds it.
+    """
+
+    server: TopicServer
+    topic: str
+    register: str
+    own: str
+    is_published: bool
+
+    def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
+        """Write records and what the register says afterwards.
+
+        Raises:
+            SinkError: another process wrote meanwhile.
+        """
+        with self.server.transaction(self.topic if self.is_published else self.own) as into:
+            # Only now: whoever wrote under this name before cannot any more.
+            found = read_register(self.server, self.register)
+            if (
+                found is None
+                or found.generations.get(generation) not in {before, after}
+                or (found.published == generation) != self.is_published
+            ):
+                raise SinkError(
+                    f'topic "{self.own}" was changed by another process meanwhile',
+                    hint="let one process follow a view",
+                )
+            for key, value in records:
+                into.put(self.own, key, value)
+                if self.is_published:
+                    into.put(self.topic, key, value)
+            into.put(self.register, generation_key(generation), after.record())
+            if self.is_published:
+                write_frontier(into, self.register, self.topic, generation, after.position)

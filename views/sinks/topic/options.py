@@ -1,0 +1,45 @@
+"""What a view's author may ask of this sink: `views/NAME.topic.json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.options import Options
+from views.sinks.shape import check_shape
+
+Value = Literal["avro", "json"]
+
+
+class TopicOptions(Options):
+    """Options of one view.
+
+    Attributes:
+        value: how keys and values are written: Avro under the registry, or JSON.
+    """
+
+    value: Value = "avro"
+
+
+def check_topic_shape(schema: StructType, key: tuple[str, ...]) -> None:
+    """Raise unless records hold every column, and equal keys have equal bytes.
+
+    Raises:
+        SinkError: naming the column, its type and what to do.
+    """
+    check_shape(schema, key)
+    for name in key:
+        if _holds_float(schema[name].dataType):
+            raise SinkError(
+                f'the float "{name}" cannot be in the key of a topic: -0.0 and 0.0 are one key '
+                "and two records",
+                hint="cast it to a decimal",
+            )
+
+
+def _holds_float(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_float(kind.elementType)
+    return isinstance(kind, (FloatType, DoubleType))

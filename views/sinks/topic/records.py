@@ -1,0 +1,193 @@
+"""Rows to the keys and values of records: of Spark's tasks, and of a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Producer
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import DataType, DecimalType, StructType
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import SinkError
+from changelog.contract.rows.codec import frame
+from views.sinks.base import GONE
+from views.sinks.load import RESULT, counted, reported
+from views.sinks.rendering import check_session, document
+from views.sinks.topic import encode
+from views.sinks.topic.server import explained, producer_settings, put
+from views.sinks.unique import column
+from views.sinks.values import documents
+
+KEY, VALUE = "__topic_key", "__topic_value"
+Record = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the rows of a view are records.
+
+    Attributes:
+        schema: of the rows.
+        key: the columns of their key.
+        ids: of Avro's schemas of keys and values; None in JSON.
+    """
+
+    schema: StructType
+    key: tuple[str, ...]
+    ids: tuple[int, int] | None
+
+    def columns(self, *, is_gone: Column | None = None) -> list[Column]:
+        """Return the columns that records are made of: texts, or those of the rows for Avro."""
+        if self.ids is not None:
+            return [column(name).alias(f"__topic_{name}") for name in self.schema.fieldNames()]
+        text = document(self.schema)
+        key = document(StructType([self.schema[name] for name in self.key]))
+        null = reduce(or_, (column(name).isNull() for name in self.key))
+        return [
+            F.when(~null, key).alias(KEY),
+            (text if is_gone is None else F.when(~is_gone, text)).alias(VALUE),
+        ]
+
+    def delta_columns(self) -> list[Column]:
+        """Return the same of a delta."""
+        return self.columns(is_gone=column(GONE))
+
+    def delta_values(self, delta: pa.Table) -> dict[str, pa.Array]:
+        """Return the same of a delta that was computed without Spark.
+
+        Raises:
+            NotRenderedError: a value is left to Spark.
+        """
+        if self.ids is not None:
+            return {f"__topic_{name}": delta[name] for name in self.schema.fieldNames()}
+        is_gone = delta[GONE].to_pylist()
+        rows = delta.filter(pc.invert(delta[GONE])).drop_columns([GONE])
+        texts = iter(documents(rows))
+        keys = documents(delta.select(list(self.key)))
+        return {
+            KEY: pa.array(keys, pa.string()),
+            VALUE: pa.array([None if gone else next(texts) for gone in is_gone], pa.string()),
+        }
+
+    def records(self, found: pa.Table | pa.RecordBatch) -> list[Record]:
+        """Return the records of what `columns` gave.
+
+        Raises:
+            SinkError: a row has a null in its key.
+        """
+        if not found.num_rows:
+            return []
+        if self.ids is None:
+            texts = [_whole(found.column(name)).cast(pa.binary()) for name in (KEY, VALUE)]
+            self._refuse_null(texts[:1])
+            return list(zip(*(each.to_pylist() for each in texts), strict=True))
+        arrays = {
+            field.name: _scaled(_whole(found.column(f"__topic_{field.name}")), field.dataType)
+            for field in self.schema.fields
+        }
+        keyed = [arrays[name] for name in self.key]
+        self._refuse_null(keyed)
+        keys = encode.keys(keyed, frame(self.ids[0]))
+        values = encode.values(list(arrays.values()), frame(self.ids[1]))
+        return list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+
+    def delta_records(self, delta: pa.Table) -> list[Record]:
+        """Return the records of a delta: a tombstone for each key that is gone.
+
+        Raises:
+            SinkError: a row has a null in its key.
+        """
+        made = zip(self.records(delta), delta[GONE].to_pylist(), strict=True)
+        return [(key, None if gone else value) for (key, value), gone in made]
+
+    def _refuse_null(self, arrays: Sequence[pa.Array]) -> None:
+        if any(array.null_count for array in arrays):
+            raise SinkError(
+                f"a row has a null in its key ({', '.join(self.key)})",
+                hint="leave such rows out, or take columns that are never null as the key",
+            )
+
+
+def _scaled(array: pa.Array, kind: DataType) -> pa.Array:
+    """Return decimals with the digits of their type, whichever engine made them.
+
+    Equal values then have equal bytes, also where an engine has widened a type.
+    """
+    if isinstance(kind, DecimalType):
+        return array.cast(pa.decimal128(kind.precision, kind.scale))
+    return array
+
+
+def _whole(found: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWriter:
+    """What a task of Spark needs to write records.
+
+    Attributes:
+        brokers: where they are.
+        options: how they are reached, files as texts.
+        wait_s: how long they are waited for.
+        topic: where records go.
+        form: of the rows.
+    """
+
+    brokers: str
+    options: Mapping[str, str] = field(repr=False)
+    wait_s: float
+    topic: str
+    form: Form
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write batches, and return how many rows, or why not."""
+        yield reported(lambda: self._written(batches))
+
+    def _written(self, batches: Iterable[pa.RecordBatch]) -> int:
+        kafka = KafkaConnection(brokers=self.brokers, options=self.options)
+        failures: list[KafkaError] = []
+        producer = Producer(
+            {
+                **producer_settings(kafka.client_config(), self.wait_s),
+                "on_delivery": lambda error, _: failures.append(error) if error else None,
+            }
+        )
+        written, what = 0, f'topic "{self.topic}"'
+        try:
+            for batch in batches:
+                found = self.form.records(batch)
+                for key, value in found:
+                    put(producer, self.topic, key, value)
+                written += len(found)
+                producer.poll(0)
+                if failures:
+                    break
+            left = producer.flush(self.wait_s)
+        except KafkaException as error:
+            raise explained(kafka, error.args[0], what) from error
+        finally:
+            producer.purge()
+        if failures or left:
+            raise explained(
+                kafka, failures[0] if failures else KafkaError(KafkaError._TIMED_OUT), what
+            )
+        return written
+
+
+def write_rows(rows: DataFrame, writer: RecordWriter) -> int:
+    """Write every row, and return their number.
+
+    Raises:
+        SinkError: a task could not write; the first reason is given.
+    """
+    check_session(rows.sparkSession)
+    made = rows.select(*writer.form.columns())
+    return counted(made.mapInArrow(writer, RESULT).collect())

@@ -1,0 +1,120 @@
+"""What a view's topics hold: the records of `{topic}.generations`, a small compacted topic.
+
+| key | value, JSON |
+|---|---|
+| `generation/N` | `value`: avro or json; `schema_ids`; `rows` of a whole one, or null; `position` |
+| `published` | the frontier of readers: `generation`, `end` offset of the topic, `position` |
+
+The frontier is written in the transaction of the rows that it speaks of: who sees it can read the
+topic up to `end` and has one generation whole, at that position of the log that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.topic.options import Value
+from views.sinks.topic.server import TopicServer, Transaction
+
+PUBLISHED = "published"
+_GENERATION = "generation/"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A generation.
+
+    Attributes:
+        value: how its records are written.
+        ids: of the schemas of its keys and values; None in JSON.
+        rows: how many; None before it is whole.
+        position: of the last delta, as text; None without one.
+    """
+
+    value: Value
+    ids: tuple[int, int] | None
+    rows: int | None = None
+    position: str | None = None
+
+    def record(self) -> bytes:
+        """Return the value of its record."""
+        return orjson.dumps(
+            {
+                "value": self.value,
+                "schema_ids": self.ids,
+                "rows": self.rows,
+                "position": self.position,
+            }
+        )
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Held:
+        """Read what `record` gave."""
+        ids = found["schema_ids"]
+        return cls(
+            found["value"],
+            None if ids is None else (int(ids[0]), int(ids[1])),
+            found["rows"],
+            found["position"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """All that a view's topics hold.
+
+    Attributes:
+        generations: by number.
+        published: which one readers see.
+    """
+
+    generations: Mapping[int, Held] = field(default_factory=dict)
+    published: int | None = None
+
+
+def generation_key(generation: int) -> bytes:
+    """Return the key of a generation's record."""
+    return f"{_GENERATION}{generation}".encode()
+
+
+def write_frontier(
+    into: Transaction, register: str, topic: str, generation: int, position: str | None
+) -> None:
+    """Write which generation the topic holds, and where it ends; last in a transaction."""
+    found = {"generation": generation, "end": into.end(topic), "position": position}
+    into.put(register, PUBLISHED.encode(), orjson.dumps(found))
+
+
+def read_register(server: TopicServer, topic: str) -> Register | None:
+    """Read the register; None where there is none.
+
+    Raises:
+        SinkError: another program wrote to the topic.
+    """
+    if not server.exists(topic):
+        return None
+    last: dict[str, bytes | None] = {}
+    for message in server.records(topic):
+        last[(message.key() or b"").decode("utf-8", "replace")] = message.value()
+    try:
+        found: dict[str, Any] = {
+            key: orjson.loads(value) for key, value in last.items() if value is not None
+        }
+        published = found.pop(PUBLISHED, None)
+        return Register(
+            {
+                int(key.removeprefix(_GENERATION)): Held.of(each)
+                for key, each in sorted(found.items())
+            },
+            None if published is None else int(published["generation"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise SinkError(
+            f'topic "{topic}" holds a record that is none of a view\'s generations',
+            hint="another program wrote to it: remove the topic and build the view anew",
+        ) from error

@@ -1,0 +1,330 @@
+"""Brokers and registry as this sink asks them, and their errors as ours.
+
+Topics have one partition: a transaction becomes visible in each partition by itself, so that
+readers of several could see some of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from httpx import HTTPError
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.secret import redacted
+from changelog.contract.log.properties import RECORD_BYTES
+from changelog.contract.log.topic import TopicSettings
+from replay.broker.topics import consumer_of
+from views.sinks.base import UnavailableSinkError
+
+TRANSACTION_S = 900
+"""The longest that brokers let a transaction be open, unless they are told otherwise."""
+
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_GONE = {*_MISSING, KafkaError.UNKNOWN_TOPIC_ID}
+_BATCH, _WAIT_S, _NAP_S, _FULL_S = 5_000, 0.02, 0.02, 0.02
+_ABORT_S = 5.0
+_SERVER_ERROR = 500
+_SMALL_SEGMENT = str(1 << 20)
+T = TypeVar("T")
+
+
+def producer_settings(
+    kafka: Mapping[str, str | int | float | bool], wait_s: float
+) -> dict[str, object]:
+    """Return settings of a producer that loses and doubles nothing.
+
+    Args:
+        kafka: how the brokers are reached.
+        wait_s: how long they are waited for.
+    """
+    return {
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 64 * 1024,
+        "message.max.bytes": RECORD_BYTES,
+        "log_level": 0,
+        **kafka,
+        "enable.idempotence": True,
+        "acks": "all",
+        "message.timeout.ms": round(1000 * wait_s),
+        "delivery.report.only.error": True,
+    }
+
+
+def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None:
+    """Queue a record; waits while the queue is full."""
+    while True:
+        try:
+            producer.produce(topic, value, key, 0)
+        except BufferError:
+            producer.poll(_FULL_S)
+        else:
+            return
+
+
+def explained(kafka: KafkaConnection, error: KafkaError, what: str) -> SinkError:
+    """Return an error of the brokers as ours."""
+    code, said = error.code(), f"{what} at {kafka.brokers}: {redacted(error.str())}"
+    if code in _AWAY:
+        return UnavailableSinkError(said, hint="see that the brokers run, then run it again")
+    if code in _FENCED:
+        return SinkError(
+            f"{what} was written by another process meanwhile", hint="let one process follow a view"
+        )
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return SinkError(said, hint="raise max.message.bytes of the topic, or make rows smaller")
+    return SinkError(said, hint="check what the user may do: topics, records, transactions")
+
+
+class Transaction:
+    """Records that become visible together."""
+
+    def __init__(self, server: TopicServer, producer: Producer) -> None:
+        self._server, self._producer = server, producer
+        self.topics: set[str] = set()
+
+    def put(self, topic: str, key: bytes, value: bytes | None) -> None:
+        """Write a record, a tombstone without a value."""
+        self.topics.add(topic)
+        put(self._producer, topic, key, value)
+
+    def end(self, topic: str) -> int:
+        """Return the offset behind the last record of a topic, those written here too."""
+        self._producer.flush(self._server.retry_seconds)
+        return self._server.end(topic, committed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicServer:
+    """Where topics are.
+
+    Attributes:
+        kafka: the brokers.
+        registry: of Avro's schemas; None without one.
+        retry_seconds: how long a server that is busy or away is asked again.
+    """
+
+    kafka: KafkaConnection
+    registry: RegistryConnection | None
+    retry_seconds: float
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Let errors of the brokers inside the block become SinkErrors."""
+        try:
+            yield
+        except KafkaException as error:
+            raise explained(self.kafka, error.args[0], what) from error
+
+    def exists(self, topic: str) -> bool:
+        """Tell whether there is such a topic."""
+        with self._admin(f'topic "{topic}"') as admin:
+            try:
+                admin.describe_topics(TopicCollection([topic]))[topic].result()
+            except KafkaException as error:
+                if error.args[0].code() in _GONE:
+                    return False
+                raise
+            return True
+
+    def create(self, topic: str, *, small: bool = False) -> None:
+        """Make a compacted topic; does nothing where it is.
+
+        Args:
+            topic: its name.
+            small: whether it is read often and from its start.
+        """
+        config = TopicSettings().to_config()
+        if small:
+            config |= {"segment.bytes": _SMALL_SEGMENT, "min.compaction.lag.ms": "0"}
+        new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
+        with self._admin(f'topic "{topic}"') as admin:
+            try:
+                admin.create_topics([new])[topic].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        self._wait(lambda: self._is_led(topic), f'topic "{topic}" has no leader')
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic; none there is no error."""
+        with self._admin(f'topic "{topic}"') as admin:
+            try:
+                admin.delete_topics([topic])[topic].result()
+            except KafkaException as error:
+                if error.args[0].code() not in _GONE:
+                    raise
+        self._wait(lambda: not self.exists(topic), f'topic "{topic}" does not go')
+
+    def end(self, topic: str, *, committed: bool = True) -> int:
+        """Return where a topic ends, for those who read what is committed or for all."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        place = TopicPartition(topic, 0)
+        asked = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        with self._admin(f'topic "{topic}"') as admin:
+            found = admin.list_offsets(asked, isolation_level=level)[place].result()
+            return int(found.offset)
+
+    def records(self, topic: str) -> Iterator[Message]:
+        """Return what is committed to a topic up to its end now, in order."""
+        with (
+            self.errors(f'topic "{topic}"'),
+            closing(consumer_of(self.kafka, fetch_wait_max_ms=10)) as consumer,
+        ):
+            # Not the beginning by name, which a client asks for half a second later. The topic was
+            # made here and is not cut off; one that was is an error.
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            since = time.monotonic()
+            while True:
+                found = consumer.consume(_BATCH, _WAIT_S)
+                since = time.monotonic() if found else since
+                for message in found:
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return
+                    elif not error.retriable():
+                        raise KafkaException(error)
+                if time.monotonic() - since > self.retry_seconds:
+                    raise UnavailableSinkError(
+                        f'topic "{topic}" at {self.kafka.brokers} does not answer',
+                        hint="see that the brokers run, then run it again",
+                    )
+
+    @contextmanager
+    def transaction(self, name: str) -> Iterator[Transaction]:
+        """Begin a transaction, and commit it behind the block unless that fails.
+
+        Whoever has begun one of that name cannot write any more. Behind the block readers see it.
+
+        Raises:
+            SinkError: the brokers refuse, or another one of that name has begun.
+            UnavailableSinkError: they do not answer; nothing of it stands.
+        """
+        settings = producer_settings(self.kafka.client_config(), self.retry_seconds)
+        settings |= {
+            "transactional.id": name,
+            "transaction.timeout.ms": TRANSACTION_S * 1000,
+            "linger.ms": 0,
+        }
+        with self.errors(f'topic "{name}"'):
+            producer = Producer(settings)
+            producer.init_transactions(self.retry_seconds)
+            producer.begin_transaction()
+            made = Transaction(self, producer)
+            try:
+                yield made
+                producer.commit_transaction(self.retry_seconds)
+            except BaseException:
+                self._abort(producer)
+                raise
+            finally:
+                producer.purge()
+        for topic in made.topics:
+            end = self.end(topic, committed=False)
+            self._wait(
+                lambda topic=topic, end=end: self.end(topic) >= end,  # type: ignore[misc]
+                f'a transaction stays open in topic "{topic}"',
+            )
+
+    def _abort(self, producer: Producer) -> None:
+        try:
+            producer.purge()
+            producer.abort_transaction(_ABORT_S)
+        except KafkaException:
+            # The brokers end it after its time, or the next of its name does.
+            return
+
+    def register(self, subjects: Mapping[str, str]) -> list[int]:
+        """Register Avro schemas by subject, and return their ids.
+
+        Raises:
+            SinkError: there is no registry, or it refuses.
+        """
+        if self.registry is None:
+            raise SinkError(
+                "records in Avro need a schema registry, and the project has none",
+                hint='name one (registry.url), or write {"value": "json"} in the view\'s options '
+                "of the topic",
+            )
+        found = []
+        with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
+            for subject, text in subjects.items():
+                try:
+                    found.append(client.register_schema(subject, Schema(text, "AVRO")))
+                except SchemaRegistryError as error:
+                    if error.http_status_code >= _SERVER_ERROR:
+                        raise self._away() from error
+                    raise SinkError(
+                        f'the registry {self.registry} refuses subject "{subject}": '
+                        f"{redacted(str(error.error_message))[:300]}",
+                        hint="keep the types of the view's columns, or drop the view and build it "
+                        "anew with its subjects deleted",
+                    ) from error
+                except (HTTPError, OSError) as error:
+                    raise self._away() from error
+        return found
+
+    def _away(self) -> UnavailableSinkError:
+        return UnavailableSinkError(
+            f"the registry {self.registry} does not answer",
+            hint="see that it runs, then run it again",
+        )
+
+    @contextmanager
+    def _admin(self, what: str) -> Iterator[AdminClient]:
+        """Return a client, which has to live until it is answered."""
+        with self.errors(what):
+            yield AdminClient({**self.kafka.client_config(), "log_level": 0})
+
+    def _is_led(self, topic: str) -> bool:
+        with self._admin(f'topic "{topic}"') as admin:
+            try:
+                found = admin.describe_topics(TopicCollection([topic]))[topic].result()
+            except KafkaException as error:
+                if error.args[0].code() in _GONE:
+                    return False
+                raise
+            return all(partition.leader for partition in found.partitions)
+
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self.retry_seconds
+        while not done():
+            if time.monotonic() > deadline:
+                raise UnavailableSinkError(
+                    f"{what} after {self.retry_seconds:.0f} s", hint="see how the brokers are"
+                )
+            time.sleep(_NAP_S)

@@ -1,0 +1,308 @@
+"""A view as a compacted topic of Kafka: a keyed record for each row.
+
+| topic | holds |
+|---|---|
+| `{prefix}.{view}` | the rows of the published generation: what readers read |
+| `{prefix}.{view}.{generation:06d}` | the rows of one generation |
+| `{prefix}.{view}.generations` | what generations there are, the frontier of readers: `register` |
+
+A topic has no second name that could be moved from one generation to the next, and those who read
+on from an offset could not follow it. So there is one topic for readers, and to publish is one
+transaction that writes what differs: the rows that are new or other, a tombstone for each key that
+is gone, and the frontier. Who reads what is committed has the generation before it or the one
+behind it. A delta of the published generation is one transaction too, over both of its topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import orjson
+
+from changelog.contract.base.errors import SinkError
+from changelog.contract.base.position import Position
+from replay.broker.client_options import travelling
+from views.base.address import Address
+from views.project.spec import check_view_name
+from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.forward import refuse_older
+from views.sinks.topic.forward import TopicForward
+from views.sinks.topic.options import TopicOptions, check_topic_shape
+from views.sinks.topic.records import Form, RecordWriter, write_rows
+from views.sinks.topic.register import (
+    Held,
+    Register,
+    generation_key,
+    read_register,
+    write_frontier,
+)
+from views.sinks.topic.schema import key_schema, value_schema
+from views.sinks.topic.server import TopicServer, Transaction
+from views.sinks.unique import assert_unique
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_DIGEST = 16
+_ANY_IDS = (0, 0)
+
+
+class TopicSink:
+    """A view in a topic."""
+
+    def __init__(
+        self,
+        *,
+        view: str,
+        key: Sequence[str],
+        prefix: str,
+        server: TopicServer,
+        options: TopicOptions | None = None,
+    ) -> None:
+        self._view = check_view_name(view)
+        self._key = tuple(key)
+        self._topic = f"{prefix}.{self._view}"
+        self._server = server
+        self._options = options or TopicOptions()
+        self._opened: Opened | None = None
+        self._kept: tuple[int, str | None, set[bytes]] | None = None
+
+    def open(self, generation: int, schema: StructType) -> None:
+        """Begin a generation."""
+        check_topic_shape(schema, self._key)
+        texts = {}
+        if self._options.value == "avro":
+            texts = {
+                f"{self._topic}-key": key_schema(self._view, schema, self._key),
+                f"{self._topic}-value": value_schema(self._view, schema),
+            }
+        register = self._own()
+        if generation in register.generations:
+            raise held_already(self._view, generation)
+        if self._server.exists(self._topic_of(generation)):
+            raise self._foreign(self._topic_of(generation))
+        ids = self._server.register(texts) if texts else None
+        held = Held(self._options.value, None if ids is None else (ids[0], ids[1]))
+        self._server.create(self._register, small=True)
+        self._note(generation, held)
+        self._server.create(self._topic_of(generation))
+        self._opened = Opened(generation, schema)
+
+    def write(self, rows: DataFrame) -> None:
+        """Write all rows of the generation, once."""
+        current = opened(self._opened, self._view)
+        current.begin(rows)
+        held = self._read().generations[current.generation]
+        kafka = self._server.kafka
+        writer = RecordWriter(
+            kafka.brokers,
+            travelling(kafka.options),
+            self._server.retry_seconds,
+            self._topic_of(current.generation),
+            Form(rows.schema, self._key, held.ids),
+        )
+        current.written = write_rows(rows, writer)
+
+    def seal(self) -> Address:
+        """End writing, and mark the generation as whole."""
+        current = opened(self._opened, self._view)
+        rows = current.finished()
+        assert_unique(rows, self._key)
+        held = self._read().generations[current.generation]
+        self._note(current.generation, replace(held, rows=current.written))
+        self._opened = None
+        return self.address(current.generation)
+
+    def rows(self, generation: int) -> int:
+        """Return the number of rows of a sealed generation."""
+        return self._sealed(self._read(), generation)[1]
+
+    def address(self, generation: int) -> Address:
+        """Return the topic of a sealed generation; of the published one that of its readers."""
+        register = self._read()
+        held, _ = self._sealed(register, generation)
+        is_published = register.published == generation
+        location = {
+            "brokers": self._server.kafka.brokers,
+            "topic": self._topic if is_published else self._topic_of(generation),
+            "value": held.value,
+        }
+        options = {"kafka": dict(self._server.kafka.options)}
+        if self._server.registry is not None:
+            location["registry"] = self._server.registry.url
+            options["registry"] = dict(self._server.registry.options)
+        if any(options.values()):
+            location["options"] = orjson.dumps(options).decode()
+        return Address("topic", location)
+
+    def publish(self, generation: int) -> None:
+        """Write to the topic what makes it this generation, in one transaction."""
+        register = self._read()
+        held, _ = self._sealed(register, generation)
+        if register.published == generation:
+            return
+        self._server.create(self._topic)
+        with self._server.transaction(self._topic) as into:
+            # Only now: whoever wrote before cannot any more, and what it left open is aborted.
+            there = self._digests(self._topic)
+            self._move(into, self._topic_of(generation), there)
+            write_frontier(into, self._register, self._topic, generation, held.position)
+
+    def _move(self, into: Transaction, source: str, there: dict[bytes, bytes]) -> None:
+        """Write what a topic's rows have other than those that are there."""
+        last = {
+            message.key() or b"": (message.offset(), message.value() is not None)
+            for message in self._server.records(source)
+        }
+        for message in self._server.records(source):
+            key, value = message.key() or b"", message.value()
+            if value is None or last[key][0] != message.offset():
+                continue
+            if there.get(key) != _digest(value):
+                into.put(self._topic, key, value)
+        for key in there:
+            if not last.get(key, (0, False))[1]:
+                into.put(self._topic, key, None)
+
+    def _digests(self, topic: str) -> dict[bytes, bytes]:
+        """Return the keys that a topic has rows of, and a digest of each row."""
+        found: dict[bytes, bytes] = {}
+        for message in self._server.records(topic):
+            key, value = message.key() or b"", message.value()
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = _digest(value)
+        return found
+
+    def discard(self, generation: int) -> None:
+        """Remove a generation's topic; the register's record goes last."""
+        register = self._read()
+        refuse_published(self._view, generation, register.published)
+        if generation in register.generations:
+            self._server.delete(self._topic_of(generation))
+            self._note(generation, None)
+
+    def drop(self) -> None:
+        """Remove the topic of readers, then those of the generations and the register."""
+        register = self._own()
+        self._server.delete(self._topic)
+        for generation in register.generations:
+            self._server.delete(self._topic_of(generation))
+        self._server.delete(self._register)
+
+    def published(self) -> int | None:
+        """Return the generation that the frontier names."""
+        return self._read().published
+
+    def generations(self) -> list[int]:
+        """List the generations of the register."""
+        return sorted(self._read().generations)
+
+    def holds_back(self, generation: int) -> str | None:
+        """Say why a generation cannot go forward, or None."""
+        held = self._read().generations.get(generation)
+        if held is not None and held.value != self._options.value:
+            return f"generation {generation} holds records in {held.value}"
+        return None
+
+    def delta_columns(self, schema: StructType) -> Sequence[Column]:
+        """Return what records are made of."""
+        return self._form(schema).delta_columns()
+
+    def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
+        """Return what records are made of."""
+        return self._form(schema).delta_values(delta)
+
+    def apply(
+        self, generation: int, schema: StructType, delta: pa.Table, position: Position
+    ) -> None:
+        """Let a sealed generation hold what a delta says, in one transaction with its position."""
+        register = self._read()
+        held, _ = self._sealed(register, generation)
+        refuse_older(self._view, generation, _position(held), position)
+        records = Form(schema, self._key, held.ids).delta_records(delta)
+        keys = self._keys(generation, held)
+        self._kept = None
+        keys -= {key for key, value in records if value is None}
+        keys |= {key for key, value in records if value is not None}
+        after = replace(held, rows=len(keys), position=str(position))
+        TopicForward(
+            self._server,
+            self._topic,
+            self._register,
+            self._topic_of(generation),
+            register.published == generation,
+        ).apply(generation, records, held, after)
+        self._kept = (generation, after.position, keys)
+
+    def position(self, generation: int) -> Position | None:
+        """Return the position of the last delta."""
+        held = self._read().generations.get(generation)
+        return None if held is None else _position(held)
+
+    def _keys(self, generation: int, held: Held) -> set[bytes]:
+        """Return the keys of a generation's rows, which are read once and then kept."""
+        if self._kept is not None and self._kept[:2] == (generation, held.position):
+            return self._kept[2]
+        found: set[bytes] = set()
+        for message in self._server.records(self._topic_of(generation)):
+            change = found.discard if message.value() is None else found.add
+            change(message.key() or b"")
+        return found
+
+    @property
+    def _register(self) -> str:
+        return f"{self._topic}.generations"
+
+    def _topic_of(self, generation: int) -> str:
+        return f"{self._topic}.{generation:06d}"
+
+    def _form(self, schema: StructType) -> Form:
+        return Form(schema, self._key, _ANY_IDS if self._options.value == "avro" else None)
+
+    def _read(self) -> Register:
+        return read_register(self._server, self._register) or Register()
+
+    def _own(self) -> Register:
+        """Return the register.
+
+        Raises:
+            SinkError: there is none, but a topic of the view's name.
+        """
+        found = read_register(self._server, self._register)
+        if found is None and self._server.exists(self._topic):
+            raise self._foreign(self._topic)
+        return found or Register()
+
+    def _foreign(self, topic: str) -> SinkError:
+        return SinkError(
+            f'topic "{topic}" is there and was not made for view "{self._view}"',
+            hint="choose another sinks.topic.prefix, or remove the topic",
+        )
+
+    def _sealed(self, register: Register, generation: int) -> tuple[Held, int]:
+        held = register.generations.get(generation)
+        if held is None or held.rows is None:
+            raise not_sealed(self._view, generation, sorted(register.generations))
+        return held, held.rows
+
+    def _note(self, generation: int, held: Held | None) -> None:
+        # Under the generation's own name: who brings another one forward is not disturbed.
+        with self._server.transaction(self._topic_of(generation)) as into:
+            into.put(
+                self._register, generation_key(generation), None if held is None else held.record()
+            )
+
+
+def _position(held: Held) -> Position | None:
+    return None if held.position is None else Position.parse(held.position)
+
+
+def _digest(value: bytes) -> bytes:
+    return blake2b(value, digest_size=_DIGEST).digest()

@@ -1,0 +1,211 @@
+"""The rows of one topic: the last record of each key that is committed, tombstones left out.
+
+It is read twice: which record is the last of its key, and then those. Records in JSON go the way of
+all documents; of those in Avro the bodies are read by fastavro without what their numbers mean, and
+become Arrow by the view's own types, so that a column of another type is an error. That the key of
+a record is that of its row is looked at in both.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from decimal import Context, Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import CorruptRecordError, SinkError, UnavailableLogError
+from views.base.address import Address
+from views.verify.log.registry import Schemas
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form, text_page
+from views.verify.values.jsonform import identifier, load
+from views.verify.values.types import Type, arrow_type
+
+_BATCH, _WAIT_S, _STALL_S = 5_000, 0.02, 60.0
+_FRAME_BYTES = 5
+_EXACT = Context(prec=60)
+Take = Callable[[Any], Any]
+
+
+def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
+    """Return the rows of a topic.
+
+    Raises:
+        SinkError: the brokers or the registry do not answer, or there is no such topic.
+    """
+    place = address.location
+    options = json.loads(place.get("options", "{}"))
+    kafka = KafkaConnection(brokers=place["brokers"], options=options.get("kafka", {}))
+    topic = place["topic"]
+    try:
+        last = {
+            message.key(): message.offset() for some in _messages(kafka, topic) for message in some
+        }
+        tables: Callable[[list[Message]], pa.Table] = _Json(form).table
+        if place["value"] == "avro":
+            known = Schemas(
+                RegistryConnection(url=place["registry"], options=options.get("registry", {}))
+            )
+            tables = _Avro(form, known).table
+        for some in _messages(kafka, topic):
+            rows = [
+                message
+                for message in some
+                if message.value() is not None and last[message.key()] == message.offset()
+            ]
+            if rows:
+                yield tables(rows)
+    except (KafkaException, UnavailableLogError, CorruptRecordError) as error:
+        raise SinkError(
+            f'topic "{topic}" at {kafka.brokers} cannot be read: {error}',
+            hint="check that the brokers and the registry run and that their addresses are right",
+        ) from error
+
+
+def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
+    """Return what is committed up to the end that a reader meets, in batches."""
+    config = kafka.client_config(
+        group_id=f"changelog-{uuid.uuid4()}",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level="read_committed",
+        auto_offset_reset="error",  # the first offset is 0, unless somebody cut the topic off
+        fetch_wait_max_ms=10,
+    )
+    with closing(Consumer({**config, "log_level": 0})) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        since = time.monotonic()
+        while time.monotonic() - since < _STALL_S:
+            found, is_over = [], False
+            for message in consumer.consume(_BATCH, _WAIT_S):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    is_over = True
+                elif not error.retriable():
+                    raise KafkaException(error)
+            if found:
+                since = time.monotonic()
+                yield found
+            if is_over:
+                return
+    raise SinkError(f'topic "{topic}" at {kafka.brokers} gave nothing for {_STALL_S:.0f} s')
+
+
+class _Json:
+    def __init__(self, form: Form) -> None:
+        self._form = form
+
+    def table(self, found: list[Message]) -> pa.Table:
+        ids = [self._id(message.key() or b"") for message in found]
+        return self._form.table(text_page(ids, [message.value() or b"" for message in found]))
+
+    def _id(self, key: bytes) -> str:
+        """Return the id of a key's columns; one that is none stands for itself, and is a fault."""
+        try:
+            row = load(key)
+            if list(row) == [name for name, _ in self._form.key]:
+                return identifier(row, self._form.key)
+        except (ValueError, KeyError, TypeError):
+            pass
+        return key.decode("utf-8", "replace")
+
+
+class _Avro:
+    def __init__(self, form: Form, schemas: Schemas) -> None:
+        self._form, self._schemas = form, schemas
+        self._bare: dict[int, Any] = {}
+        self._takes = [(name, _take(kind)) for name, kind in form.columns]
+
+    def table(self, found: list[Message]) -> pa.Table:
+        rows = [self._row(message) for message in found]
+        arrays = {
+            name: _array(name, [row[n] for row in rows], kind)
+            for n, (name, kind) in enumerate(self._form.columns)
+        }
+        arrays[FAULT_COLUMN] = pa.array([row[-2] for row in rows], pa.string())
+        arrays[ID_COLUMN] = pa.array([row[-1] for row in rows], pa.string())
+        return pa.table(arrays)
+
+    def _row(self, message: Message) -> list[Any]:
+        raw = message.key() or b""
+        nulls: list[Any] = [None] * len(self._takes)
+        try:
+            key, row = self._decoded(raw), self._decoded(message.value() or b"")
+            if list(row) != [name for name, _ in self._takes]:
+                raise ValueError(f"its columns are {', '.join(row)}")
+            values = [None if row[name] is None else take(row[name]) for name, take in self._takes]
+        except (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError) as error:
+            return [*nulls, f"malformed: {error}", raw.hex()]
+        own = {name: row[name] for name, _ in self._form.key}
+        fault = None if key == own else f"stored under {key!r}, its key says {own!r}"
+        return [*values, fault, raw.hex()]
+
+    def _decoded(self, raw: bytes) -> dict[str, Any]:
+        if len(raw) < _FRAME_BYTES or raw[0]:
+            raise ValueError("no frame with a schema id")
+        number = int.from_bytes(raw[1:_FRAME_BYTES], "big")
+        if number not in self._bare:
+            text = json.loads(self._schemas.text(number))
+            self._bare[number] = fastavro.parse_schema(_without_meaning(text))
+        body = BytesIO(raw[_FRAME_BYTES:])
+        found = fastavro.schemaless_reader(body, self._bare[number], None)
+        if body.tell() != len(raw) - _FRAME_BYTES or not isinstance(found, dict):
+            raise ValueError("not a record of its schema")
+        return found
+
+
+def _without_meaning(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(schema, list):
+        return [_without_meaning(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _without_meaning(each) if name in {"type", "items", "values", "fields"} else each
+        for name, each in schema.items()
+        if name not in {"logicalType", "default"}
+    }
+
+
+def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
+    try:
+        return pa.array(values, arrow_type(kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SinkError(f'column "{name}" of a record is no {kind.name}: {error}') from error
+
+
+def _take(kind: Type) -> Take:
+    """Return what makes of a bare value one that Arrow takes for the type; null is null."""
+    inner = [(name, _take(each)) for name, each in kind.fields]
+    match kind.name:
+        case "decimal":
+            return lambda raw: Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(
+                -kind.scale, _EXACT
+            )
+        case "array":
+            return lambda found: [_or_null(inner[0][1], each) for each in found]
+        case "map":
+            return lambda found: [(k, _or_null(inner[1][1], each)) for k, each in found.items()]
+        case "struct":
+            return lambda found: {name: _or_null(take, found[name]) for name, take in inner}
+        case _:
+            return lambda value: value
+
+
+def _or_null(take: Take, value: Any) -> Any:  # noqa: ANN401 - of any type
+    return None if value is None else take(value)
