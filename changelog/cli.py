@@ -57,6 +57,7 @@ _STACK = EntryPoint("stack", "changelog.stack.cli:app", _GROUP)
 _LINES = tuple(
     EntryPoint(name, f"changelog.lines.cli:{name}", _GROUP) for name in ("read", "write")
 )
+_SERVE = EntryPoint("serve", "changelog.connect.cli:serve", _GROUP)
 
 
 class _WithJoined(TyperGroup):
@@ -73,7 +74,7 @@ class _WithJoined(TyperGroup):
 @cache
 def _joined() -> dict[str, EntryPoint]:
     later = joined(_GROUP)
-    return {entry.name: entry for entry in (_STACK, *_LINES, *later)}
+    return {entry.name: entry for entry in (_STACK, *_LINES, _SERVE, *later)}
 
 
 @cache

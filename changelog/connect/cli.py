@@ -1,0 +1,136 @@
+"""The command `changelog serve`: connectors by REST."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from changelog.config import BROKERS, load_project
+from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import stop_on_signals, tell
+from changelog.runtime.options import DebugOption, ProjectOption
+from changelog.runtime.setting import Given
+from changelog.sections import Kafka
+
+TOKEN = "CHANGELOG_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+_LEAST_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Serve:
+    """Where it listens, and who may ask."""
+
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than loopback need a token.")
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any.")] = 8083
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help=f"File with the token that requests carry; or the variable {TOKEN}.",
+        ),
+    ] = None
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="Certificate chain in PEM: HTTPS.")
+    ] = None
+    key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key in PEM.")] = None
+    group: Annotated[
+        str,
+        typer.Option(
+            "--group", help="Workers of one group share the tasks; names their topics too."
+        ),
+    ] = "changelog-connect"
+    debug: DebugOption = False
+
+
+@takes(Chosen(Kafka))
+def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
+    """Run connectors from topics to PostgreSQL, asked for as at a worker of Kafka Connect.
+
+    Any number of these share the tasks; each answers for all. State is on a compacted topic, the
+    places of connectors are in their targets. Ends with 0 on SIGTERM and Ctrl-C.
+    """
+    import uvicorn
+
+    from changelog.connect.answers import Answers
+    from changelog.connect.api import LOOPBACK, make_app
+    from changelog.connect.store import Store, make_topics
+    from changelog.connect.worker import Worker
+    from changelog.sink.topics import cluster_id
+
+    kafka = load_project(project, overrides=given, needs=[BROKERS]).kafka
+    token = _token(asked.token_file)
+    if asked.host not in LOOPBACK and not token:
+        raise ConfigurationError(
+            f"everybody who reaches {asked.host} could write to databases",
+            hint=f"--token-file, or the variable {TOKEN}",
+        )
+    if (asked.certificate is None) != (asked.key is None):
+        raise ConfigurationError("--tls-certificate and --tls-key belong together")
+    cluster = cluster_id(kafka)
+    make_topics(kafka, asked.group)
+    with (
+        closing(_listening(asked.host, asked.port)) as listener,
+        closing(Store(kafka, asked.group)) as store,
+    ):
+        name = f"{asked.host}:{listener.getsockname()[1]}"
+        config = uvicorn.Config(
+            make_app(Answers(store, worker=name, cluster_id=cluster), token=token),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=128,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=10,
+            ssl_certfile=asked.certificate,
+            ssl_keyfile=asked.key,
+        )
+        try:
+            config.load()
+        except OSError as error:  # ssl's errors are of this kind
+            raise ConfigurationError(
+                f"certificate or key cannot be used: {error.strerror or error}",
+                hint="--tls-certificate and --tls-key are files in PEM that belong together",
+            ) from None
+        stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
+        with closing(Worker(kafka, store, group=asked.group, name=name)):
+            tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _token(path: Path | None) -> str:
+    """Return the token; empty where there is none."""
+    if path is None:
+        said = os.environ.get(TOKEN, "")
+    else:
+        try:
+            said = path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"cannot read the token in {path}: {error}") from None
+    if (said or path) and len(said) < _LEAST_TOKEN:
+        raise ConfigurationError(
+            f"the token has less than {_LEAST_TOKEN} characters", hint="openssl rand -hex 32"
+        )
+    return said
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="--port takes another one",
+        ) from None
+    # asyncio does this for sockets of its own alone; else each answer waits 40 ms for the client.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

@@ -1,0 +1,185 @@
+"""What all workers know, on a compacted topic: each follows it, and any of them writes to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from changelog.connect.rules.state import Cluster
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import TopicSettingsError, UnavailableLogError
+from changelog.sink.client import REQUEST_S, is_missing, is_passing, log_error, make_client
+
+log = logging.getLogger("changelog.connect")
+
+TASKS = 48
+"""Partitions of the topic whose shares say which worker has which tasks."""
+
+_POLL_S = 0.1
+_ANSWER_S = 2 * REQUEST_S
+Record = tuple[bytes, bytes | None]
+
+
+def make_topics(kafka: KafkaConnection, group: str) -> None:
+    """Make the two topics of a group of workers where they are missing.
+
+    Raises:
+        TopicSettingsError: the topic of states is there and is not compacted.
+        LogError: the brokers are away, or refuse.
+    """
+    admin = make_client(AdminClient, kafka.client_config())
+    wanted = [
+        NewTopic(state_topic(group), 1, -1, config={"cleanup.policy": "compact"}),
+        NewTopic(tasks_topic(group), TASKS, -1),
+    ]
+    try:
+        for name, future in admin.create_topics(wanted, request_timeout=REQUEST_S).items():
+            try:
+                future.result(_ANSWER_S)
+            except KafkaException as error:
+                if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
+                    raise log_error(error, f'cannot make topic "{name}"') from error
+        policy = _policy(admin, state_topic(group))
+    except KafkaException as error:
+        raise log_error(error, "cannot look at the topics of the workers") from error
+    if policy != "compact":
+        raise TopicSettingsError(
+            f'topic "{state_topic(group)}" has cleanup.policy {policy}: connectors would be lost',
+            hint="set it to compact, or take another --group",
+        )
+
+
+def _policy(admin: AdminClient, topic: str) -> str:
+    """Return a topic's policy; one that was just made is unknown for a moment."""
+    resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + REQUEST_S
+    while True:
+        asked = admin.describe_configs([resource], request_timeout=REQUEST_S)
+        try:
+            return str(asked[resource].result(_ANSWER_S)["cleanup.policy"].value)
+        except KafkaException as error:
+            if not is_missing(error) or time.monotonic() > deadline:
+                raise
+            threading.Event().wait(_POLL_S)
+
+
+def state_topic(group: str) -> str:
+    """Return the topic of what all workers know."""
+    return f"{group}-state"
+
+
+def tasks_topic(group: str) -> str:
+    """Return the topic that is empty, whose partitions are shares of the tasks."""
+    return f"{group}-tasks"
+
+
+class Store:
+    """What the topic says, as far as it was read; many threads may use it."""
+
+    def __init__(self, kafka: KafkaConnection, group: str) -> None:
+        """Read the topic to its end, and follow it from there in a thread.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer.
+            LogError: they refuse.
+        """
+        self._topic = state_topic(group)
+        self._cluster = Cluster()
+        self._changed = threading.Condition()
+        self._reached = 0
+        self._stop = threading.Event()
+        self._producer = make_client(Producer, kafka.client_config(enable_idempotence=True))
+        config = kafka.client_config(
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_wait_max_ms=10,
+        )
+        self._consumer = make_client(Consumer, config)
+        first, end = self._ends()
+        place = TopicPartition(self._topic, 0, first)
+        self._consumer.assign([place])
+        self._thread = threading.Thread(target=self._follow, name="connect-store", daemon=True)
+        self._thread.start()
+        self._wait_for(end)
+
+    def _ends(self) -> tuple[int, int]:
+        """Return first offset and end; a topic that was just made has no leader for a moment."""
+        place, deadline = TopicPartition(self._topic, 0), time.monotonic() + REQUEST_S
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(place, timeout=REQUEST_S)
+            except KafkaException as error:
+                if time.monotonic() > deadline or not is_passing(error.args[0]):
+                    raise log_error(error, f'cannot read topic "{self._topic}"') from error
+                self._stop.wait(_POLL_S)
+
+    @contextmanager
+    def read(self) -> Iterator[Cluster]:
+        """Look at what is known, while nothing changes."""
+        with self._changed:
+            yield self._cluster
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records, and wait until this worker knows them.
+
+        Raises:
+            UnavailableLogError: the brokers do not answer; it may be written later.
+            LogError: they refuse.
+        """
+        ends: list[int] = []
+        failures: list[object] = []
+
+        def delivered(error: object, message: object) -> None:
+            failures.append(error) if error else ends.append(message.offset())  # type: ignore[attr-defined]
+
+        for key, value in records:
+            self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
+        if self._producer.flush(_ANSWER_S) or failures:
+            raise UnavailableLogError(
+                f'topic "{self._topic}" does not take what was asked for: '
+                f"{failures[0] if failures else 'no answer'}",
+                hint="ask again when the brokers answer",
+            )
+        if ends:
+            self._wait_for(max(ends) + 1)
+
+    def _wait_for(self, end: int) -> None:
+        """Wait until the topic is read to an end, which a gap may lie before."""
+        deadline = time.monotonic() + _ANSWER_S
+        with self._changed:
+            while self._reached < end:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise UnavailableLogError(f'topic "{self._topic}" is not read to {end}')
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            messages = self._consumer.consume(500, _POLL_S)
+            places = self._consumer.position([TopicPartition(self._topic, 0)])
+            with self._changed:
+                for each in messages:
+                    if each.error() is None:
+                        try:
+                            self._cluster.take(each.key() or b"", each.value())
+                        except (ValueError, KeyError, TypeError):
+                            log.warning("%s: offset %s is left aside", self._topic, each.offset())
+                    else:
+                        log.warning("%s: %s", self._topic, each.error())
+                self._reached = max(self._reached, places[0].offset)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()

@@ -1,0 +1,208 @@
+"""A worker: runs the tasks that are its share, as its group on Kafka deals them out.
+
+Each task belongs to one partition of a topic without records, and the member of the group that has
+that partition runs it. So Kafka notices who is gone, and gives its tasks to the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from confluent_kafka import Consumer, TopicPartition
+
+from changelog.connect.rules.settings import parse_settings
+from changelog.connect.rules.state import (
+    FAILED,
+    PAUSED,
+    RUNNING,
+    STARTED,
+    UNASSIGNED,
+    Cluster,
+    Status,
+    status_record,
+)
+from changelog.connect.store import TASKS, Record, Store, tasks_topic
+from changelog.connect.task import Share, run_task
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.edge import one_line
+from changelog.sink.client import make_client
+
+log = logging.getLogger("changelog.connect")
+
+_POLL_S = 0.1
+_END_S = 20.0
+_SESSION_MS = 6_000
+_STRIDE = TASKS // 2 + 1
+Task = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a task runs by: another one is another run."""
+
+    config: Mapping[str, str]
+    restarts: int
+    of: int
+
+
+@dataclass(slots=True)
+class _Run:
+    wanted: _Wanted
+    stop: threading.Event = field(default_factory=threading.Event)
+    state: str = UNASSIGNED
+    trace: str = ""
+    thread: threading.Thread | None = None
+
+
+def share_of(name: str, task: int) -> int:
+    """Return the partition whose owner runs a task.
+
+    Two tasks in turn lie apart, whether members have every other partition or halves.
+    """
+    return (crc32(name.encode()) + task * _STRIDE) % TASKS
+
+
+class Worker:
+    """The tasks of this process; one thread of its own looks after them."""
+
+    def __init__(self, kafka: KafkaConnection, store: Store, *, group: str, name: str) -> None:
+        """Join the group.
+
+        Args:
+            kafka: the brokers.
+            store: what all workers know.
+            group: of the workers that share the tasks.
+            name: of this one, `host:port`.
+        """
+        self._kafka, self._store, self._name = kafka, store, name
+        self._owned: set[int] = set()
+        self._runs: dict[Task, _Run] = {}
+        self._stop = threading.Event()
+        config = kafka.client_config(
+            group_id=group,
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=1_000,
+            partition_assignment_strategy="cooperative-sticky",
+        )
+        self._consumer = make_client(Consumer, config)
+        self._consumer.subscribe(
+            [tasks_topic(group)],
+            on_assign=self._given,
+            on_revoke=self._taken,
+            on_lost=self._taken,
+        )
+        self._thread = threading.Thread(target=self._look_after, name="connect-worker", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the tasks and leave the group, so that others have them at once."""
+        self._stop.set()
+        self._thread.join()
+
+    def _given(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._owned |= {each.partition for each in partitions}
+
+    def _taken(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        gone = {each.partition for each in partitions}
+        self._owned -= gone
+        self._end([each for each in self._runs if share_of(*each) in gone])
+
+    def _look_after(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._consumer.poll(_POLL_S)
+                try:
+                    self._reconcile()
+                except ChangelogError as error:
+                    log.warning("%s", one_line(error))
+        finally:
+            self._end(list(self._runs))
+            self._consumer.close()
+
+    def _reconcile(self) -> None:
+        """Run what is wanted, end what is not, and tell the states that are not told yet."""
+        with self._store.read() as cluster:
+            wanted = self._wanted(cluster)
+            untold = self._gone(cluster)
+            known = dict(cluster.statuses)
+            paused = self._paused(cluster)
+        self._end([each for each, run in self._runs.items() if wanted.get(each) != run.wanted])
+        for each in wanted.keys() - self._runs.keys():
+            self._start(each, wanted[each])
+        told = {
+            each: Status(state=run.state, worker=self._name, trace=run.trace)
+            for each, run in self._runs.items()
+        }
+        told |= {each: Status(state=PAUSED, worker=self._name) for each in paused}
+        untold += [
+            status_record(*each, said) for each, said in told.items() if known.get(each) != said
+        ]
+        if untold:
+            self._store.write(untold)
+
+    def _mine(self, cluster: Cluster, state: str) -> dict[Task, _Wanted]:
+        return {
+            (name, task): _Wanted(each.config, each.restarts.get(task, 0), len(each.tasks))
+            for name, each in cluster.connectors.items()
+            if each.state == state
+            for task in each.tasks
+            if share_of(name, task) in self._owned
+        }
+
+    def _wanted(self, cluster: Cluster) -> dict[Task, _Wanted]:
+        return self._mine(cluster, STARTED)
+
+    def _paused(self, cluster: Cluster) -> list[Task]:
+        return list(self._mine(cluster, PAUSED))
+
+    def _gone(self, cluster: Cluster) -> list[Record]:
+        """Return records that remove the states of tasks that nobody wants any more."""
+        return [
+            status_record(name, task, None)
+            for name, task in cluster.statuses
+            if share_of(name, task) in self._owned
+            and (name, task) not in self._runs
+            and not (name in cluster.connectors and task in cluster.connectors[name].tasks)
+        ]
+
+    def _start(self, task: Task, wanted: _Wanted) -> None:
+        run = self._runs[task] = _Run(wanted)
+        run.thread = threading.Thread(
+            target=self._run, args=(task, run), name=f"{task[0]}-{task[1]}", daemon=True
+        )
+        run.thread.start()
+
+    def _run(self, task: Task, run: _Run) -> None:
+        def started() -> None:
+            run.state = RUNNING
+
+        try:
+            settings = parse_settings(run.wanted.config)
+            share = Share(task[1], run.wanted.of)
+            run_task(self._kafka, settings, share, run.stop, started=started)
+        except ChangelogError as error:
+            run.trace, run.state = one_line(error), FAILED
+        except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden
+            run.trace = redacted("".join(traceback.format_exception(error)))
+            run.state = FAILED
+        if run.state == FAILED:
+            log.error("task %d of %s failed: %s", task[1], task[0], run.trace)
+
+    def _end(self, tasks: Sequence[Task]) -> None:
+        """End tasks and wait for it; a longer wait is for nothing, since places are compared."""
+        runs = [self._runs.pop(each) for each in tasks]
+        for run in runs:
+            run.stop.set()
+        deadline = time.monotonic() + _END_S
+        for run in runs:
+            if run.thread is not None:
+                run.thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,367 @@
+"""`changelog serve` as its clients use it: curl, two Python clients, several workers."""
+
+import json
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import closing, contextmanager
+
+import httpx
+import psycopg2
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_connect import KafkaConnect  # type: ignore[import-untyped]
+from kafka_connect_api.kafka_connect_api import Api, Cluster  # type: ignore[import-untyped]
+
+from changelog.connect.target import PLACES
+from tests.support.certificates import LOOPBACK, Authority
+from tests.support.connect_worker import DEFECT
+from tests.support.wait import wait_until
+
+DEADLINE_S = 40
+PASSWORD = "pw-canary-0123"
+TOKEN = "token-canary-0123456789"
+
+
+@pytest.fixture(scope="module")
+def workers(stack):
+    """Starts workers of one group; gives the address and the process of each."""
+
+    @contextmanager
+    def run(group, *words, env=None):
+        command = [sys.executable, "-m", "tests.support.connect_worker", "serve", "--port", "0"]
+        command += ["--broker", stack.endpoints().brokers, "--group", group, *words]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        lines, said = process.stderr, []
+        assert lines is not None
+        for line in lines:
+            said.append(line)
+            if found := re.search(r"serving on (\S+)", line):
+                break
+        else:
+            raise AssertionError("".join(said))
+        reader = threading.Thread(target=lambda: said.extend(lines))
+        reader.start()
+        try:
+            yield found[1], process, said
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(DEADLINE_S)
+            reader.join()
+            lines.close()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def worker(workers):
+    with workers(f"g{uuid.uuid4().hex[:8]}") as (url, process, said):
+        yield url
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    assert PASSWORD not in "".join(said)
+
+
+@pytest.fixture
+def config(dsn, prefix, kafka):
+    topic = f"{prefix}.t"
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    return {
+        "connector.class": "changelog.PostgresSink",
+        "topics": topic,
+        "tasks.max": "2",
+        "connection.url": f"jdbc:postgresql://{parts['host']}:{parts['port']}/{parts['dbname']}",
+        "connection.user": parts["user"],
+        "connection.password": PASSWORD,
+        "target.tablename": "t",
+        "insert.mode": "upsert",
+        "pk.fields": "id",
+        "auto.create": "true",
+        "col.names": "id,a",
+        "col.types": "int,text",
+    }
+
+
+@pytest.fixture
+def send(kafka, config):
+    def send(rows):
+        producer = Producer({**kafka.client_config(), "log_level": 0, "linger.ms": 5})
+        for row in rows:
+            producer.produce(config["topics"], key=str(row["id"]), value=json.dumps(row))
+        assert producer.flush(30) == 0
+
+    return send
+
+
+@pytest.fixture
+def query(dsn):
+    def query(statement):
+        with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(statement)
+            except psycopg2.errors.UndefinedTable:
+                return None
+            return cursor.fetchall()
+
+    return query
+
+
+def curl(method, url, body=None, *words):
+    command = ["curl", "-sS", "-X", method, "-w", "\n%{http_code} %header{location}", *words]
+    if body is not None:
+        command += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
+    ran = subprocess.run([*command, url], capture_output=True, text=True, check=True, timeout=60)
+    text, _, last = ran.stdout.rpartition("\n")
+    code, _, location = last.partition(" ")
+    return int(code), json.loads(text) if text else None, location
+
+
+def states(url, name):
+    said = httpx.get(f"{url}/connectors/{name}/status").json()
+    return [each["state"] for each in said["tasks"]]
+
+
+def test_the_life_of_a_connector_by_curl(worker, config, prefix, send, query):
+    one = f"{worker}/connectors/{prefix}"
+    send({"id": n, "a": "x"} for n in range(50))
+    code, said, location = curl("POST", f"{worker}/connectors", {"name": prefix, "config": config})
+    assert (code, location) == (201, f"/connectors/{prefix}")
+    assert said["type"] == "sink"
+    assert [each["task"] for each in said["tasks"]] == [0, 1]
+    assert curl("POST", f"{worker}/connectors/", {"name": prefix, "config": config})[0] == 409
+    wait_until(lambda: query("SELECT count(*) FROM t") == [(50,)], DEADLINE_S, "rows arrive")
+    wait_until(lambda: states(worker, prefix) == ["RUNNING"] * 2, DEADLINE_S, "the tasks run")
+    # What Terraform's provider waits for: what was sent, the name, and no key more.
+    kept = curl("GET", f"{one}/config")[1]
+    assert kept == {**config, "name": prefix, "connection.password": "********"}
+    assert curl("PUT", f"{one}/config", kept)[0] == 200
+    everything = curl("GET", f"{worker}/connectors?expand=info&expand=status&expand=x")[1][prefix]
+    assert set(everything) == {"info", "status"}
+    assert PASSWORD not in json.dumps(everything)
+    assert curl("GET", f"{one}/topics")[1] == {prefix: {"topics": [config["topics"]]}}
+    assert curl("PUT", f"{one}/topics/reset")[0] == 403
+    assert curl("GET", f"{one}/tasks")[1][1]["id"] == {"connector": prefix, "task": 1}
+
+    assert curl("PUT", f"{one}/pause")[:2] == (202, None)
+    wait_until(lambda: states(worker, prefix) == ["PAUSED"] * 2, DEADLINE_S, "the tasks rest")
+    assert curl("PUT", f"{one}/resume")[0] == 202
+    assert curl("DELETE", f"{one}/offsets")[0] == 400
+    assert curl("PUT", f"{one}/stop")[:2] == (204, None)
+    offsets = curl("GET", f"{one}/offsets")[1]["offsets"]
+    assert sum(each["offset"]["kafka_offset"] for each in offsets) == 50
+    first = {"partition": {**offsets[0]["partition"], "kafka_partition": "0"}}
+    wait_until(
+        lambda: curl("PATCH", f"{one}/offsets", {"offsets": [{**first, "offset": None}]})[0] == 200,
+        DEADLINE_S,
+        "the tasks have ended",
+    )
+    assert len(curl("GET", f"{one}/offsets")[1]["offsets"]) == 3
+    query_delete = curl("DELETE", f"{one}/offsets")
+    assert query_delete[0] == 200
+    assert (
+        curl("PATCH", f"{one}/config", {"batch.size": 7, "tasks.max": "1"})[1]["config"][
+            "batch.size"
+        ]
+        == "7"
+    )
+    assert curl("PUT", f"{one}/resume")[0] == 202
+    wait_until(lambda: states(worker, prefix) == ["RUNNING"], DEADLINE_S, "one task runs")
+    assert curl("POST", f"{one}/restart")[0] == 204
+    assert curl("POST", f"{one}/restart?includeTasks=true&onlyFailed=False")[0] == 202
+    assert curl("POST", f"{one}/tasks/0/restart")[0] == 204
+    assert curl("GET", f"{one}/tasks/0/status")[1]["id"] == 0
+    assert curl("GET", f"{one}/tasks/9/status")[0] == 404
+    assert curl("DELETE", one)[0] == 204
+    code, said, _ = curl("GET", f"{one}/config")
+    assert (code, said["error_code"]) == (404, 404)
+
+
+def test_what_the_worker_says_of_itself(worker):
+    root = curl("GET", worker)[1]
+    assert tuple(map(int, root["version"].split(".")[:2])) >= (3, 7)
+    assert root["kafka_cluster_id"]
+    assert curl("GET", f"{worker}/health")[1]["status"] == "healthy"
+    plugins = curl("GET", f"{worker}/connector-plugins?connectorsOnly=false")[1]
+    assert {"class", "type", "version"} == set(plugins[0])
+    for each in plugins:
+        assert curl("GET", f"{worker}/connector-plugins/{each['class']}/config")[0] == 200
+    code, said, _ = curl(
+        "PUT", f"{worker}/connector-plugins/PostgresSink/config/validate", {"topics": "a b"}
+    )
+    assert (code, said["error_count"] > 0) == (200, True)
+    assert curl("GET", f"{worker}/admin/loggers")[1]["root"]["level"] == "INFO"
+    assert curl("PUT", f"{worker}/admin/loggers/root?scope=cluster", {"level": "INFO"})[0] == 204
+    assert curl("PUT", f"{worker}/admin/loggers/root", {"level": "INFO"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("GET", "/nothing", None, 404),
+        ("POST", "/health", {}, 405),
+        ("POST", "/connectors", [], 400),
+        ("POST", "/connectors", {"name": "x", "config": {"name": "y"}}, 400),
+        ("PUT", "/connectors/x/config", {"topics": "t"}, 400),
+        ("GET", "/connectors/x/status", None, 404),
+        ("DELETE", "/connectors/x", None, 404),
+        ("PUT", "/connectors/x/pause", None, 404),
+        ("PUT", "/connectors", "x" * (2 << 20), 405),
+        ("POST", "/connectors", "x" * (2 << 20), 413),
+    ],
+)
+def test_an_error_is_json_with_a_message(worker, method, path, body, code):
+    said = httpx.request(method, worker + path, json=body)
+    assert said.status_code == code
+    assert said.json()["error_code"] == code
+    assert said.json()["message"]
+
+
+def test_a_page_of_another_site_is_not_heard(worker):
+    assert httpx.post(f"{worker}/connectors", content="{}").status_code in {400, 415}
+    plain = {"Content-Type": "text/plain"}
+    assert httpx.post(f"{worker}/connectors", content="{}", headers=plain).status_code == 415
+    elsewhere = {"Host": "evil.example"}
+    assert httpx.get(f"{worker}/connectors", headers=elsewhere).status_code == 403
+
+
+def test_a_failed_task_has_a_trace_and_goes_on_after_a_restart(worker, config, prefix, query, send):
+    wrong = {**config, "topics": f"{prefix}.later"}
+    client = KafkaConnect(url=worker)
+    client.create_connector({"name": prefix, "config": wrong})
+    try:
+        wait_until(lambda: "FAILED" in states(worker, prefix), DEADLINE_S, "a task has failed")
+        task = client.get_connector_status(prefix)["tasks"][0]
+        assert "there is no topic" in task["trace"]
+        client.update_connector(prefix, config)
+        client.restart_connector(prefix, include_tasks=True, only_failed=True)
+        send([{"id": 1, "a": "y"}])
+        wait_until(lambda: query("SELECT a FROM t") == [("y",)], DEADLINE_S, "the row is there")
+        wait_until(lambda: states(worker, prefix) == ["RUNNING"] * 2, DEADLINE_S, "both run")
+    finally:
+        client.delete_connector(prefix)
+
+
+def test_kafka_connect_py(worker, config, prefix):
+    client = KafkaConnect(url=worker)
+    assert client.get_cluster_info()["version"]
+    client.create_connector({"name": prefix, "config": config})
+    assert prefix in client.list_connectors()
+    assert prefix in client.list_connectors(expand="status", pattern=prefix)
+    assert client.get_connector(prefix)["name"] == prefix
+    assert client.get_connector_config(prefix)["topics"] == config["topics"]
+    client.restart_connector(prefix)
+    client.pause_connector(prefix)
+    client.resume_connector(prefix)
+    client.stop_connector(prefix)
+    assert client.list_connector_tasks(prefix) == []
+    assert client.list_connector_topics(prefix)
+    assert client.list_connector_plugins()
+    said = client.validate_connector_config("PostgresSink", {**config, "name": prefix})
+    assert said["error_count"] == 0
+    client.delete_connector(prefix)
+    assert prefix not in client.list_connectors()
+
+
+def test_kafka_connect_api(worker, config, prefix):
+    KafkaConnect(url=worker).create_connector({"name": prefix, "config": config})
+    cluster = Cluster(Api(hostname="127.0.0.1", port=int(worker.rpartition(":")[2])))
+    assert cluster.version
+    found = cluster.connectors[prefix]
+    assert found.exists()
+    assert found.state == "RUNNING"
+    assert found.config["topics"] == config["topics"]
+    assert [each.id for each in found.tasks] == [0, 1]
+    found.pause()
+    found.resume()
+    found.delete()
+    assert prefix not in cluster.connectors
+
+
+def test_a_token_is_needed_where_one_is_set_and_too_many_requests_are_refused(workers, tmp_path):
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    with workers(f"g{uuid.uuid4().hex[:8]}", "--token-file", str(path)) as (url, _, said):
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert httpx.get(url, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        assert httpx.get(url, auth=("anybody", TOKEN)).status_code == 200
+        with httpx.Client() as client:
+            codes = {client.get(url).status_code for _ in range(600)}
+        assert codes == {401, 429}
+    assert TOKEN not in "".join(said)
+
+
+def test_https(workers, tmp_path):
+    authority = Authority(tmp_path, "authority")
+    pair = authority.sign("worker", LOOPBACK)
+    words = ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
+    trusted = ssl.create_default_context(cafile=authority.certificate)
+    with workers(f"g{uuid.uuid4().hex[:8]}", *words) as (url, *_):
+        assert url.startswith("https://")
+        assert httpx.get(url, verify=trusted).status_code == 200
+
+
+def test_other_addresses_than_loopback_need_a_token(kafka):
+    command = [sys.executable, "-m", "changelog", "serve", "--host", "0.0.0.0"]  # noqa: S104 - refused
+    ran = subprocess.run(
+        [*command, "--broker", kafka.brokers],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert "--token-file" in ran.stderr
+
+
+def _killed(workers, config, prefix, send, query, *defect):
+    """Let two workers append rows, kill the one that has tasks, and go on; returns what is there.
+
+    Rows are appended, so that each that is written twice shows.
+    """
+    appended = {**config, "insert.mode": "insert", "batch.size": "50", "tasks.max": "4"}
+    del appended["pk.fields"]
+    group = f"g{uuid.uuid4().hex[:8]}"
+    with workers(group, *defect) as (first, one, _), workers(group, *defect) as (second, other, _):
+        curl("POST", f"{first}/connectors", {"name": prefix, "config": appended})
+
+        def holders(url):
+            said = httpx.get(f"{url}/connectors/{prefix}/status").json()["tasks"]
+            return [each["worker_id"] for each in said if each["state"] == "RUNNING"]
+
+        def rows():
+            return (query("SELECT count(*) FROM t") or [(0,)])[0][0]
+
+        wait_until(lambda: len(holders(second)) == 4, DEADLINE_S, "all tasks run")
+        send({"id": n, "a": "x"} for n in range(3_000))
+        wait_until(lambda: rows() > 500, DEADLINE_S, "some rows")
+        by_id = {first.partition("//")[2]: (one, second), second.partition("//")[2]: (other, first)}
+        doomed, survivor = by_id[holders(second)[0]]
+        doomed.kill()
+        send({"id": n, "a": "x"} for n in range(3_000, 4_000))
+        wait_until(
+            lambda: query("SELECT count(DISTINCT id) FROM t") == [(4_000,)], DEADLINE_S, "all rows"
+        )
+        # What is left has all the tasks: the state is on the topic, the places in the target.
+        mine = [survivor.partition("//")[2]] * 4
+        wait_until(lambda: holders(survivor) == mine, DEADLINE_S, "one worker has all tasks")
+        return query("SELECT count(*), count(DISTINCT id) FROM t")[0]
+
+
+def test_the_death_of_a_worker_loses_and_doubles_nothing(workers, config, prefix, send, query):
+    assert _killed(workers, config, prefix, send, query) == (4_000, 4_000)
+    assert query(f"SELECT sum(next_offset) FROM {PLACES}") == [(4_000,)]
+
+
+def test_twin_whose_places_do_not_move_with_the_rows_doubles(workers, config, prefix, send, query):
+    rows, ids = _killed(workers, config, prefix, send, query, DEFECT)
+    assert ids == 4_000
+    assert rows > ids
