@@ -356,6 +356,22 @@ def _killed(workers, config, prefix, send, query, *defect):
         return query("SELECT count(*), count(DISTINCT id) FROM t")[0]
 
 
+def test_a_restart_of_all_workers_goes_on(workers, config, prefix, send, query):
+    group = f"g{uuid.uuid4().hex[:8]}"
+    send({"id": n, "a": "x"} for n in range(10))
+    with workers(group) as (url, *_):
+        curl("POST", f"{url}/connectors", {"name": prefix, "config": config})
+        wait_until(lambda: query("SELECT count(*) FROM t") == [(10,)], DEADLINE_S, "rows")
+    send({"id": n, "a": "y"} for n in range(5, 20))
+    with workers(group) as (url, process, _):
+        assert httpx.get(f"{url}/connectors").json() == [prefix]
+        wait_until(
+            lambda: query("SELECT count(*) FROM t WHERE a = 'y'") == [(15,)], DEADLINE_S, "the rest"
+        )
+        process.kill()
+    assert query("SELECT count(*) FROM t") == [(20,)]
+
+
 def test_the_death_of_a_worker_loses_and_doubles_nothing(workers, config, prefix, send, query):
     assert _killed(workers, config, prefix, send, query) == (4_000, 4_000)
     assert query(f"SELECT sum(next_offset) FROM {PLACES}") == [(4_000,)]
