@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from changelog.config import BROKERS, SOURCE, Project, load_project
@@ -32,7 +32,7 @@ from changelog.runtime.edge import (
     stop_on_signals,
     tell,
 )
-from changelog.runtime.joined import joined
+from changelog.runtime.joined import described, joined
 from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
     DebugOption,
@@ -44,7 +44,7 @@ from changelog.runtime.setting import Given
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    from typer._click import Command, Context, HelpFormatter
 
     from changelog.capture.state.report import CaptureReport
     from changelog.source.connect.connect import Connection
@@ -61,14 +61,27 @@ _SERVE = EntryPoint("serve", "changelog.connect.cli:serve", _GROUP)
 
 
 class _WithJoined(TyperGroup):
-    """A group whose further commands are loaded when they are named, and for `--help`."""
+    """A group whose further commands are loaded when they are named, not when they are listed."""
+
+    _lists = False
 
     def list_commands(self, ctx: Context) -> list[str]:
         return [*super().list_commands(ctx), *sorted(_joined())]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         entry = _joined().get(cmd_name)
-        return super().get_command(ctx, cmd_name) if entry is None else _loaded(entry)
+        if entry is None:
+            return super().get_command(ctx, cmd_name)
+        said = described(entry) if self._lists else None
+        return _loaded(entry) if said is None else TyperCommand(entry.name, help=said)
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the help: to load all that it lists would take seconds."""
+        self._lists = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._lists = False
 
 
 @cache

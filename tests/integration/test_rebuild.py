@@ -293,7 +293,9 @@ def plant_a_wrong_row(monkeypatch):
         return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
 
     original = rebuild.Rebuild
-    monkeypatch.setattr("views.cli.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted))
+    monkeypatch.setattr(
+        "views.command.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted)
+    )
 
 
 def test_a_refuted_generation_is_never_published(

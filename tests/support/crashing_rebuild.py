@@ -26,7 +26,7 @@ from replay.store.advancer import Advancer
 from tests.support import fold_records
 from tests.support.fold_records import add_records
 from tests.support.odd_parts import ForgettingJob, SkippingJob, WaitingJob, have
-from views import cli
+from views import cli, command
 from views.base.progress import Stages
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
@@ -58,7 +58,7 @@ def publish_early():
         served = served_of(spec, project, spark)
         return Served(spec.name, {n: PublishesOnSeal(s) for n, s in served.sinks.items()})
 
-    cli.Rebuild = partial(rebuild.Rebuild, make_served=early)
+    command.Rebuild = partial(rebuild.Rebuild, make_served=early)
 
 
 def forget_to_settle():
@@ -153,12 +153,12 @@ def take_settings_on_trust():
 
 def cancel_nothing():
     """Wait for the jobs of a run that was asked to stop."""
-    cli.cancel_jobs = lambda: None
+    command.cancel_jobs = lambda: None
 
 
 def keep_the_session():
     """Leave a session on its server to the server."""
-    cli.release = lambda: None
+    command.release = lambda: None
 
 
 def die_sealing():
@@ -205,7 +205,7 @@ def main():
             print(f"at {stage}", file=sys.stderr, flush=True)
             sys.stdin.readline()
 
-    cli.Stages = partial(Stages, before=before)
+    command.Stages = partial(Stages, before=before)
     if asked.defect:
         DEFECTS[asked.defect]()
     sys.argv = ["rebuild-view", *(a for a in asked.arguments if a != "--")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from changelog.config import Project
 from changelog.contract.forms.declared import DeclaredLog
@@ -11,8 +12,10 @@ from changelog.contract.log.topic import frontier_topic
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.sections import Logs, Spark, warehouse_of
 from replay.cut.asof import AsOf
-from replay.spark.session import SessionSettings
 from views.base.sections import Rebuild
+
+if TYPE_CHECKING:
+    from replay.spark.session import SessionSettings
 
 
 class VerifyMode(Enum):
@@ -103,6 +106,8 @@ class RebuildSettings:
 
     def session(self) -> SessionSettings:
         """Return the settings of the one Spark session of a run."""
+        from replay.spark.session import SessionSettings  # noqa: PLC0415 - Spark, for `--help`
+
         return SessionSettings(
             master=self.spark.master,
             app_name="rebuild-view",

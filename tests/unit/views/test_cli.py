@@ -119,9 +119,9 @@ def test_nobody_there_to_ask_nothing_is_dropped(run, monkeypatch) -> None:
 
 
 def test_a_no_on_a_terminal_drops_nothing(run, monkeypatch) -> None:
-    monkeypatch.setattr("views.cli.sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("views.command.sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
-    monkeypatch.setattr("views.cli.drop", lambda *_: pytest.fail("it was dropped"))
+    monkeypatch.setattr("views.command.drop", lambda *_: pytest.fail("it was dropped"))
     code, _, err = run("orders_per_customer", "--drop")
     assert (code, "not dropped" in err) == (2, True)
 

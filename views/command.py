@@ -1,0 +1,476 @@
+"""What `rebuild-view` does once its options are read.
+
+The work runs in a thread of its own: a signal then cancels Spark's jobs from the main thread, on
+another connection to the JVM than the one that waits for an answer, and the work ends at a safe
+place, removes what it built and says so. A second signal ends the process at once; what that
+leaves, the next run removes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from changelog.config import BROKERS, REGISTRY, load_project
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
+from changelog.runtime.edge import (
+    console,
+    one_line,
+    print_json,
+    say_error,
+    stop_on_signals,
+    tell,
+)
+from changelog.runtime.setting import Given
+from replay.base.sections import warehouse_of
+from replay.spark.connect import release
+from replay.spark.session import cancel_jobs
+from views.base.config import RebuildSettings, VerifyMode
+from views.base.failure import of_view
+from views.base.progress import Stages
+from views.explain.explain import explain
+from views.generations.history import (
+    DROPPED,
+    PUBLISHED,
+    History,
+    HistoryRow,
+    last_states,
+)
+from views.generations.served import served_of
+from views.generations.staging import newest_staged
+from views.project.catalog import Catalog, catalog_of
+from views.project.spec import ViewSpec, short_name
+from views.rebuild.diff import diff
+from views.rebuild.drop import drop, to_drop
+from views.rebuild.follow import follow
+from views.rebuild.plan.analysis import Analysis
+from views.rebuild.plan.asked import Asked
+from views.rebuild.plan.listing import catalog_table
+from views.rebuild.plan.plan import Plan, groups_of, plan_view
+from views.rebuild.plan.plannable import plannable
+from views.rebuild.rebuild import Rebuild
+from views.rebuild.result.outcome import Outcome
+from views.rebuild.result.report import (
+    ViewResult,
+    fitted,
+    history_table,
+    results_table,
+    staged_lines,
+)
+from views.rebuild.rollback import roll_back
+from views.rebuild.staged import abort_staged, publish_staged
+
+_WIDE = 200
+
+
+def run(asked: Asked, given: Given) -> None:
+    """Do what is asked for, with the settings that are given on the command line.
+
+    Raises:
+        ChangelogError: it cannot be done.
+        Exit: with another code than 0.
+    """
+    asked.check()
+    names = asked.names
+    try:
+        if asked.list_views:
+            _list(asked.project, names or None, as_json=asked.as_json)
+        elif asked.history:
+            _history(asked.project, names or None, as_json=asked.as_json)
+        elif asked.builds_nothing:
+            _later(asked, given)
+        else:
+            settings = _settings(asked, given)
+            catalog = catalog_of(settings.project)
+            each = not (asked.following or asked.together)
+            specs, unusable = _declared(catalog, names or None, each=each)
+            names = [spec.name for spec in specs] + [result.view for result in unusable]
+            _run(asked, specs, settings, unusable)
+    except ChangelogError as error:
+        if asked.debug or not (asked.as_json and names):
+            raise
+        say_error(error)
+        _print_results([ViewResult(view=name, error=error) for name in names], as_json=True)
+        raise typer.Exit(error.exit_code) from None
+    finally:
+        release()
+
+
+def _settings(asked: Asked, given: Given) -> RebuildSettings:
+    needs = [] if asked.builds_nothing else [BROKERS, REGISTRY]
+    return RebuildSettings(
+        project=load_project(asked.project, overrides=given, needs=needs),
+        verify=asked.proved,
+        as_of=asked.moment,
+        source=asked.made_of,
+        together=asked.together,
+        stage=asked.stage,
+    )
+
+
+def _later(asked: Asked, given: Given) -> None:
+    """Publish, compare or remove generations that are there already."""
+    settings = _settings(asked, given)
+    if asked.drop:
+        _drop(asked, settings)
+        return
+    specs = catalog_of(settings.project).load_all(asked.names or None)
+    if asked.all_views:
+        history = History(settings.warehouse)
+        specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
+    stages = Stages(console)
+    if asked.diff:
+        _diff(asked, specs, settings, stages)
+        return
+    stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us to stop
+    if asked.publish:
+        with stages.shown():
+            results = publish_staged(specs, settings, stages, generation=asked.generation)
+        _ended(Outcome.of(results), as_json=asked.as_json, debug=asked.debug)
+        return
+    with stages.shown():
+        gone = abort_staged(specs, settings, stages)
+    for view, number in gone.items():
+        if asked.as_json:
+            print_json({"view": view, "generation": number, "aborted": True})
+        else:
+            tell(f"{view}: generation {number} was staged and is removed")
+
+
+def _diff(
+    asked: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings, stages: Stages
+) -> None:
+    for spec in specs:
+        with stages.shown():
+            found = diff(spec, settings, stages, generation=asked.generation)
+        if asked.as_json:
+            print_json(found.to_json())
+        else:
+            console.print(found.render())
+
+
+def _drop(asked: Asked, settings: RebuildSettings) -> None:
+    found = to_drop(asked.names, settings)
+    named = "; ".join(map(str, found))
+    if not asked.yes:
+        if not sys.stdin.isatty():
+            raise ConfigurationError(
+                f"not dropped, nobody is there to ask: {named}", hint="--yes does not ask"
+            )
+        if not typer.confirm(f"Remove all generations of {named}?", err=True):
+            raise ConfigurationError("not dropped", hint="--yes does not ask")
+    stages = Stages(console)
+    stop_on_signals()
+    with stages.shown():
+        drop(found, settings, stages)
+    for each in found:
+        if asked.as_json:
+            print_json({"view": each.view, "dropped": True, "sinks": list(each.sinks)})
+        else:
+            tell(f"{each.view} is dropped from {', '.join(each.sinks)}")
+            if each.has_file:
+                tell("  its file stays: the next rebuild makes it again")
+
+
+def _run(
+    asked: Asked,
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
+) -> None:
+    as_json, debug = asked.as_json, asked.debug
+    if asked.explain is not None:
+        _explain(specs[0], asked.explain, settings, as_json=as_json)
+    elif asked.plan:
+        _plan(specs, settings, unusable, as_json=as_json)
+    elif asked.following:
+        _follow(specs, settings, as_json=as_json, debug=debug)
+    elif asked.rollback:
+        _roll_back(specs, settings, as_json=as_json, debug=debug)
+    else:
+        _rebuild(specs, settings, unusable, as_json=as_json, debug=debug)
+
+
+def _declared(
+    catalog: Catalog, names: Sequence[str] | None, *, each: bool
+) -> tuple[list[ViewSpec], list[ViewResult]]:
+    """Read declarations; with `each`, one that cannot be used does not keep back the others."""
+    if not each:
+        return catalog.load_all(names), []
+    specs, unusable = catalog.load_each(names)
+    if not specs:
+        raise next(iter(unusable.values()))
+    return specs, [
+        ViewResult(view=name, error=of_view(error, name)) for name, error in unusable.items()
+    ]
+
+
+def _rebuild(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
+    *,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    stages = Stages(console)
+    stop = stop_on_signals()
+
+    def work() -> Outcome:
+        return _rebuilt(groups_of(specs, settings), settings, stages, stop)
+
+    with stages.shown():
+        outcome = _in_thread(work, stop)
+    asked = {spec.name: place for place, spec in enumerate(specs)}
+    results = sorted(outcome.results, key=lambda result: asked[result.view])
+    _ended(Outcome.of([*results, *unusable]), as_json=as_json, debug=debug)
+
+
+def _roll_back(
+    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
+) -> None:
+    stages = Stages(console)
+    stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
+    with stages.shown():
+        outcome = _in_thread(lambda: Outcome.of(roll_back(specs, settings, stages)), stop)
+    _ended(outcome, as_json=as_json, debug=debug)
+
+
+def _follow(
+    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
+) -> None:
+    stop = stop_on_signals()
+
+    def work() -> Outcome:
+        return follow(
+            specs,
+            settings,
+            stages=lambda: Stages(console),
+            stop=stop,
+            show=lambda outcome: _print_results(outcome.results, as_json=as_json),
+            make=Rebuild,
+        )
+
+    outcome = _in_thread(work, stop)
+    if outcome.error is not None or outcome.results:
+        _ended(outcome, as_json=as_json, debug=debug)
+
+
+def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:
+    errors = outcome.errors()
+    if debug:
+        for error in errors:
+            traceback.print_exception(error)
+    _print_results(outcome.results, as_json=as_json)
+    for error in errors:
+        say_error(error)
+    if outcome.error is not None:
+        raise typer.Exit(outcome.error.exit_code)
+
+
+def _rebuilt(
+    groups: Sequence[Sequence[ViewSpec]],
+    settings: RebuildSettings,
+    stages: Stages,
+    stop: Callable[[], bool],
+) -> Outcome:
+    """Run each group of views that has one cut; with `--together` the first that fails ends it."""
+    results: list[ViewResult] = []
+    for group in groups:
+        try:
+            outcome = Rebuild(settings, stages, stop=stop).run(group)
+        except ChangelogError as error:
+            if len(groups) == 1:
+                raise
+            outcome = Outcome.of(ViewResult(view=spec.name, error=error) for spec in group)
+        results += outcome.results
+        if stop() or (settings.together and outcome.error is not None):
+            break
+    return Outcome.of(results)
+
+
+def _in_thread(work: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
+    """Run the work beside the main thread, which waits for it and for signals."""
+    found: list[Outcome | BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            found.append(error)
+
+    thread = threading.Thread(target=run, name="rebuild")
+    thread.start()
+    cancelled = False
+    while thread.is_alive():
+        thread.join(0.2)
+        if stop() and not cancelled:
+            cancelled = True
+            _cancel_jobs()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def _cancel_jobs() -> None:
+    tell("stopping: removing what was built")
+    cancel_jobs()
+
+
+def _plan(
+    specs: Sequence[ViewSpec],
+    settings: RebuildSettings,
+    unusable: Sequence[ViewResult],
+    *,
+    as_json: bool,
+) -> None:
+    failed = list(unusable)
+    for group in groups_of(specs, settings):
+        found = plannable(group, settings, sample=True, required=False)
+        failed += found.failed
+        if found.plan is None:
+            continue
+        _show_plan(found.specs, found.plan, found.analyses, settings, as_json=as_json)
+        try:
+            found.plan.cut.verdict.require()
+        except VerdictError as error:
+            if len(specs) == 1:
+                raise
+            failed += [ViewResult(view=spec.name, error=error) for spec in found.specs]
+    if as_json:
+        for result in failed:
+            print_json(result.to_json())
+    outcome = Outcome.of(failed)
+    for each in outcome.errors():
+        say_error(each)
+    if outcome.error is not None:
+        raise typer.Exit(outcome.error.exit_code)
+
+
+def _show_plan(
+    specs: Sequence[ViewSpec],
+    plan: Plan,
+    analyses: Mapping[str, Analysis],
+    settings: RebuildSettings,
+    *,
+    as_json: bool,
+) -> None:
+    history = History(settings.warehouse)
+    for spec in specs:
+        served = served_of(spec, settings.project, None)
+        found = plan_view(spec, plan, served, history, analyses.get(spec.name))
+        if as_json:
+            print_json(found.to_json())
+        else:
+            for line in found.lines():
+                tell(line)
+    if not as_json:
+        frontier = plan.record.frontier
+        if not plan.logs:
+            tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
+        tell(f"verdict: {plan.cut.verdict}")
+
+
+def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bool) -> None:
+    found = explain(spec, key, settings)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in found.lines():
+        tell(line)
+
+
+def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
+    specs = _catalog(project).load_all(names)
+    serving = _serving(project)
+    looked = _looked_at(project, specs)
+    if not as_json:
+        _show(catalog_table(specs, serving, looked))
+        return
+    for spec in specs:
+        print_json(
+            {
+                "view": spec.name,
+                "kind": spec.kind,
+                "key": list(spec.key),
+                "sinks": list(spec.sinks),
+                "tables": [short_name(table) for table in spec.tables],
+                "views": list(spec.views),
+                "description": spec.description,
+                "generation": serving[spec.name].generation if spec.name in serving else None,
+                **(looked[spec.name].to_json() if spec.name in looked else {}),
+            }
+        )
+
+
+def _catalog(project: Path) -> Catalog:
+    """Return the views of a project, also where its settings cannot be used."""
+    try:
+        return catalog_of(load_project(project, needs=[]))
+    except ConfigurationError:
+        return Catalog.of(project.resolve())
+
+
+def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
+    """Look at the views as a plan does, as far as the log can be asked how its tables are."""
+    try:
+        settings = RebuildSettings(
+            project=load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
+        )
+        found: dict[str, Analysis] = {}
+        for group in groups_of(specs, settings):
+            found |= plannable(group, settings, required=False).analyses
+    except ChangelogError as error:
+        tell(f"proof and refresh are not shown: {one_line(error)}")
+        return {}
+    return found
+
+
+def _serving(project: Path) -> dict[str, HistoryRow]:
+    """Return the row of what serves of each view, as far as the history can be read."""
+    try:
+        rows = History(warehouse_of(load_project(project, needs=[]))).rows()
+    except ConfigurationError as error:
+        tell(f"what is published is not shown: {one_line(error)}")
+        return {}
+    newest = {row.view: row for row in rows if row.state in {PUBLISHED, DROPPED}}
+    return {view: row for view, row in newest.items() if row.state == PUBLISHED}
+
+
+def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
+    rows = History(warehouse_of(load_project(project, needs=[]))).rows(names)
+    unknown = set(names or ()) - {row.view for row in rows}
+    if unknown:  # of a view that is gone the history may still tell
+        _catalog(project).load_all(sorted(unknown))
+    newest = last_states(rows)
+    if as_json:
+        for row in newest.values():
+            print_json(row.to_json())
+    else:
+        _show(history_table(rows))
+
+
+def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
+    if as_json:
+        for result in results:
+            print_json(result.to_json())
+        return
+    for report in (report for result in results for report in result.reports.values()):
+        if report.verified is not True:
+            console.print(report.render())
+    _show(results_table(results))
+    for line in (line for result in results if result.staged for line in staged_lines(result)):
+        tell(line)
+
+
+def _show(table: Table) -> None:
+    """Write a table; where there is no terminal, nothing says how wide it may be."""
+    wide = console if console.is_terminal else Console(stderr=True, width=_WIDE)
+    wide.print(fitted(table, wide))
