@@ -30,8 +30,8 @@ _POLL_S = 0.2
 _LOOK_S = 10.0
 """How often it looks whether topics have got partitions."""
 _AGAIN_S = 1.0
-_MOST = 100_000
-"""Records of a batch, whatever is asked for: a million is the client's own limit."""
+_MOST = 50_000
+"""Records of a batch, whatever is asked for: a producer of dead letters holds 100,000."""
 _PREFIX = "__connect.errors."
 _CLIENT = {
     "enable.auto.commit": False,
