@@ -254,11 +254,35 @@ class TopicServer:
             finally:
                 producer.purge()
         for topic in made.topics:
-            end = self.end(topic, committed=False)
-            self._wait(
-                lambda topic=topic, end=end: self.end(topic) >= end,  # type: ignore[misc]
-                f'a transaction stays open in topic "{topic}"',
-            )
+            self._see(topic)
+
+    def write(self, topic: str, key: bytes, value: bytes | None) -> None:
+        """Write one record, without a transaction; behind it readers see it.
+
+        Raises:
+            SinkError: the brokers refuse it.
+            UnavailableSinkError: they do not answer.
+        """
+        failures: list[KafkaError] = []
+        producer = Producer(
+            {
+                **producer_settings(self.kafka.client_config(), self.retry_seconds),
+                "linger.ms": 0,
+                "on_delivery": lambda error, _: failures.append(error) if error else None,
+            }
+        )
+        with self.errors(f'topic "{topic}"'):
+            put(producer, topic, key, value)
+            left = producer.flush(self.retry_seconds)
+            producer.purge()
+            if failures or left:
+                raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+        self._see(topic)
+
+    def _see(self, topic: str) -> None:
+        """Wait until those who read what is committed see all that is written now."""
+        end = self.end(topic, committed=False)
+        self._wait(lambda: self.end(topic) >= end, f'a transaction stays open in topic "{topic}"')
 
     def _abort(self, producer: Producer) -> None:
         try:

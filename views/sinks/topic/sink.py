@@ -293,11 +293,10 @@ class TopicSink:
         return held, held.rows
 
     def _note(self, generation: int, held: Held | None) -> None:
-        # Under the generation's own name: who brings another one forward is not disturbed.
-        with self._server.transaction(self._topic_of(generation)) as into:
-            into.put(
-                self._register, generation_key(generation), None if held is None else held.record()
-            )
+        # One record is whole by itself: no transaction, whose beginning may take seconds.
+        self._server.write(
+            self._register, generation_key(generation), None if held is None else held.record()
+        )
 
 
 def _position(held: Held) -> Position | None:
