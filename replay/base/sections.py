@@ -11,6 +11,7 @@ from changelog.config import FILE_NAME, Project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.forms.declared import (
     PLACEHOLDER,
+    Beginning,
     DeclaredLog,
     Order,
     Unavailable,
@@ -85,6 +86,13 @@ class Log(BaseModel):
         Unavailable,
         Setting("What becomes of it where no older record has the value: fail, null or keep."),
     ] = Unavailable.FAIL
+    beginning: Annotated[
+        Beginning,
+        Setting(
+            "Where it may begin: at its first record, or at the earliest that retention has left; "
+            "rows whose last record is gone are missing then."
+        ),
+    ] = Beginning.START
 
 
 class Logs(RootModel[dict[str, Log]]):
@@ -149,6 +157,7 @@ def _declared(logs: Mapping[str, Log]) -> tuple[DeclaredLog, ...]:
                 key_changes=log.key_changes,
                 placeholder=log.placeholder,
                 on_unavailable=log.on_unavailable,
+                beginning=log.beginning,
             )
         )
     return tuple(found)

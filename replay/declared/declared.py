@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.forms.declared import DeclaredLog, Order, avro_columns
+from changelog.contract.forms.declared import Beginning, DeclaredLog, Order, avro_columns
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
 from changelog.contract.rows.types import ColumnType, Kind
@@ -103,6 +103,12 @@ def freeze_declared(
         tables={topic: table for table, topic in topics.items()},
         topic_ids={topic: state.topic_id for topic, state in states.items()},
         ends=stable_ends(kafka, states),
+        # What is gone before the read is accepted; what goes meanwhile is not.
+        alive_from={
+            log.topic: states[log.topic].log_starts
+            for log in logs
+            if log.beginning is Beginning.EARLIEST and log.topic in states
+        },
     )
     densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
     times = answer.times(clock(), settings, estimate_ms=estimate_ms)

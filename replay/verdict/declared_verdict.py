@@ -4,7 +4,8 @@ There is no frontier: what is read is what stood on each partition when the read
 moment cuts transactions, topics or partitions. What can be told is whether a key's last record is
 still there:
 
-- A partition whose start has moved has lost records, and nobody knows of which keys.
+- A partition whose start has moved has lost records, and nobody knows of which keys. Who declares
+  `beginning = "earliest"` accepts that, and is told of it each time.
 - On a compacted topic the cleaner may use a record behind the ends to remove one before them, as
   soon as that one is `min.compaction.lag.ms` old. By the broker's clock (LogAppendTime) that
   gives a deadline; by the writer's there is none, and then nothing may be appended meanwhile.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.contract.forms.declared import DeclaredLog, Unavailable, ValueShape
+from changelog.contract.forms.declared import Beginning, DeclaredLog, Unavailable, ValueShape
 from replay.broker.topic_state import TopicState
 from replay.verdict.limits import Times, lag_ms, retention_ms, scan_limit
 from replay.verdict.problems import Problem, problems_of_starts
@@ -55,6 +56,12 @@ def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict
         return refused(found, times.allowance_ms)
     words = [f'topic "{log.topic}": {log.rule()}']
     deadline = _deadline_ms(state, times)
+    if any(state.log_starts):
+        begins = ", ".join(f"{n} at {at}" for n, at in enumerate(state.log_starts) if at)
+        words[0] += (
+            f"; its first records were deleted (partition {begins}), so rows whose last record was "
+            'among them are missing, as beginning = "earliest" accepts'
+        )
     if _is_cleaned(state) and log.leaves_out:
         words[0] += (
             "; a value that the source left out is that of an older record, and where compaction "
@@ -122,9 +129,10 @@ def _problems(log: DeclaredLog, state: TopicState | None) -> Iterator[Problem]:
         what = f"correct `topic` of logs.{log.table.table} in changelog.toml"
         yield Problem(f"{name} does not exist", what)
         return
-    yield from problems_of_starts(state)
+    if log.beginning is Beginning.START:
+        yield from problems_of_starts(state)
     policy = state.settings.get("cleanup.policy", "")
-    if "compact" in policy and "delete" in policy:
+    if "compact" in policy and "delete" in policy and log.beginning is Beginning.START:
         yield Problem(
             f"{name}: cleanup.policy is {policy}: it deletes live rows with time",
             "set cleanup.policy=compact and have every key written again",

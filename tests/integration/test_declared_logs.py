@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
 
-from changelog.contract.base.errors import CorruptRecordError, VerdictError
+from changelog.config import BROKERS, REGISTRY, load_project
+from changelog.contract.base.errors import CorruptRecordError, LockedError, VerdictError
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, declared_columns
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.relation import TableName
@@ -26,6 +28,13 @@ from tests.support.captured_project import CapturedProject, rebuild_view, write_
 from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.wait import wait_until
+from views.base.config import RebuildSettings, Source
+from views.base.progress import Stages
+from views.generations.lock import following
+from views.project.catalog import catalog_of
+from views.rebuild.follow import Follower
+from views.rebuild.rebuild import Rebuild
+from views.rebuild.resident import Resident
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -322,25 +331,32 @@ def test_records_that_are_appended_to_a_topic_without_a_lag_refuse_the_result(
         replay.recheck()
 
 
+def project_of(log, folder, endpoints, prefix, **said):
+    """Return a project that declares the log, with `said` of it besides."""
+    project = CapturedProject(folder / "project", "")
+    write_settings(project.root, endpoints, "", prefix)
+    settings = project.root / "changelog.toml"
+    more = "\n".join(f'{name} = "{value}"' for name, value in said.items())
+    settings.write_text(
+        settings.read_text()
+        + f"""
+[logs.things]
+topic = "{log.topic}"
+key = ["id"]
+columns = {{ id = "int", name = "string", price = "decimal(10,2)" }}
+{more}
+"""
+    )
+    return project
+
+
 def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
     make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
 ):
     log = make(partitions=1)
     log.put(None, envelope("c", None, row(1, "a", 2.5)))
     log.put(None, envelope("u", row(1, "a", 2.5), row(2, "b", 3.5)))
-    project = CapturedProject(tmp_path / "project", "")
-    write_settings(project.root, endpoints, "", prefix)
-    settings = project.root / "changelog.toml"
-    settings.write_text(
-        settings.read_text()
-        + f"""
-[logs.things]
-topic = "{log.topic}"
-form = "cud-json"
-key = ["id"]
-columns = {{ id = "int", name = "string", price = "decimal(10,2)" }}
-"""
-    )
+    project = project_of(log, tmp_path, endpoints, prefix, form="cud-json")
     project.view("priced.sql", "-- key: id\nSELECT id, price, upper(name) AS named FROM things")
     planned = rebuild_view(capsys, monkeypatch, project, "priced", "--plan")
     assert planned.code == 0, planned.err
@@ -358,3 +374,72 @@ columns = {{ id = "int", name = "string", price = "decimal(10,2)" }}
     mixed = rebuild_view(capsys, monkeypatch, project, "mixed")
     assert mixed.code == 2
     assert "no frontier cuts both at one moment" in " ".join(mixed.err.split())
+
+
+def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path):
+    log = make(partitions=2)
+    log.put({"id": 1}, row(1, "a"))
+    project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+    settings = RebuildSettings(
+        project=load_project(project.root, needs=[BROKERS, REGISTRY]), source=Source.REFRESH
+    )
+    specs = catalog_of(settings.project).load_all(["named"])
+
+    def made():
+        outcome = follower.round()
+        assert outcome is None or outcome.error is None, outcome.error
+        return outcome and outcome.results[0].verified
+
+    def rows():
+        return [(each["id"], each["name"]) for each in project.delta("named")]
+
+    with (
+        following(project.root, ["named"]),
+        Resident(settings) as resident,
+        Follower(
+            specs,
+            settings,
+            resident,
+            stages=lambda: Stages(Console(quiet=True)),
+            stop=lambda: False,
+            make=Rebuild,
+        ) as follower,
+    ):
+        assert made()
+        assert rows() == [(1, "a")]
+        assert made() is None  # nothing was appended
+        log.put({"id": 1}, row(1, "b"))
+        log.put({"id": 2}, row(2, "c"))
+        assert made()
+        assert rows() == [(1, "b"), (2, "c")]
+        log.put({"id": 1}, None)
+        assert made()
+        assert rows() == [(2, "c")]
+        beside = Rebuild(replace(settings, source=Source.START), Stages(Console(quiet=True)))
+        with pytest.raises(LockedError, match="is followed"):
+            beside.run(specs)
+
+
+def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
+    make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
+):
+    log = make(partitions=1)
+    for number in range(1, 5):
+        log.put({"id": number}, row(number, "a"))
+    gone = log.admin.delete_records([TopicPartition(log.topic, 0, 2)])
+    for each in gone.values():
+        each.result()
+    project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+    refused = rebuild_view(capsys, monkeypatch, project, "named")
+    assert refused.code == VerdictError.exit_code
+    assert "partition 0 starts at offset 2" in " ".join(refused.err.split())
+    settings = project.root / "changelog.toml"
+    settings.write_text(settings.read_text() + 'beginning = "earliest"\n')
+    ran = rebuild_view(capsys, monkeypatch, project, "named", "--json")
+    assert ran.code == 0, ran.err
+    assert "its first records were deleted (partition 0 at 2)" in " ".join(ran.err.split())
+    (result,) = ran.results
+    assert (result["verified"], result["rows"]) == (True, 2)
+    assert [each["id"] for each in project.delta("named")] == [3, 4]

@@ -9,6 +9,9 @@ on from there, and a round that was killed behind its swap is not done a second 
 Between two rounds the newest frontier is looked at. A frontier behind which no record of the
 views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
 moment from which deletes may have been missed.
+
+Logs of other programs have no frontier: a round is made once a partition of theirs ends elsewhere,
+and computes the views whole.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from replay.broker.topics import read_frontier
+from replay.declared.declared import freeze_declared
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History
@@ -34,7 +38,7 @@ from views.generations.succession import serving
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
-from views.rebuild.plan.plan import declared_of, no_frontier, tables_of
+from views.rebuild.plan.plan import declared_of, groups_of, no_frontier, tables_of
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.outcome import Outcome
@@ -108,10 +112,12 @@ def follow(
 
     Raises:
         LockedError: another process follows one of the views.
-        ViewError: one of them reads the log of another program.
+        ViewError: some read logs of other programs, and some captured tables.
     """
-    if declared := [spec for spec in specs if declared_of([spec], settings)]:
-        raise no_frontier(declared, "they cannot be followed", "rebuild them on a schedule")
+    if len(groups_of(specs, settings)) > 1:
+        declared = [spec for spec in specs if declared_of([spec], settings)]
+        what = "they cannot be followed together with views of captured tables"
+        raise no_frontier(declared, what, "follow them by a command of their own")
     failures = 0
     forward = replace(settings, forward=True)
     with (
@@ -203,7 +209,7 @@ class Follower:
     def _round(self) -> Outcome | None:
         project = self._settings.project
         try:
-            record = read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
+            record = self._newest()
         except UnavailableError as error:
             return Outcome((), error)
         newest = SeenFrontier.of(record, self._tables)
@@ -231,6 +237,13 @@ class Follower:
             applied = replace(record, frontier=frontier) if frontier is not None else record
             self._done = SeenFrontier.of(applied, self._tables)
         return outcome
+
+    def _newest(self) -> FrontierRecord:
+        """Return the newest frontier; of logs of other programs where their partitions end."""
+        project = self._settings.project
+        if logs := declared_of(self._specs, self._settings):
+            return freeze_declared(project.kafka, logs, settings=self._settings.replay()).record
+        return read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
 
     def _by_spark(self, *, looks: bool) -> Outcome:
         made = self._make(

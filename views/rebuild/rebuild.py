@@ -66,7 +66,7 @@ from views.rebuild.one_view.refresh import (
     prior_of,
 )
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.plan.plan import Plan, shown, store_of, warnings_of
+from views.rebuild.plan.plan import Plan, shown, store_of, tables_of, warnings_of
 from views.rebuild.plan.plannable import plannable
 from views.rebuild.resident import RECORDED_EVERY, Resident
 from views.rebuild.result.outcome import Outcome
@@ -134,7 +134,9 @@ class Rebuild:
         """
         settings, names = self._settings, [spec.name for spec in specs]
         goes_back = settings.as_of is not None and not settings.stage
-        alone = goes_back or settings.source is Source.REFRESH
+        # A follower of logs of other programs cannot be caught up with: they have no positions.
+        has_others = any(log.table in tables_of(specs) for log in settings.logs)
+        alone = goes_back or has_others or settings.source is Source.REFRESH
         root = settings.project.root
         self._moving = Moving(root, names, self._stop)
         with (locked if alone else building)(root, names):

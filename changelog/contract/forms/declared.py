@@ -65,6 +65,15 @@ class Unavailable(Enum):
     """The placeholder stays, as if it were the value."""
 
 
+class Beginning(Enum):
+    """Where a log may begin."""
+
+    START = "start"
+    """At its first record: all that was ever written, or what compaction left of it."""
+    EARLIEST = "earliest"
+    """At what is there still: rows whose last record was deleted are missing."""
+
+
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium writes for a value that PostgreSQL did not send, unless it is told otherwise."""
 
@@ -85,6 +94,7 @@ class DeclaredLog:
         placeholder: the text that stands for a value that PostgreSQL did not send; empty where
             there is none.
         on_unavailable: what becomes of such a column, where no older record has its value.
+        beginning: where it may begin.
     """
 
     table: TableName
@@ -97,6 +107,7 @@ class DeclaredLog:
     key_changes: bool = True
     placeholder: str = PLACEHOLDER
     on_unavailable: Unavailable = Unavailable.FAIL
+    beginning: Beginning = Beginning.START
 
     @property
     def leaves_out(self) -> bool:

@@ -1,5 +1,6 @@
 """When following makes a round, and what a refresh may build upon."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -115,7 +116,7 @@ class Settings:
 def followed(monkeypatch, tmp_path):
     """Follow with rounds as given, a frontier that always has news, and no waiting."""
 
-    def run(rounds, logs=()):
+    def run(rounds, logs=(), more=()):
         offsets = iter(range(1_000))
 
         def read(*_):
@@ -128,7 +129,7 @@ def followed(monkeypatch, tmp_path):
         project = SimpleNamespace(root=tmp_path, kafka=None, slot="s")
         call: Any = follow  # what it is given here stands for a project and its views
         return call(
-            [SimpleNamespace(name="v", tables=THINGS, views=())],
+            [view_of("v", THINGS), *more],
             Settings(
                 project=project,
                 frontier_topic="f",
@@ -142,6 +143,10 @@ def followed(monkeypatch, tmp_path):
         )
 
     return run
+
+
+def view_of(name: str, tables: Sequence[TableName]) -> Any:
+    return SimpleNamespace(name=name, tables=tables, views=())
 
 
 GOOD = Outcome((ViewResult(view="v", published=True),))
@@ -166,10 +171,11 @@ def test_a_round_that_is_asked_to_stop_is_no_failure(followed) -> None:
     assert followed(rounds).error is None
 
 
-def test_logs_of_other_programs_are_not_followed(followed) -> None:
-    declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
-    with pytest.raises(ViewError, match="v: logs of other programs have no frontier"):
-        followed(Rounds(GOOD), logs=(declared,))
+def test_logs_of_other_programs_are_followed_apart(followed) -> None:
+    other = TableName("public", "others")
+    declared = DeclaredLog(table=other, topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
+    with pytest.raises(ViewError, match="w: logs of other programs have no frontier"):
+        followed(Rounds(GOOD), logs=(declared,), more=[view_of("w", (other,))])
 
 
 def test_nor_have_they_an_older_state() -> None:
