@@ -7,6 +7,7 @@ on has moved, and the deadline has not passed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,9 @@ from replay.broker.topic_state import PastEnds, TopicState, changes
 from replay.broker.topics import inspect, require_stable
 from replay.verdict import limits
 from replay.verdict.verdict import Verdict, judge
+
+_LAG_S = 3.0
+_NAP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +159,27 @@ def ask(
 ) -> BrokerFacts:
     """Ask the broker how topics stand, and what stands behind a frontier's ends in them.
 
+    An end before the frontier's is asked for again for a moment, before the verdict calls it a
+    loss: a leader that has just taken over tells one behind what was acknowledged (KIP-207).
+
     Raises:
         UnavailableLogError: the brokers do not answer.
         LogError: they refuse.
     """
     asked_ms = clock()
-    states = inspect(kafka, topics)
+    wanted = tuple(topics)
+    deadline = time.monotonic() + _LAG_S
+    while _lags(states := inspect(kafka, wanted), frontier) and time.monotonic() < deadline:
+        time.sleep(_NAP_S)
     return BrokerFacts(states=states, past=past_ends(kafka, frontier, states), asked_ms=asked_ms)
+
+
+def _lags(states: Mapping[str, TopicState], frontier: Frontier) -> bool:
+    return any(
+        now < end
+        for topic, state in states.items()
+        for now, end in zip(state.ends, frontier.ends.get(topic, ()), strict=False)
+    )
 
 
 def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:

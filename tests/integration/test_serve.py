@@ -334,7 +334,8 @@ def _killed(workers, config, prefix, send, query, *defect):
         curl("POST", f"{first}/connectors", {"name": prefix, "config": appended})
 
         def holders(url):
-            said = httpx.get(f"{url}/connectors/{prefix}/status").json()["tasks"]
+            # A worker that has not read the connector's making yet says 404.
+            said = httpx.get(f"{url}/connectors/{prefix}/status").json().get("tasks", ())
             return [each["worker_id"] for each in said if each["state"] == "RUNNING"]
 
         def rows():

@@ -38,6 +38,7 @@ _POLLED = 500  # so many stay in the processor's cache until they are looked at
 _REQUEST_SECONDS = 30.0
 STALL_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # the brokers mark a transaction's end in each partition a moment later
+_LAG_SECONDS = 3.0  # an end that is behind what was acknowledged catches up in milliseconds
 _POLL_SECONDS = 0.05  # `consume` waits for a whole batch or for this long
 
 
@@ -107,6 +108,9 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
     """Ask the brokers what a topic is now, and require that it is the frontier's.
 
+    An end before the frontier's is asked for again for a moment before it is called a loss: a
+    leader that has just taken over tells an end that lags behind what was acknowledged (KIP-207).
+
     Raises:
         LogError: it is another one, has fewer partitions, or ends before the frontier.
         VerdictError: it has lost its beginning.
@@ -121,10 +125,14 @@ def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Topic
             hint="the topic was made anew: take a new snapshot of its table",
         )
     starts = []
+    deadline = time.monotonic() + _LAG_SECONDS
     consumer = _consumer(kafka, committed=False)
     try:
         for partition, end in enumerate(ends):
             low, high = _watermarks(consumer, topic, partition)
+            while high < end and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                low, high = _watermarks(consumer, topic, partition)
             if high < end:
                 raise LogError(
                     f'topic "{topic}", partition {partition} ends at {high}, '
