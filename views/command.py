@@ -373,7 +373,7 @@ def _show_plan(
                 tell(line)
     if not as_json:
         frontier = plan.record.frontier
-        if not plan.logs:
+        if not plan.logs or plan.parts is not None:
             tell(f"to LSN {frontier.lsn}, epoch {frontier.epoch}")
         tell(f"verdict: {plan.cut.verdict}")
 

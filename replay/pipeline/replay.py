@@ -9,7 +9,7 @@ and ends one that cannot be exact any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -59,6 +59,16 @@ class Replay(States):
     def metrics(self) -> dict[TableName, TableMetrics | None]:
         """Return what the first action on each state saw; None for one that no action has read."""
         return {table: each.get() for table, each in self._observations.items()}
+
+    def beside(self, other: Replay, cut: Cut) -> Replay:
+        """Return the states of both, each checked by its own cut, under one that names both."""
+        return replace(
+            self,
+            cut=cut,
+            states={**self.states, **other.states},
+            _observations={**self._observations, **other._observations},
+            _exact_for_ms=lambda: min(self._exact_for_ms(), other._exact_for_ms()),
+        )
 
     def recheck(self) -> None:
         """Check after the scan, and before its result is used, that it was exact.

@@ -23,8 +23,14 @@ from changelog.contract.rows.relation import TableName
 from replay.broker.topics import inspect
 from replay.declared import declared as declared_module
 from replay.declared.declared import freeze_declared, open_declared
+from replay.pipeline.replay import Replay
 from replay.survey import survey
-from tests.support.captured_project import CapturedProject, rebuild_view, write_settings
+from tests.support.captured_project import (
+    CapturedProject,
+    captured_database,
+    rebuild_view,
+    write_settings,
+)
 from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.wait import wait_until
@@ -335,6 +341,12 @@ def project_of(log, folder, endpoints, prefix, **said):
     """Return a project that declares the log, with `said` of it besides."""
     project = CapturedProject(folder / "project", "")
     write_settings(project.root, endpoints, "", prefix)
+    declare(project, log, **said)
+    return project
+
+
+def declare(project, log, **said):
+    """Declare the log in a project, with `said` of it besides."""
     settings = project.root / "changelog.toml"
     more = "\n".join(f'{name} = "{value}"' for name, value in said.items())
     settings.write_text(
@@ -347,7 +359,6 @@ columns = {{ id = "int", name = "string", price = "decimal(10,2)" }}
 {more}
 """
     )
-    return project
 
 
 def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
@@ -370,10 +381,6 @@ def test_a_view_of_a_declared_log_is_rebuilt_and_proved(
     assert [
         (each["id"], str(each["price"]), each["named"]) for each in project.delta("priced")
     ] == [(2, "3.50", "B")]
-    project.view("mixed.sql", "-- key: id\nSELECT id FROM things JOIN orders USING (id)")
-    mixed = rebuild_view(capsys, monkeypatch, project, "mixed")
-    assert mixed.code == 2
-    assert "no frontier cuts both at one moment" in " ".join(mixed.err.split())
 
 
 def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path):
@@ -443,3 +450,113 @@ def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
     (result,) = ran.results
     assert (result["verified"], result["rows"]) == (True, 2)
     assert [each["id"] for each in project.delta("named")] == [3, 4]
+
+
+ORDERS = """
+CREATE TABLE orders (id int PRIMARY KEY, amount numeric(10,2));
+INSERT INTO orders VALUES (1, 1.10), (3, 3.30)
+"""
+
+
+@pytest.fixture
+def captured(stack, tmp_path):
+    with captured_database(stack, tmp_path / "project", ORDERS) as (project, _):
+        yield project
+
+
+def test_a_captured_table_is_joined_with_a_log(make, captured, capsys, monkeypatch):
+    project, log = captured, make(partitions=2)
+    for number in (1, 2, 3):
+        log.put({"id": number}, row(number, f"n{number}"))
+    log.put({"id": 3}, None)
+    declare(project, log, form="flat-json")
+    project.view(
+        "joined.sql",
+        "-- key: id\nSELECT o.id, o.amount, t.name FROM orders o LEFT JOIN things t ON t.id = o.id",
+    )
+    project.view("apart.sql", "-- key: id\nSELECT id, amount FROM orders")
+    planned = rebuild_view(capsys, monkeypatch, project, "joined", "--plan", "--json")
+    assert planned.code == 0, planned.err
+    (plan,) = planned.results
+    assert set(plan["verdicts"]) == {log.topic, *plan["topics"].values()}
+    assert any("no frontier cuts" in each for each in plan["reasons"])
+
+    def rows():
+        return [(r["id"], str(r["amount"]), r["name"]) for r in project.delta("joined")]
+
+    ran = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
+    assert ran.code == 0, ran.err
+    found = {each["view"]: each for each in ran.results}
+    assert {each["verified"] for each in found.values()} == {True}
+    assert found["joined"]["frontier"]["lsn"]
+    assert rows() == [(1, "1.10", "n1"), (3, "3.30", None)]
+    certificate = found["joined"]["certificates"]["delta"]["certificate"]
+    assert certificate["declared"] == [log.topic]
+    assert sum(certificate["ends"][log.topic]) == 4
+
+    # Either moves by itself, and the next rebuild has both.
+    log.put({"id": 3}, row(3, "again"))
+    project.execute("UPDATE orders SET amount = 9.90 WHERE id = 1")
+    project.capture()
+    again = rebuild_view(capsys, monkeypatch, project, "joined", "--refresh", "--json")
+    assert again.code == 0, again.err
+    assert rows() == [(1, "9.90", "n1"), (3, "3.30", "again")]
+
+    older = rebuild_view(capsys, monkeypatch, project, "joined", "--as-of", "0/1")
+    assert older.code == 2
+    assert "leave out --as-of" in " ".join(older.err.split())
+
+
+@pytest.mark.parametrize("defect", [False, True])
+def test_the_joined_cut_sees_what_moves_in_the_log(make, captured, monkeypatch, capsys, defect):
+    """The log is cut off at its start while it is read: the captured table's check sees nothing.
+
+    The twin asks that check alone, and publishes.
+    """
+    project, log = captured, make(partitions=1)
+    log.put({"id": 1}, row(1, "a"))
+    log.put({"id": 2}, row(2, "b"))
+    declare(project, log, form="flat-json")
+    project.view(
+        "joined.sql", "-- key: id\nSELECT o.id, t.name FROM orders o JOIN things t USING (id)"
+    )
+    real = Rebuild._build
+
+    def cut_off(self, *words):
+        real(self, *words)
+        place = TopicPartition(log.topic, 0, 1)
+        log.admin.delete_records([place])[place].result()
+
+    monkeypatch.setattr(Rebuild, "_build", cut_off)
+    if defect:
+        monkeypatch.setattr(
+            Replay,
+            "beside",
+            lambda self, other, cut: replace(
+                other,
+                cut=cut,
+                states={**self.states, **other.states},
+                _exact_for_ms=self._exact_for_ms,
+                _observations={**self._observations, **other._observations},
+            ),
+        )
+    ran = rebuild_view(capsys, monkeypatch, project, "joined", "--verify", "none", "--json")
+    if defect:
+        assert ran.code == 0, ran.err
+        return
+    assert ran.code == 4, ran.err
+    assert log.topic in ran.err
+    assert {state for _, state in project.history("joined")} == {"failed"}
+
+
+def test_a_log_with_the_name_of_a_captured_table_is_refused(make, captured, capsys, monkeypatch):
+    project, log = captured, make()
+    log.put({"id": 1}, row(1, "a"))
+    project.execute("CREATE TABLE things (id int PRIMARY KEY)")
+    project.execute("INSERT INTO things VALUES (1)")
+    project.capture()
+    declare(project, log, form="flat-json")
+    project.view("joined.sql", "-- key: id\nSELECT id FROM orders JOIN things USING (id)")
+    ran = rebuild_view(capsys, monkeypatch, project, "joined", "--plan")
+    assert ran.code == 2
+    assert "has the name of a captured table" in " ".join(ran.err.split())

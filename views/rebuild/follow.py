@@ -28,7 +28,6 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from replay.broker.topics import read_frontier
-from replay.declared.declared import freeze_declared
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History
@@ -38,7 +37,7 @@ from views.generations.succession import serving
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 from views.rebuild.attempts import PASSING, rest
-from views.rebuild.plan.plan import declared_of, groups_of, no_frontier, tables_of
+from views.rebuild.plan.plan import declared_of, groups_of, no_frontier, planned, tables_of
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.outcome import Outcome
@@ -112,7 +111,7 @@ def follow(
 
     Raises:
         LockedError: another process follows one of the views.
-        ViewError: some read logs of other programs, and some captured tables.
+        ViewError: some views read logs of other programs, and some captured tables alone.
     """
     if len(groups_of(specs, settings)) > 1:
         declared = [spec for spec in specs if declared_of([spec], settings)]
@@ -241,8 +240,8 @@ class Follower:
     def _newest(self) -> FrontierRecord:
         """Return the newest frontier; of logs of other programs where their partitions end."""
         project = self._settings.project
-        if logs := declared_of(self._specs, self._settings):
-            return freeze_declared(project.kafka, logs, settings=self._settings.replay()).record
+        if declared_of(self._specs, self._settings):
+            return planned(self._specs, self._settings).record
         return read_frontier(project.kafka, self._settings.frontier_topic, project.slot)
 
     def _by_spark(self, *, looks: bool) -> Outcome:

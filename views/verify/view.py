@@ -366,6 +366,12 @@ class _Verification:
             "slot": frontier.slot,
             "system_id": frontier.system_id,
             "ends": {topic: list(frontier.ends.get(topic, ())) for topic in topics},
+            "declared": [
+                topic
+                for table in request.tables
+                if self._evidence.is_declared(table)
+                and (topic := frontier.topic_of(table)) is not None
+            ],
             "records_read": {each.state.topic: each.records for each in taken},
             "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),

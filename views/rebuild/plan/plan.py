@@ -19,6 +19,7 @@ from replay.broker.topics import read_frontier
 from replay.cut.cut import Cut, freeze
 from replay.cut.past import find_past
 from replay.declared.declared import NO_FRONTIER, freeze_declared, open_declared
+from replay.declared.joined import CutParts
 from replay.decode.schemas import TopicSchemas, schemas_of
 from replay.pipeline.replay import Replay, open_replay
 from replay.spark.files import uri_of
@@ -44,9 +45,10 @@ class Plan:
     Attributes:
         record: the frontier; of declared logs the ends at which they stood.
         cut: what is read.
-        logs: the declared logs that are read; none where tables are captured.
+        logs: the declared logs that are read; none where all tables are captured.
         advance: how checkpoints are brought there; None when the log is read from its start.
-    schemas: of the captured tables, as they were looked up for this plan.
+        schemas: of the captured tables, as they were looked up for this plan.
+        parts: of views that join both, the cut of the captured tables and that of the logs.
     """
 
     record: FrontierRecord
@@ -54,6 +56,7 @@ class Plan:
     logs: tuple[DeclaredLog, ...] = ()
     advance: Advance | None = None
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
+    parts: CutParts | None = None
 
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
@@ -62,10 +65,14 @@ class Plan:
             VerdictError: the log can no longer give them.
             LogError: a schema of a declared log is not there, or not of the form that it should be.
         """
-        if self.logs:
-            return open_declared(spark, project.kafka, project.registry, self.cut, self.logs)
-        schemas = {table: self.schemas[table] for table in tables_of(specs)}
-        return open_replay(spark, project.kafka, self.cut, schemas)
+        kafka, registry, parts = project.kafka, project.registry, self.parts
+        if self.logs and parts is None:
+            return open_declared(spark, kafka, registry, self.cut, self.logs)
+        schemas = {t: self.schemas[t] for t in tables_of(specs) if t in self.schemas}
+        if parts is None:
+            return open_replay(spark, kafka, self.cut, schemas)
+        declared = open_declared(spark, kafka, registry, parts.declared, self.logs)
+        return open_replay(spark, kafka, parts.captured, schemas).beside(declared, self.cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,11 +212,15 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     if logs := declared_of(specs, settings):
         if settings.as_of is not None:
             raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
-        cut = freeze_declared(project.kafka, logs, settings=settings.replay(), sample=sample)
-        return Plan(cut.record, cut, logs)
+        if not captured_of(specs, logs):
+            cut = freeze_declared(project.kafka, logs, settings=settings.replay(), sample=sample)
+            return Plan(cut.record, cut, logs)
     record = read_frontier(project.kafka, settings.frontier_topic, project.slot)
+    known = {*record.frontier.tables.values(), *(log.table for log in logs)}
     for spec in specs:
-        check_captured(spec, record.frontier.tables.values(), record.frontier.excluded)
+        check_captured(spec, known, record.frontier.excluded)
+    if logs:
+        return _joined(record, specs, logs, settings, sample=sample)
     if settings.reads_checkpoints and settings.on_bad_record is OnBadRecord.QUARANTINE:
         raise ConfigurationError(
             "checkpoints do not keep records that cannot be read, so none can be quarantined",
@@ -231,6 +242,24 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
     return Plan(cut.record, advance.cut(), advance=advance)
 
 
+def _joined(
+    record: FrontierRecord,
+    specs: Sequence[ViewSpec],
+    logs: tuple[DeclaredLog, ...],
+    settings: RebuildSettings,
+    *,
+    sample: bool,
+) -> Plan:
+    """Plan views that join captured tables with declared logs: both are read from their start."""
+    kafka, replayed = settings.project.kafka, settings.replay()
+    parts = CutParts(
+        freeze(kafka, record, captured_of(specs, logs), settings=replayed, sample=sample),
+        freeze_declared(kafka, logs, settings=replayed, sample=sample),
+    )
+    cut = parts.joined(logs)
+    return Plan(cut.record, cut, logs, parts=parts)
+
+
 def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicSchemas]:
     """Return the schemas by which a rebuild would read the captured tables now.
 
@@ -238,10 +267,11 @@ def schemas_now(plan: Plan, settings: RebuildSettings) -> dict[TableName, TopicS
         LogError: a schema is not there, or has columns that Spark cannot tell apart.
         UnavailableLogError: the registry or the brokers do not answer.
     """
-    if plan.logs:
+    if plan.logs and plan.parts is None:
         return {}
     project = settings.project
-    return schemas_of(project.registry, project.kafka, plan.record.frontier, plan.cut.topics)
+    topics = (plan.cut if plan.parts is None else plan.parts.captured).topics
+    return schemas_of(project.registry, project.kafka, plan.record.frontier, topics)
 
 
 def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
@@ -356,36 +386,30 @@ def shown(record: FrontierRecord) -> Frontier | None:
 
 
 def groups_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> list[Sequence[ViewSpec]]:
-    """Part the views into those of captured tables and those of declared logs: each has one cut.
+    """Part the views into those of captured tables, of declared logs, of both: each has one cut."""
+    groups: dict[tuple[bool, bool], list[ViewSpec]] = {}
+    for spec in specs:
+        logs = declared_of([spec], settings)
+        groups.setdefault((bool(logs), bool(captured_of([spec], logs))), []).append(spec)
+    return [groups[each] for each in sorted(groups)]
 
-    Raises:
-        ViewError: a view reads both.
-    """
-    declared = [spec for spec in specs if declared_of([spec], settings)]
-    captured = [spec for spec in specs if spec not in declared]
-    return [group for group in (captured, declared) if group]
+
+def captured_of(specs: Sequence[ViewSpec], logs: Sequence[DeclaredLog]) -> list[TableName]:
+    """Return the tables of views that no declared log stands for, each once."""
+    declared = {log.table for log in logs}
+    return [table for table in tables_of(specs) if table not in declared]
 
 
 def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[DeclaredLog, ...]:
     """Return the declared logs that views read; none where all they read is captured.
 
     Raises:
-        ViewError: they read captured tables too, which no frontier cuts at the same moment, or
-            name a view by the name of a declared table.
+        ViewError: they name a view by the name of a declared table.
     """
     tables = tables_of(specs)
     for spec in specs:
         check_distinct(spec, {log.table for log in settings.logs})
-    logs = tuple(log for log in settings.logs if log.table in tables)
-    others = [short_name(t) for t in tables if t not in {log.table for log in logs}]
-    if logs and others:
-        names = ", ".join(short_name(log.table) for log in logs)
-        raise ViewError(
-            f"{', '.join(spec.name for spec in specs)}: reads {names}, declared in [logs], and "
-            f"{', '.join(others)}, which is captured: no frontier cuts both at one moment",
-            hint="make a view of each; join what they serve",
-        )
-    return logs
+    return tuple(log for log in settings.logs if log.table in tables)
 
 
 def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:

@@ -158,6 +158,10 @@ class Evidence:
             return None
         return Taken(state=found.state, records=found.records, left_out=found.left_out)
 
+    def is_declared(self, table: TableName) -> bool:
+        """Tell whether a table is a log of another program, read to its ends and no frontier."""
+        return table in self._declared
+
     def left_out(self, table: TableName) -> int:
         """Return the number of records of a table that could not be read and were left out."""
         found = self._taken.get(table)

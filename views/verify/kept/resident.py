@@ -167,6 +167,11 @@ class ResidentStates:
         return self._touched[table]
 
     @staticmethod
+    def is_declared(_table: TableName) -> bool:
+        """Return False: views of logs of other programs are not followed here."""
+        return False
+
+    @staticmethod
     def left_out(_table: TableName) -> int:
         """Return 0: a record that cannot be read ends the proof."""
         return 0
