@@ -173,7 +173,7 @@ class CaptureSettings(Section):
     allow_unkeyed: Annotated[
         bool,
         Setting(
-            "Tables without a primary key too: topics with cleanup.policy=delete, no rebuilds.",
+            "Tables without a primary key too: cleanup.policy=delete, rebuilt while all is kept.",
             "--allow-unkeyed",
         ),
     ] = False

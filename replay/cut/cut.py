@@ -23,6 +23,7 @@ from replay.broker.topic_state import PastEnds, TopicState, changes
 from replay.broker.topics import inspect, require_stable
 from replay.verdict import limits
 from replay.verdict.verdict import Verdict, judge
+from replay.verdict.watch import LOOK_S
 
 _LAG_S = 3.0
 _NAP_S = 0.05
@@ -237,6 +238,8 @@ def judged_again(
     # lay past the ends then, the second knows of partitions that nothing was added to since.
     if cut.verdict.is_late(now_ms):
         again.require()
+    if cut.verdict.deadline_ms is None and again.deadline_ms is None:
+        return int(LOOK_S * 1000)
     latest = max(cut.verdict.deadline_ms or 0, again.deadline_ms or 0)
     return latest - cut.settings.clock_allowance_ms - now_ms
 

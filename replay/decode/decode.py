@@ -28,7 +28,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.log.form import Envelope, Output
 from changelog.contract.rows.codec import FRAME_BYTES, frame
 from changelog.contract.rows.evolution import obstacles
-from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
+from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, nulls_of
 from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
 from replay.base.task_faults import Fault
@@ -58,7 +58,7 @@ class Decoded:
 
     def rows(self) -> StateRows:
         """Return the rows, one column per column of the table; a fault ends the task."""
-        return self._rows(self.frame.select(*_PLACE, built(_sound_row, self.schemas)))
+        return self._rows(self.frame.select(*_PLACE, built(sound_row, self.schemas)))
 
     def sound_rows(self) -> StateRows:
         """Return the rows of the records that have no fault."""
@@ -73,7 +73,7 @@ class Decoded:
 
     def _rows(self, frame: DataFrame) -> StateRows:
         logged = built(_logged_columns, self.schemas)
-        return StateRows(frame.select(*_PLACE, *logged), partial(_read, self.schemas))
+        return StateRows(frame.select(*_PLACE, *logged), partial(read_columns, self.schemas))
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
@@ -209,9 +209,8 @@ def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
     """Say what is wrong with a row, or with the event that tells of it."""
     row = F.col("row")
     missing = [row.getField(column.field).isNull() for column in _key_columns(reader)]
-    broken = F.when(
-        reduce(Column.__or__, missing), F.lit("the value's body does not follow its schema")
-    )
+    is_broken = reduce(Column.__or__, missing) if missing else _is_unlike(schemas, reader)
+    broken = F.when(is_broken, F.lit("the value's body does not follow its schema"))
     if not schemas.form.has_events:
         return broken
     op = F.coalesce(F.col("op"), F.lit(""))
@@ -219,17 +218,30 @@ def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
     return F.when(op.isin(_ROW_OPS), broken).when(op != _GONE, strange)
 
 
+def _is_unlike(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
+    """Tell a record without a key that cannot be read from one whose row is all nulls.
+
+    `from_avro` gives nulls for both. Nulls have one encoding, which no other row has.
+    """
+    row = F.col("row")
+    if schemas.form.output is Output.JSON:
+        return row.isNull()
+    is_empty = reduce(Column.__and__, [row.getField(c.field).isNull() for c in reader.columns])
+    nulls = [frame(each) + nulls_of(schemas.writers[each]) for each in schemas.writers]
+    return is_empty & ~F.col("value").isin([bytearray(each) for each in nulls])
+
+
 def _key_columns(schema: LoggedSchema) -> list[LoggedColumn]:
     by_name = {column.column: column for column in schema.columns}
     return [by_name[name] for name in schema.key]
 
 
-def _logged(number: int) -> str:
+def logged_name(number: int) -> str:
     """Return the name of a column as it is kept: no name of a table's own stands beside it."""
     return f"column_{number}"
 
 
-def _sound_row(schemas: TopicSchemas) -> Column:
+def sound_row(schemas: TopicSchemas) -> Column:
     """Take the row; a fault ends the task."""
     fault = F.col("fault")
     corrupt = fail(Fault.CORRUPT, *place(schemas.topic), ": ", fault)
@@ -239,12 +251,12 @@ def _sound_row(schemas: TopicSchemas) -> Column:
 def _logged_columns(schemas: TopicSchemas) -> list[Column]:
     """Take the fields of a row, escapes beside their values."""
     return [
-        F.col("row").getField(column.field).alias(_logged(number))
+        F.col("row").getField(column.field).alias(logged_name(number))
         for number, column in enumerate(schemas.logged(schemas.reader_id).columns)
     ]
 
 
-def _read(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
+def read_columns(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
     """Take the columns out of rows as they were logged."""
     return logged.select(*built(_table_columns, schemas))
 
@@ -258,7 +270,7 @@ def _table_columns(schemas: TopicSchemas) -> list[Column]:
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
     """Take one column; PostgreSQL's text in the escape branch has no place here."""
-    value = F.col(_logged(number))
+    value = F.col(logged_name(number))
     if column.type.has_escape:
         escape = value.getField(ESCAPE)
         loud = fail(
@@ -276,7 +288,7 @@ def _key_text(reader: LoggedSchema) -> Column:
     for number, column in enumerate(reader.columns):
         if column.column not in reader.key:
             continue
-        value = F.col(_logged(number))
+        value = F.col(logged_name(number))
         if column.type.has_escape:
             value = F.coalesce(value.getField(VALUE).cast("string"), value.getField(ESCAPE))
         texts.append(value.cast("string"))

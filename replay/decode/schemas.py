@@ -27,6 +27,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.forms.event_record import event_row_schema, read_value_schema
 from changelog.contract.log.form import PLAIN, Form, Output
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.scope import Scope
 from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
@@ -43,7 +44,7 @@ class TopicSchemas:
 
     Attributes:
         topic: its name.
-        key_id: the pinned schema id of its keys; None where keys are documents.
+        key_id: the pinned schema id of its keys; None where keys are documents, or not there.
         writers: each version of the value's schema, by its id; of documents by its number.
         reader_id: id of the newest version.
         form: of the records.
@@ -102,7 +103,7 @@ def schemas_of(
     """
     with closing(SchemaReader(registry, kafka)) as reader:
         return {
-            table: reader.of_table(topic, table, frontier.scope_of(topic).form)
+            table: reader.of_table(topic, table, frontier.scope_of(topic))
             for table, topic in topics.items()
         }
 
@@ -127,8 +128,8 @@ class SchemaReader:
             self._opened = SchemaRegistryClient.new_client(self._registry.client_config())
         return self._opened
 
-    def of_table(self, topic: str, table: TableName, form: Form) -> TopicSchemas:
-        """Return the schemas of a table's topic.
+    def of_table(self, topic: str, table: TableName, scope: Scope) -> TopicSchemas:
+        """Return the schemas of a table's topic; one without a primary key has none of keys.
 
         Raises:
             SchemaConflictError: the key's subject has more than one version.
@@ -136,8 +137,9 @@ class SchemaReader:
             CorruptRecordError: a schema is not one that capture writes.
             UnavailableLogError: the registry or the brokers do not answer.
         """
+        form = scope.form
         if form.output is Output.AVRO:
-            return self._registered(topic, form)
+            return self._registered(topic, form, keyed=scope.keyed)
         noted = schema_topic_of(topic, table)
         if noted not in self._noted:
             self._noted[noted] = read_schema_topic(self._kafka, noted)
@@ -148,7 +150,7 @@ class SchemaReader:
                 hint="check that nobody deletes its records; capture writes it once",
             )
         schemas = TopicSchemas(topic, None, dict(enumerate(values)), len(values) - 1, form)
-        check_columns(schemas)
+        check_columns(schemas, keyed=scope.keyed)
         return schemas
 
     def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
@@ -168,7 +170,7 @@ class SchemaReader:
             keys = {}
         return keys, self._versions(f"{topic}-value")
 
-    def _registered(self, topic: str, form: Form) -> TopicSchemas:
+    def _registered(self, topic: str, form: Form, *, keyed: bool) -> TopicSchemas:
         """Return the schemas of a topic that the registry has.
 
         Raises:
@@ -177,7 +179,7 @@ class SchemaReader:
             CorruptRecordError: a schema is not one that capture writes.
             UnavailableLogError: the registry does not answer.
         """
-        keys = self._versions(f"{topic}-key")
+        keys = self._versions(f"{topic}-key") if keyed else {}
         if len(keys) > 1:
             raise SchemaConflictError(
                 f'subject "{topic}-key" has {len(keys)} schemas; a key\'s schema is pinned for '
@@ -185,9 +187,9 @@ class SchemaReader:
                 hint="find out what registers them; a new key needs a new topic",
             )
         values = self._versions(f"{topic}-value")
-        ((key_id, key),) = keys.items()
+        key_id, key = next(iter(keys.items()), (None, ""))
         schemas = TopicSchemas(topic, key_id, values, list(values)[-1], form, key)
-        check_columns(schemas)
+        check_columns(schemas, keyed=keyed)
         return schemas
 
     def _versions(self, subject: str) -> dict[int, str]:
@@ -227,7 +229,7 @@ class SchemaReader:
         )
 
 
-def check_columns(schemas: TopicSchemas) -> None:
+def check_columns(schemas: TopicSchemas, *, keyed: bool = True) -> None:
     """Refuse a table whose columns Spark cannot tell apart.
 
     Raises:
@@ -244,5 +246,7 @@ def check_columns(schemas: TopicSchemas) -> None:
                 "does not tell apart",
                 hint="exclude one of the two columns, or the table, or rename one",
             )
-    if not set(schema.key) or not {each.lower() for each in schema.key} <= set(seen):
+    if keyed and not set(schema.key):
+        raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key')
+    if not {each.lower() for each in schema.key} <= set(seen):
         raise CorruptRecordError(f'the schema of topic "{schemas.topic}" names no key of its own')

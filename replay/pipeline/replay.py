@@ -22,11 +22,13 @@ from replay.base.clock import Clock, clock_ms
 from replay.base.config import OnBadRecord
 from replay.base.record_place import TopicRange
 from replay.cut.cut import Cut, recheck
+from replay.decode.bag import Bag, changes
 from replay.decode.decode import Decoded, decoded
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
 from replay.result.state import ReplayedState, StateRows, States, TableMetrics
 from replay.scan.fold import cut_of, survivors
+from replay.scan.java_source import JavaSource
 from replay.scan.scan import Scan
 from replay.verdict.verdict import Verdict
 from replay.verdict.watch import LOOK_S, ReadWatch
@@ -147,10 +149,12 @@ def open_replay(
     found: dict[TableName, TableFacts] = {}
     for table, of_topic in schemas.items():
         seen = StateObservations(Observation(), Observation())
+        keyed = cut.record.frontier.scope_of(of_topic.topic).keyed
+        read = _decoded if keyed else _bag
         found[table] = TableFacts(
             key=of_topic.logged(of_topic.reader_id).key,
             pin=of_topic.pin,
-            survivors=_decoded(cut, scan, of_topic, seen),
+            survivors=read(cut, scan, of_topic, seen),
             observations=seen,
         )
     return opened(spark, cut, found, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock)
@@ -174,7 +178,7 @@ class TableFacts:
     """What is known of a table before its state is opened.
 
     Attributes:
-        key: names of the primary key's columns.
+        key: names of the primary key's columns; none of a table without one.
         pin: the versions of the schemas that it is read by.
         survivors: its rows, as far as they can be read.
         observations: count what its scan sees.
@@ -245,3 +249,19 @@ def _decoded(
         seen=observations.records,
     )
     return decoded(observations.of_survivors(survivors(last)), schemas)
+
+
+def _bag(cut: Cut, scan: Scan, schemas: TopicSchemas, observations: StateObservations) -> Bag:
+    """Return the rows of a table without a primary key: all of its records say what it holds."""
+    frontier, topic = cut.record.frontier, schemas.topic
+    raw = JavaSource(scan.spark, scan.kafka).raw(
+        TopicRange(
+            topic=topic,
+            starts=cut.states[topic].log_starts,
+            ends=frontier.ends[topic],
+            key_schema_id=None,
+        )
+    )
+    since, before = frontier.since.get(topic), cut_of(frontier)
+    found = changes(observations.of_records(raw), topic, since=since, before=before)
+    return Bag(found, schemas, observations)

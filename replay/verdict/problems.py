@@ -54,7 +54,7 @@ def problems(
         yield Problem(f"{name} cannot be rebuilt: {why}", remedy if scope.copied else _COPY)
     for what, remedy in (
         *_of_identity(frontier, state),
-        *_of_settings(state),
+        *_of_settings(state, keyed=scope.keyed),
         *_of_offsets(frontier, state),
         *_of_truncation(frontier, state, past),
     ):
@@ -113,7 +113,12 @@ def _of_identity(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, s
         yield what, _ASK_CAPTURE
 
 
-def _of_settings(state: TopicState) -> Iterator[tuple[str, str]]:
+def _of_settings(state: TopicState, *, keyed: bool) -> Iterator[tuple[str, str]]:
+    if not keyed:
+        policy = state.settings.get("cleanup.policy")
+        if policy != "delete":
+            yield f"cleanup.policy is {policy}, must be delete: its records have no key", _FIX
+        return
     for setting, must in (
         ("cleanup.policy", "compact"),
         ("message.timestamp.type", "LogAppendTime"),

@@ -166,9 +166,23 @@ def judge(
             found += problems_of_resuming(resumed.frontier, record.frontier, topic)
         if found or state is None:
             return refused(found, times.allowance_ms)
+        if not record.frontier.scope_of(topic).keyed:
+            return _of_whole_history(state, times)
         return _timed([*limits(record, state, behind, resumed, times), *further], times)
 
     return together({topic: judged(topic) for topic in wanted}, times.allowance_ms)
+
+
+def _of_whole_history(state: TopicState, times: Times) -> Verdict:
+    """Judge a topic without keys whose first record is there: only its retention takes any.
+
+    When that comes no client can tell before; that it came shows in where the partitions start.
+    """
+    kept = ", ".join(
+        f"{name} {state.settings.get(name)}" for name in ("retention.ms", "retention.bytes")
+    )
+    why = f'topic "{state.topic}" has no keys: exact until its first records go ({kept})'
+    return Verdict(VerdictKind.EXACT, None, (why,), times.allowance_ms)
 
 
 def judge_foreign(state: TopicState, times: Times) -> Verdict:

@@ -48,8 +48,11 @@ class CapturedProject:
 
     def capture(self) -> None:
         """Bring the log up to now."""
-        words = [sys.executable, "-m", "changelog", "capture", "--until", "now"]
-        words += ["--project", str(self.root)]
+        self.command("capture", "--until", "now")
+
+    def command(self, *asked: str) -> None:
+        """Run a command of `changelog` on the project."""
+        words = [sys.executable, "-m", "changelog", *asked, "--project", str(self.root)]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0, ran.stderr
 

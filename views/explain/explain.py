@@ -96,6 +96,13 @@ def explain(spec: ViewSpec, text: str, settings: RebuildSettings) -> Explanation
                 f'view "{spec.name}" reads logs of other programs, whose records are not traced',
                 hint="--explain works for views of captured tables",
             )
+        for table in spec.tables:
+            if not plan.record.frontier.scope_of(plan.cut.topics[table]).keyed:
+                raise ViewError(
+                    f'view "{spec.name}" reads {table}, which has no primary key: its records '
+                    "cannot be told apart",
+                    hint="--explain works for views of tables with a key",
+                )
         log = LogTables(
             database,
             project.kafka,

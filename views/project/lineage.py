@@ -125,6 +125,9 @@ def trace(
         columns: of each table.
         keys: the primary key of each table.
     """
+    if unkeyed := [table for table, own in keys.items() if not own]:
+        names = ", ".join(str(table) for table in unkeyed)
+        return Untraceable(f"it reads {names}, which has no primary key")
     if source.views:
         return Untraceable(f"it reads the view {', '.join(source.views)}")
     query = sqlglot.parse_one(source.text, dialect="spark")

@@ -34,7 +34,15 @@ from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
 from views.generations.generation import Generation
 from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, History
-from views.generations.lock import Moving, advancing, building, locked, others_of, reserve
+from views.generations.lock import (
+    Moving,
+    advancing,
+    building,
+    following,
+    locked,
+    others_of,
+    reserve,
+)
 from views.generations.served import MakeServed, served_of
 from views.generations.staging import take_away
 from views.generations.succession import next_generation, serving, staged
@@ -120,6 +128,7 @@ class Rebuild:
         self._run = uuid.uuid4().hex
         self._begun = time.monotonic()
         self._quarantined: Mapping[TableName, int] = {}
+        self._alone, self._catches_up = False, True
 
     def run(self, specs: Sequence[ViewSpec]) -> Outcome:
         """Rebuild the views; a read that the log moved under is begun again, a few times.
@@ -136,10 +145,10 @@ class Rebuild:
         goes_back = settings.as_of is not None and not settings.stage
         # A follower of logs of other programs cannot be caught up with: they have no positions.
         has_others = any(log.table in tables_of(specs) for log in settings.logs)
-        alone = goes_back or has_others or settings.source is Source.REFRESH
+        self._alone = goes_back or has_others or settings.source is Source.REFRESH
         root = settings.project.root
         self._moving = Moving(root, names, self._stop)
-        with (locked if alone else building)(root, names):
+        with (locked if self._alone else building)(root, names):
             return attempted(lambda: self.run_locked(specs), self._stop)
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
@@ -148,10 +157,17 @@ class Rebuild:
             found = plannable(specs, self._settings)
         done = {result.view: result for result in found.failed}
         if (plan := found.plan) is not None:
-            builds, unsettled, replay = self._run_planned(plan, found.specs)
+            with self._unfollowed(plan, found.specs):
+                builds, unsettled, replay = self._run_planned(plan, found.specs)
             done |= {build.spec.name: self._result(build, plan, replay) for build in builds}
             done |= {result.view: result for result in unsettled}
         return Outcome.of(done[spec.name] for spec in specs)
+
+    def _unfollowed(self, plan: Plan, specs: Sequence[ViewSpec]) -> AbstractContextManager[object]:
+        """Let nobody follow views of tables without a key: a rebuild cannot catch up with them."""
+        if not plan.is_whole or self._is_follower or self._alone:
+            return nullcontext()
+        return following(self._settings.project.root, [spec.name for spec in specs])
 
     def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
         """Bring the unpublished generations that this was made for to the newest frontier.
@@ -171,6 +187,7 @@ class Rebuild:
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
+        self._catches_up = not (plan.logs or plan.is_whole)
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._stages.stage("session", "Spark session"):
@@ -186,6 +203,7 @@ class Rebuild:
                 replay,
                 self._run,
                 declared=plan.logs,
+                keeps=self._catches_up,
                 tell=self._stages.tell,
             ) as certifier:
                 certifier.read_ahead([build.spec for build in builds])
@@ -438,13 +456,13 @@ class Rebuild:
             return delta_of(found.change, schema, key, sinks)
         parts = deltas_of(found.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
         delta = next(parts)
-        for following in parts:
+        for after in parts:
             self._require_proved(certifier, build, delta)
             assert build.previous is not None  # noqa: S101 - it is the base
             (error,) = apply([(sinks, build.previous, delta)], _position(replay))
             if error is not None:
                 raise error
-            delta = following
+            delta = after
         return delta
 
     def _require_proved(self, certifier: Certifier, build: ViewBuild, delta: Delta) -> None:
@@ -553,7 +571,7 @@ class Rebuild:
     def _publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         plan = Plan(replay.cut.record, replay.cut)
         self._record(SEALED, builds, plan, replay)
-        follows = not self._is_follower and self._settings.as_of is None and not plan.logs
+        follows = not self._is_follower and self._settings.as_of is None and self._catches_up
         takeover = Takeover(self._settings, self._history, self._brought)
         if follows:
             # Most of the way is made while the follower goes on.

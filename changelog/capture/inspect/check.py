@@ -173,7 +173,10 @@ class _Check:
             self._findings.add("inheritance", Level.NOTE, said)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
-            said = f"topics that are not compacted and give no state: {_listed(unkeyed)}"
+            said = (
+                "topics that are not compacted, and rebuilt from their whole history for as long "
+                f"as that is kept: {_listed(unkeyed)}"
+            )
             self._findings.add("no primary key", Level.NOTE, said)
         if self._capture.form.envelope is not Envelope.ROW:
             short = [

@@ -614,7 +614,7 @@ def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[
     for table in selected:
         if not table.relation.key:
             log.warning(
-                'table "%s" has no primary key: its topic is not compacted and gives no state of '
-                "the table",
+                'table "%s" has no primary key: its topic is not compacted, and gives the table '
+                "for as long as its retention keeps all of it",
                 table.name,
             )

@@ -5,9 +5,11 @@ table. Two kinds of narrowing differ:
 
 - Rows left out by a condition, columns left out or masked: the topic is exact about what is left,
   and rebuilds to just that.
-- Operations left out, rows that were there before and never copied, or no key: the topic holds
-  what was published, and does not rebuild to anything that the table has ever been. Replay
-  refuses it.
+- Operations left out, or rows that were there before and never copied: the topic holds what was
+  published, and does not rebuild to anything that the table has ever been. Replay refuses it.
+
+The topic of a table without a key holds all that was ever written and taken away, and rebuilds to
+the table for as long as nothing of it is removed.
 
 It also says in which form the records are, where they are not rows in Avro.
 """
@@ -74,8 +76,8 @@ class Scope:
         missing = [each for each in OPERATIONS if each not in self.operations]
         if missing:
             found.append(f"it was captured without {', '.join(missing)}")
-        if not self.keyed:
-            found.append("its table has no primary key")
+        if not self.keyed and self.form.has_events:
+            found.append(f"its table has no primary key, and its records are events ({self.form})")
         if not self.copied:
             found.append("its table was not copied (--skip-snapshot), it holds changes alone")
         return tuple(found)

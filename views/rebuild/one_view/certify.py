@@ -61,6 +61,7 @@ class Certifier:
         run: str,
         *,
         declared: Sequence[DeclaredLog] = (),
+        keeps: bool = True,
         tell: Tell = quiet,
     ) -> None:
         self._spark = spark
@@ -78,7 +79,7 @@ class Certifier:
             pins=replay.pins,
             quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             declared=declared,
-            keeping=_keeping(settings, replay) if not declared else NOWHERE,
+            keeping=_keeping(settings, replay) if keeps else NOWHERE,
             spread=spread,
             tell=tell,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from replay.spark.files import uri_of
 from replay.store.checkpoint import CheckpointStore
 from replay.store.plan import Advance, plan_advance
 from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.failure import RebuildError
 from views.generations.history import History
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
@@ -49,6 +50,8 @@ class Plan:
         advance: how checkpoints are brought there; None when the log is read from its start.
         schemas: of the captured tables, as they were looked up for this plan.
         parts: of views that join both, the cut of the captured tables and that of the logs.
+        is_whole: whether a table without a primary key is read, whose whole history says what it
+            holds: nothing goes on from a state of before.
     """
 
     record: FrontierRecord
@@ -57,6 +60,7 @@ class Plan:
     advance: Advance | None = None
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
     parts: CutParts | None = None
+    is_whole: bool = False
 
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
@@ -229,6 +233,9 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         )
     tables = tables_of(specs)
     cut = _cut(record, tables, settings, sample=sample)
+    if unkeyed := [t for t in tables if not record.frontier.scope_of(cut.topics[t]).keyed]:
+        _check_bags(specs, unkeyed, settings)
+        return Plan(cut.record, cut, is_whole=True)
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
         return Plan(cut.record, cut)
@@ -240,6 +247,32 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         if advance.verdict.allows_read:
             _require_proof(cut)
     return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def _check_bags(
+    specs: Sequence[ViewSpec], unkeyed: Collection[TableName], settings: RebuildSettings
+) -> None:
+    """Refuse what cannot be had of tables without a primary key.
+
+    Raises:
+        ConfigurationError: records are to be quarantined.
+        RebuildError: a view in Python reads one, and is to be verified.
+    """
+    if settings.on_bad_record is OnBadRecord.QUARANTINE:
+        names = ", ".join(short_name(table) for table in unkeyed)
+        raise ConfigurationError(
+            f"no record of {names} can be quarantined, which has no primary key: a delete that is "
+            "left out would leave its row",
+            hint="--on-bad-record fail",
+        )
+    for spec in specs:
+        found = [short_name(table) for table in unkeyed if table in spec.tables]
+        if found and spec.sql is None and settings.verify is not VerifyMode.NONE:
+            raise RebuildError(
+                f'view "{spec.name}" cannot be verified: it is in Python, and the rows of '
+                f"{', '.join(found)} have no key to compare them by",
+                hint="write it in SQL, or publish it unproved: --verify none",
+            )
 
 
 def _joined(

@@ -136,6 +136,9 @@ class Evidence:
 
         What is kept for the next proof, or goes on from what is kept, is read here.
         """
+        topic = self.frontier.topic_of(table)
+        if topic is not None and not self.frontier.scope_of(topic).keyed:
+            return None
         if self._spread is None or self._keeping.goes_on or self._keeping.begins:
             return None
         if self._spread_tables is None:

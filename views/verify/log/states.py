@@ -21,6 +21,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.intake import SCHEMA
 from views.base.pace import Tell, quiet
+from views.verify.log.bag import keep_rows, read_changes
 from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
@@ -33,6 +34,7 @@ from views.verify.records.read import read_schema_topic
 from views.verify.records.survivors import FoldedBuckets, FoldedTable, Survivors
 from views.verify.records.topic import TopicRecords, read_topic
 from views.verify.values.faults import Quarantine
+from views.verify.values.types import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class LogTables:
         quarantine = Quarantine() if self._quarantines else None
         if table in self._declared:
             return self._fold_declared(self._declared[table], quarantine)
+        if not self._frontier.scope_of(topic).keyed:
+            return self._fold_bag(table, topic)
         records = read_topic(
             self._kafka,
             self._frontier,
@@ -169,6 +173,20 @@ class LogTables:
         buckets = records.buckets
         fill(self._database, raw, (t for n in range(len(buckets)) for t in buckets.tables(n)))
         return raw
+
+    def _fold_bag(self, table: TableName, topic: str) -> Folded:
+        survivors = f"__survivors_{self._count}"
+        records = read_changes(self._kafka, self._frontier, topic, self._database, survivors)
+        try:
+            reader = self.reader(table, topic, records.newest_schema_id, None)
+        except BaseException:
+            self._database.execute(f"DROP TABLE {quoted(survivors)}")
+            raise
+        decoder, schema = reader or (None, None)
+        if decoder is not None:
+            keep_rows(self._database, survivors, topic, decoder)
+        rows = FoldedTable(self._database, survivors)
+        return Folded(table, topic, records.count, rows, decoder, schema)
 
     def _fold_declared(self, log: DeclaredLog, quarantine: Quarantine | None) -> Folded:
         survivors = f"__survivors_{self._count}"

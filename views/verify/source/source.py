@@ -304,9 +304,12 @@ def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
 
 def _problems(scope: Scope) -> tuple[str, ...]:
     """Say why a topic cannot be compared with its table; empty when it can."""
-    if not scope.obstacles():
+    found = scope.obstacles()
+    if not scope.keyed:
+        found = ("its table has no primary key, so its rows cannot be told apart", *found)
+    if not found:
         return ()
-    return (*scope.obstacles(), "so the topic is not the table")
+    return (*found, "so the topic is not the table")
 
 
 def _not_verified(table: TableName, *notes: str) -> VerifyReport:

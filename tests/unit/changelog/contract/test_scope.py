@@ -68,7 +68,6 @@ def test_patterns_of_columns_and_quoted_names():
 def test_what_cannot_be_rebuilt_says_why_and_what_is_narrowed_says_so():
     assert NARROW.obstacles() == (
         "it was captured without delete, truncate",
-        "its table has no primary key",
         "its table was not copied (--skip-snapshot), it holds changes alone",
     )
     assert Scope(dropped=("a",), rows="x").obstacles() == ()

@@ -12,7 +12,7 @@ from changelog.contract.base.errors import (
     SchemaConflictError,
     UnavailableLogError,
 )
-from changelog.contract.log.form import PLAIN
+from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.evolution import obstacles
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, read_schema, value_schema
@@ -41,7 +41,7 @@ def register(client, topic, relation):
 def test_every_version_is_a_writer_and_the_newest_the_reader(registry):
     key, first = register(registry, "things", make_relation())
     _, second = register(registry, "things", make_relation(WIDER))
-    schemas = SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, PLAIN)
+    schemas = SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
     assert (schemas.key_id, schemas.reader_id) == (key, second)
     assert list(schemas.writers) == [first, second]
     assert [column.column for column in schemas.logged(second).columns] == list(WIDER)
@@ -51,18 +51,18 @@ def test_a_second_key_schema_is_refused(registry):
     register(registry, "things", make_relation())
     register(registry, "things", make_relation({"id": BIGINT, "name": TEXT}))
     with pytest.raises(SchemaConflictError, match="things-key"):
-        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, PLAIN)
+        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
 
 
 def test_a_missing_subject_is_named(registry):
     with pytest.raises(LogError, match='no subject "things-key"'):
-        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, PLAIN)
+        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
 
 
 def test_columns_that_differ_in_case_alone_are_refused(registry):
     register(registry, "things", make_relation({"id": INTEGER, "Id": TEXT}))
     with pytest.raises(LogError, match='"id" and "Id"'):
-        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, PLAIN)
+        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
 
 
 def test_a_foreign_schema_is_refused(registry):
@@ -70,13 +70,13 @@ def test_a_foreign_schema_is_refused(registry):
     foreign = '{"type": "record", "name": "x", "fields": [{"name": "id", "type": "int"}]}'
     registry.register_schema("things-value", Schema(foreign, "AVRO"))
     with pytest.raises(CorruptRecordError):
-        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, PLAIN)
+        SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
 
 
 def test_a_registry_that_is_down_is_named_without_its_password():
     reader = SchemaReader(RegistryConnection(url="http://ann:canary@127.0.0.1:9"), KAFKA)
     with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:9") as failed:
-        reader.of_table("things", THINGS, PLAIN)
+        reader.of_table("things", THINGS, WHOLE)
     assert "canary" not in str(failed.value)
 
 

@@ -1,0 +1,163 @@
+"""Records of a table without a primary key -> its rows: those written less those taken away. Pure.
+
+No key tells which row a record is about, so that none replaces another: rows of `r`, `c` and `u`
+are added to a bag, those of `d` taken out of it, and rows of the same content are as good as each
+other (`docs/decisions/0007-tables-without-a-key.md`). A truncation says nothing of its own: the
+frontier's `since` lies behind all that it took away.
+
+Contents are compared as they were logged. Spark's own comparison takes -0.0 for 0.0, so that of a
+float is its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.headers import POSITION, Op
+from changelog.contract.base.position import Position
+from changelog.contract.rows.schema import LoggedColumn
+from changelog.contract.rows.types import ColumnType, Kind
+from replay.base.failures import fail
+from replay.base.record_place import NO_POSITION
+from replay.base.task_faults import Fault
+from replay.decode.built import built
+from replay.decode.decode import decoded, logged_name, read_columns, sound_row
+from replay.decode.documents import ESCAPE, VALUE
+from replay.decode.schemas import TopicSchemas
+from replay.result.metrics import StateObservations
+from replay.result.state import StateRows
+from replay.scan.fold import before_position, from_position
+from replay.scan.java_source import place
+
+_OP = "op"
+_ADDED = [op.value for op in (Op.READ, Op.CREATE, Op.UPDATE)]
+_TAKEN = Op.DELETE.value
+_FLOATS = {Kind.FLOAT, Kind.DOUBLE}
+
+
+def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Position) -> DataFrame:
+    """Return the changes of a topic without keys: `key` (the operation), `value` and their place.
+
+    Args:
+        raw: its records as Spark's source gives them, with their headers.
+        topic: for messages.
+        since: records before it are dead; None when none are.
+        before: the first position that does not count.
+    """
+    position, op = _header(POSITION), _header(_OP)
+    known = [*_ADDED, _TAKEN, Op.TRUNCATE.value]
+    fault = (
+        F.when(F.length(position) != 20, F.lit(NO_POSITION))  # noqa: PLR2004 - epoch, LSN, sequence
+        .when(position.isNull(), F.lit(NO_POSITION))
+        .when(F.col("key").isNotNull(), F.lit("it has a key, which no row of its table has"))
+        .when(~F.coalesce(op, F.lit(b"")).isin(known), F.lit("it bears no operation of a row"))
+        .when(F.col("value").isNull() & (op != F.lit(Op.TRUNCATE.value)), F.lit("it has no row"))
+    )
+    sound = F.when(fault.isNotNull(), fail(Fault.CORRUPT, *place(topic), ": ", fault))
+    found = raw.select(
+        sound.otherwise(op).alias("key"),
+        "value",
+        "partition",
+        "offset",
+        position.alias("position"),
+    )
+    found = before_position(found, before)
+    found = found if since is None else from_position(found, since)
+    return found.where(F.col("key") != F.lit(Op.TRUNCATE.value)).drop("position")
+
+
+def _header(name: str) -> Column:
+    found = F.filter("headers", lambda each: each["key"] == name)
+    return F.get(found, F.lit(0))["value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """The rows of a table without a key."""
+
+    changes: DataFrame
+    schemas: TopicSchemas
+    seen: StateObservations
+
+    def rows(self) -> StateRows:
+        """Return the rows; a record that cannot be read, or that is missing, ends the task."""
+        schemas = self.schemas
+        columns = schemas.logged(schemas.reader_id).columns
+        names = [logged_name(number) for number in range(len(columns))]
+        read = decoded(self.changes, schemas).frame
+        row = built(sound_row, schemas)
+        each = read.select("partition", "offset", "key", row).select(
+            "partition",
+            "offset",
+            F.when(F.col("key") == F.lit(_TAKEN), -1).otherwise(1).alias("sign"),
+            *(
+                F.col("row").getField(column.field).alias(name)
+                for column, name in zip(columns, names, strict=True)
+            ),
+        )
+        folded = each.groupBy(_content(columns, names).alias("content")).agg(
+            F.sum("sign").alias("copies"),
+            F.min(F.struct("partition", "offset")).alias("first"),
+            F.first(F.struct(*names)).alias("row"),
+        )
+        lost = fail(
+            Fault.LOST,
+            f'topic "{schemas.topic}": a row was taken away more often than it was written (first '
+            "at partition ",
+            F.col("first.partition"),
+            ", offset ",
+            F.col("first.offset"),
+            "): records of before are missing",
+        )
+        copies = F.when(F.col("copies") < 0, lost).otherwise(F.col("copies"))
+        kept = folded.withColumn("copies", copies).where(F.col("copies") > 0)
+        several = kept.select("first", "row", F.explode(F.sequence(F.lit(1), "copies")))
+        logged = several.select("first.*", "row.*")
+        return StateRows(self.seen.of_survivors(logged), partial(read_columns, schemas))
+
+    def sound_rows(self) -> StateRows:
+        """Refuse: where a row that was taken away cannot be read, it would stay."""
+        raise _no_quarantine(self.schemas.topic)
+
+    def quarantined(self) -> DataFrame:
+        """Refuse likewise."""
+        raise _no_quarantine(self.schemas.topic)
+
+
+def _no_quarantine(topic: str) -> ConfigurationError:
+    return ConfigurationError(
+        f'topic "{topic}" is of a table without a primary key, so none of its records can be '
+        "quarantined: a delete that is left out would leave its row",
+        hint="--on-bad-record fail",
+    )
+
+
+def _content(columns: Sequence[LoggedColumn], names: Sequence[str]) -> Column:
+    """Return what two rows have in common if and only if they are the same."""
+    return F.struct(
+        *(
+            _exact(F.col(name), column.type).alias(name)
+            for column, name in zip(columns, names, strict=True)
+        )
+    )
+
+
+def _exact(value: Column, kind: ColumnType) -> Column:
+    if kind.has_escape:
+        plain = _plain(value.getField(VALUE), kind)
+        return F.when(value.isNotNull(), F.struct(plain, value.getField(ESCAPE)))
+    return _plain(value, kind)
+
+
+def _plain(value: Column, kind: ColumnType) -> Column:
+    if kind.kind in _FLOATS:
+        return value.cast("string")
+    if kind.element is not None and kind.element.kind in _FLOATS:
+        return F.transform(value, lambda item: item.cast("string"))
+    return value

@@ -1,0 +1,224 @@
+"""Views over tables without a primary key: rebuilt from all that was written and taken away."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import Observation
+
+from changelog.contract.base.errors import CorruptRecordError, LogError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.contract.rows.codec import frame
+from changelog.contract.rows.schema import nulls_of
+from replay.base.failures import translated
+from replay.decode import bag
+from replay.decode.schemas import TopicSchemas
+from replay.result.metrics import StateObservations
+from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.matrix import first
+from views.verify.log import bag as verifier_bag
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+TABLE = """
+CREATE TABLE events (kind text, amount float8, tags float8[], price numeric(6,2));
+ALTER TABLE events REPLICA IDENTITY FULL;
+CREATE TABLE kinds (kind text PRIMARY KEY, name text);
+INSERT INTO kinds VALUES ('a', 'first'), ('b', 'second');
+INSERT INTO events VALUES
+  ('a', 0.0, '{0,NaN}', 1.10), ('a', '-0', '{-0,NaN}', 1.10), ('b', 2, NULL, 'NaN'),
+  ('a', 0.0, '{0,NaN}', 1.10), (NULL, NULL, NULL, NULL), (NULL, NULL, NULL, NULL)
+"""
+VIEW = """-- key: kind
+SELECT coalesce(kind, '?') AS kind, count(*) AS times,
+    sort_array(collect_list(amount)) AS amounts, sort_array(collect_list(tags[0])) AS tags
+FROM events GROUP BY 1
+"""
+SOURCE = """
+SELECT coalesce(kind, '?'), count(*), array_agg(amount::text), array_agg(tags[1]::text)
+FROM events GROUP BY 1
+"""
+
+
+def project_of(stack, folder, capture="", table=TABLE):
+    return captured_database(stack, folder, table, capture=f"allow_unkeyed = true\n{capture}")
+
+
+def served(project):
+    """Return what each kind has, floats as Python writes them: -0.0 is another one than 0.0."""
+    return {
+        each["kind"]: (each["times"], floats(each["amounts"]), floats(each["tags"]))
+        for each in project.delta("counted")
+    }
+
+
+def source(project):
+    return {
+        kind: (times, floats(amounts), floats(tags))
+        for kind, times, amounts, tags in project.query(SOURCE)
+    }
+
+
+def floats(found):
+    return sorted(repr(float(each)) for each in found if each is not None)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "",
+        pytest.param(
+            'output_format = "json"\non_incompatible = "resnapshot"', marks=pytest.mark.matrix
+        ),
+    ],
+)
+def test_a_view_counts_what_is_there(stack, tmp_path, capsys, monkeypatch, form):
+    with project_of(stack, tmp_path / "project", form) as (project, _):
+        project.view("counted.sql", VIEW)
+        project.view(
+            "named.sql",
+            "-- key: kind\nSELECT k.kind, k.name, count(e.kind) AS times "
+            "FROM kinds k LEFT JOIN events e ON e.kind = k.kind GROUP BY k.kind, k.name",
+        )
+
+        def rebuilt(*words):
+            ran = rebuild_view(capsys, monkeypatch, project, *words, "--json")
+            assert ran.code == 0, ran.err
+            assert {each["verified"] for each in ran.results} == {True}
+            assert served(project) == source(project)
+
+        rebuilt("--all")
+        assert served(project)["a"] == (3, ["-0.0", "0.0", "0.0"], ["-0.0", "0.0", "0.0"])
+        assert served(project)["?"] == (2, [], [])
+        seeded = random.Random(7)  # noqa: S311 - no secret
+        for _ in range(12):
+            n, kind = seeded.randrange(4), seeded.choice("abc")
+            statements = (
+                "INSERT INTO events SELECT '{kind}', {n}, ARRAY[{n}] FROM generate_series(1, 3)",
+                "DELETE FROM events WHERE ctid IN (SELECT min(ctid) FROM events GROUP BY kind)",
+                "UPDATE events SET amount = {n}, kind = '{kind}' WHERE amount = 0",
+            )
+            project.execute(seeded.choice(statements).format(n=n, kind=kind))
+        # Rows of before have the default, and are taken away as what they are then.
+        project.execute("ALTER TABLE events ADD COLUMN more int DEFAULT 5")
+        project.execute("DELETE FROM events WHERE ctid IN (SELECT min(ctid) FROM events)")
+        project.execute("INSERT INTO events (kind) VALUES ('b'), ('b')")
+        project.capture()
+        rebuilt("counted", "--refresh")
+        project.execute("TRUNCATE events")
+        project.execute("INSERT INTO events VALUES ('b', 1, NULL, NULL)")
+        project.capture()
+        rebuilt("counted")
+        assert served(project) == {"b": (1, ["1.0"], [])}
+
+
+def test_it_is_exact_for_as_long_as_its_history_is_kept(
+    stack, tmp_path, capsys, monkeypatch, kafka
+):
+    with project_of(stack, tmp_path / "project", "partitions = 1") as (project, prefix):
+        project.view("counted.sql", VIEW)
+        admin, place = AdminClient(kafka.client_config()), TopicPartition(f"{prefix}.events", 0, 2)
+        admin.delete_records([place])[place].result()
+        ran = rebuild_view(capsys, monkeypatch, project, "counted")
+        assert ran.code == 4, ran.err
+        assert "changelog resnapshot" in ran.err
+        project.command("resnapshot", "public.events")
+        project.capture()
+        ran = rebuild_view(capsys, monkeypatch, project, "counted", "--json")
+        assert ran.code == 0, ran.err
+        assert served(project) == source(project)
+        project.view(
+            "python.py",
+            "from views import view\n\n\n@view(key=['kind'], tables=['events'])\n"
+            "def python(events):\n    return events.groupBy('kind').count().dropna()\n",
+        )
+        for words, code, said in (
+            (("python",), 1, "is in Python"),
+            (("counted", "--on-bad-record", "quarantine"), 2, "has no primary key"),
+            (("counted", "--explain", "a"), 2, "cannot be told apart"),
+        ):
+            ran = rebuild_view(capsys, monkeypatch, project, *words)
+            assert (ran.code, said in " ".join(ran.err.split())) == (code, True), ran.err
+        assert rebuild_view(capsys, monkeypatch, project, "python", "--verify", "none").code == 0
+
+
+@pytest.mark.parametrize("side", first(1, ["spark", "duckdb"]))
+def test_twin_rows_that_one_engine_does_not_take_away_are_found(
+    stack, tmp_path, capsys, monkeypatch, side
+):
+    with project_of(stack, tmp_path / "project") as (project, _):
+        project.view("counted.sql", VIEW)
+        project.execute("DELETE FROM events WHERE kind = 'b'")
+        project.capture()
+        if side == "spark":
+            monkeypatch.setattr(bag, "_TAKEN", b"-")
+            monkeypatch.setattr(bag, "_ADDED", [*bag._ADDED, b"d"])
+        else:
+            monkeypatch.setattr(verifier_bag, "_WRITTEN", frozenset({b"r", b"c", b"u", b"d"}))
+        ran = rebuild_view(capsys, monkeypatch, project, "counted")
+        assert ran.code == 3, ran.err
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "events",
+    "namespace": "changelog.public",
+    "relation": ["public", "events"],
+    "key": [],
+    "fields": [
+        {"name": "n", "type": ["null", "int"], "default": None, "column": "n", "pg_type": "int4"},
+        {"name": "m", "type": ["int", "null"], "default": 5, "column": "m", "pg_type": "int4"},
+    ],
+}
+
+
+def rows_of(spark, *records):
+    """Return the rows of records: operation, and body of the value."""
+    schemas = TopicSchemas("events", None, {7: json.dumps(SCHEMA)}, 7)
+    raw = [
+        (
+            None,
+            bytearray(frame(7) + body),
+            0,
+            offset,
+            [("position", Position(1, Lsn(offset), 0).to_bytes()), ("op", op.value)],
+        )
+        for offset, (op, body) in enumerate(records)
+    ]
+    frame_ = spark.createDataFrame(
+        raw,
+        "key binary, value binary, partition int, offset bigint, "
+        "headers array<struct<key: string, value: binary>>",
+    )
+    found = bag.changes(frame_, "events", since=None, before=Position(2, Lsn(0), 0))
+    seen = StateObservations(Observation(), Observation())
+    with translated():
+        return sorted(map(tuple, bag.Bag(found, schemas, seen).rows().frame.collect()), key=str)
+
+
+def test_nulls_are_a_row_and_what_cannot_be_read_is_not(spark):
+    nulls = nulls_of(json.dumps(SCHEMA))
+    assert nulls == b"\x00\x02"
+    assert rows_of(spark, (Op.CREATE, nulls), (Op.CREATE, nulls)) == [(None, None)] * 2
+    assert rows_of(
+        spark, (Op.CREATE, b"\x02\x04\x00\x06"), (Op.READ, nulls), (Op.DELETE, nulls)
+    ) == [(2, 3)]
+    with pytest.raises(CorruptRecordError, match=r"partition 0, offset 1: the value's body"):
+        rows_of(spark, (Op.CREATE, nulls), (Op.CREATE, b"\x02"))
+
+
+def test_a_row_that_was_taken_away_more_often_than_written_is_told(spark):
+    nulls = nulls_of(json.dumps(SCHEMA))
+    with pytest.raises(LogError, match="taken away more often than it was written"):
+        rows_of(spark, (Op.CREATE, nulls), (Op.DELETE, nulls), (Op.DELETE, nulls))
+
+
+def test_a_record_of_another_hand_is_told(spark):
+    with pytest.raises(CorruptRecordError, match="bears no operation of a row"):
+        rows_of(spark, (Op.MESSAGE, b"\x00\x02"))

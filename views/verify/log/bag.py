@@ -1,0 +1,168 @@
+"""The rows of a table without a primary key: those that were written, less those taken away.
+
+All records since the table was last emptied are read, one by one, and decoded here. Rows of the
+same values are as good as each other, so for each row that was taken away one of the same values
+goes; what is left are records that were written, and from there on a table like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import CorruptRecordError, LogError
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
+from views.verify.log.decode import Decoder, survivors_of
+from views.verify.processes.scratch import fill, first_row, make_table
+from views.verify.records.read import BATCH_RECORDS, messages, place
+from views.verify.records.topic import unmoved
+from views.verify.values.types import quoted
+
+_WRITTEN, _TAKEN, _EMPTIED = frozenset({b"r", b"c", b"u"}), b"d", b"t"
+_POSITION_BYTES = 20
+_FRAME_BYTES = 5
+_CHANGES = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("off", pa.int64()),
+        pa.field("is_written", pa.bool_()),
+        pa.field("value", pa.binary()),
+    ]
+)
+_CONTENTS = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("off", pa.int64()),
+        pa.field("content", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChanges:
+    """What was read: the number of records, and the schema id of the newest value."""
+
+    count: int
+    newest_schema_id: int | None
+
+
+def read_changes(
+    kafka: KafkaConnection,
+    frontier: Frontier,
+    topic: str,
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+) -> ReadChanges:
+    """Read a topic without keys up to the frontier into a new table: part, off, is_written, value.
+
+    Raises:
+        CorruptRecordError: a record breaks the contract; names topic, partition and offset.
+        LogError: the topic is not the one of the frontier, or moved while it was read.
+        VerdictError: it has lost its beginning.
+        UnavailableLogError: the brokers do not answer.
+    """
+    since, cut = frontier.since.get(topic), Position(frontier.epoch, frontier.lsn, 0)
+    ends = dict(enumerate(frontier.ends[topic]))
+    count, newest = 0, (b"", b"")
+    make_table(database, table, _CHANGES)
+
+    def batches() -> Iterator[pa.Table]:
+        nonlocal count, newest
+        rows: list[tuple[int, int, bool, bytes]] = []
+        for message in messages(kafka, topic, dict(enumerate(facts.starts)), ends):
+            count += 1
+            part, off, value = message.partition() or 0, message.offset() or 0, message.value()
+            headers = dict(message.headers() or ())
+            position, op = headers.get("position"), headers.get("op")
+            where = place(topic, part, off)
+            if not isinstance(position, bytes) or len(position) != _POSITION_BYTES:
+                raise CorruptRecordError(f"{where}: no header `position` of 20 bytes")
+            if position >= cut.to_bytes():
+                raise CorruptRecordError(f"{where}: it lies behind the frontier")
+            if since is not None and position < since.to_bytes():
+                continue
+            if message.key() is not None or op not in {*_WRITTEN, _TAKEN, _EMPTIED}:
+                raise CorruptRecordError(f"{where}: it is no record of a table without a key")
+            if op == _EMPTIED:
+                continue
+            if value is None:
+                raise CorruptRecordError(f"{where}: it has no row")
+            if op in _WRITTEN:
+                newest = max(newest, (position, value[:_FRAME_BYTES]))
+            rows.append((part, off, op in _WRITTEN, value))
+            if len(rows) >= BATCH_RECORDS:
+                yield _table(rows, _CHANGES)
+                rows = []
+        if rows:
+            yield _table(rows, _CHANGES)
+
+    with unmoved(kafka, frontier, topic) as facts:
+        fill(database, table, batches())
+    schema_id = int.from_bytes(newest[1][1:]) if newest[1] else None
+    return ReadChanges(count, schema_id)
+
+
+def keep_rows(
+    database: duckdb.DuckDBPyConnection, table: str, topic: str, decoder: Decoder
+) -> None:
+    """Leave of the changes in a table the records of the rows that are there: part, off, value.
+
+    Raises:
+        CorruptRecordError: a value does not decode.
+        LogError: a row was taken away that was not there.
+    """
+    contents = f"{table}_contents"
+    make_table(database, contents, _CONTENTS)
+
+    def batches() -> Iterator[pa.Table]:
+        with database.cursor() as cursor:
+            query = f"SELECT part, off, value FROM {quoted(table)}"
+            for batch in cursor.sql(query).to_arrow_reader(BATCH_RECORDS):
+                places, columns = decoder.decode(survivors_of(pa.Table.from_batches([batch])))
+                rows = zip(*columns, strict=True)
+                yield _table(
+                    [(*at, _digest(row)) for at, row in zip(places, rows, strict=True)], _CONTENTS
+                )
+
+    fill(database, contents, batches())
+    joined = f"{quoted(table)} JOIN {quoted(contents)} USING (part, off)"
+    copies = "sum(CASE WHEN is_written THEN 1 ELSE -1 END)"
+    lost = first_row(
+        database,
+        f"SELECT arg_min(part, off), min(off) FROM {joined} GROUP BY content HAVING {copies} < 0",
+    )
+    if lost is not None:
+        raise LogError(
+            f"{place(topic, *lost)}: a row was taken away more often than it was written",
+            hint="records of before are missing: copy the table anew with `changelog resnapshot`",
+        )
+    database.execute(
+        f"""
+        CREATE OR REPLACE TABLE {quoted(table)} AS SELECT part, off, value FROM (
+            SELECT *, {copies} OVER (PARTITION BY content) AS copies,
+                row_number() OVER (PARTITION BY content, is_written ORDER BY part, off) AS nth
+            FROM {joined}
+        ) WHERE is_written AND nth <= copies
+        """
+    )
+    database.execute(f"DROP TABLE {quoted(contents)}")
+
+
+def _digest(row: tuple[object, ...]) -> bytes:
+    """Return what two rows have in common if they have the same values, and else in no case known.
+
+    Python writes each value as it is, also -0.0 and NaN.
+    """
+    return hashlib.sha256(repr(row).encode()).digest()
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(each, kind.type) for each, kind in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
