@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from changelog.config import FILE_NAME, Project
 from changelog.contract.base.errors import ConfigurationError
@@ -13,6 +13,7 @@ from changelog.contract.forms.declared import (
     PLACEHOLDER,
     Beginning,
     DeclaredLog,
+    From,
     Order,
     Unavailable,
     ValueShape,
@@ -87,10 +88,11 @@ class Log(BaseModel):
         Setting("What becomes of it where no older record has the value: fail, null or keep."),
     ] = Unavailable.FAIL
     beginning: Annotated[
-        Beginning,
+        Beginning | AwareDatetime,
         Setting(
-            "Where it may begin: at its first record, or at the earliest that retention has left; "
-            "rows whose last record is gone are missing then."
+            "Where it begins: at its first record (start), at the earliest that retention has left "
+            "(earliest), or at those that were appended from a time on: rows whose last record is "
+            "older are missing then."
         ),
     ] = Beginning.START
 
@@ -157,7 +159,9 @@ def _declared(logs: Mapping[str, Log]) -> tuple[DeclaredLog, ...]:
                 key_changes=log.key_changes,
                 placeholder=log.placeholder,
                 on_unavailable=log.on_unavailable,
-                beginning=log.beginning,
+                beginning=log.beginning
+                if isinstance(log.beginning, Beginning)
+                else From(int(log.beginning.timestamp() * 1000)),
             )
         )
     return tuple(found)

@@ -21,7 +21,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.forms.declared import Beginning, DeclaredLog, Order, avro_columns
+from changelog.contract.forms.declared import (
+    Beginning,
+    DeclaredLog,
+    From,
+    Order,
+    avro_columns,
+)
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
 from changelog.contract.rows.types import ColumnType, Kind
@@ -30,8 +36,8 @@ from replay.base.config import ReplaySettings
 from replay.base.failures import fail
 from replay.base.record_place import TopicRange
 from replay.base.task_faults import Fault
-from replay.broker.topic_state import changes
-from replay.broker.topics import inspect, stable_ends
+from replay.broker.topic_state import TopicState, changes
+from replay.broker.topics import cleanable_ends, inspect, stable_ends
 from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
@@ -103,12 +109,7 @@ def freeze_declared(
         tables={topic: table for table, topic in topics.items()},
         topic_ids={topic: state.topic_id for topic, state in states.items()},
         ends=stable_ends(kafka, states),
-        # What is gone before the read is accepted; what goes meanwhile is not.
-        alive_from={
-            log.topic: states[log.topic].log_starts
-            for log in logs
-            if log.beginning is Beginning.EARLIEST and log.topic in states
-        },
+        alive_from=_alive_from(kafka, logs, states),
     )
     densities, estimate_ms = estimated(kafka, frontier, states, settings, sample=sample)
     times = answer.times(clock(), settings, estimate_ms=estimate_ms)
@@ -121,6 +122,27 @@ def freeze_declared(
         settings=settings,
         densities=densities,
     )
+
+
+def _alive_from(
+    kafka: KafkaConnection, logs: Sequence[DeclaredLog], states: Mapping[str, TopicState]
+) -> dict[str, tuple[int, ...]]:
+    """Return where logs begin that do not begin at their first record.
+
+    What is gone before the read is accepted; what goes meanwhile is not.
+    """
+    found = {}
+    for log in logs:
+        state = states.get(log.topic)
+        if state is None or log.beginning is Beginning.START:
+            continue
+        starts = state.log_starts
+        if isinstance(log.beginning, From):
+            at = {log.topic: state}
+            since = cleanable_ends(kafka, at, lags_ms={log.topic: 0}, now_ms=log.beginning.ms)
+            starts = tuple(map(max, starts, since[log.topic]))
+        found[log.topic] = starts
+    return found
 
 
 def recheck_declared(
@@ -177,7 +199,7 @@ def open_declared(
             raw = reader.raw(
                 TopicRange(
                     topic=log.topic,
-                    starts=cut.states[log.topic].log_starts,
+                    starts=_starts(cut, log.topic),
                     ends=cut.record.frontier.ends[log.topic],
                     key_schema_id=None,
                 )
@@ -194,6 +216,12 @@ def open_declared(
             )
     exact_for_ms = partial(recheck_declared, tuple(logs), cut, kafka, clock)
     return opened(spark, cut, found, exact_for_ms=exact_for_ms, clock=clock)
+
+
+def _starts(cut: Cut, topic: str) -> tuple[int, ...]:
+    frontier = cut.record.frontier
+    starts = frontier.alive_from.get(topic, cut.states[topic].log_starts)
+    return tuple(map(min, starts, frontier.ends[topic]))
 
 
 @dataclass(frozen=True, slots=True)

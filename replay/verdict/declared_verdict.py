@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from changelog.contract.forms.declared import Beginning, DeclaredLog, Unavailable, ValueShape
+from changelog.contract.forms.declared import Beginning, DeclaredLog, From, Unavailable, ValueShape
 from replay.broker.topic_state import TopicState
 from replay.verdict.limits import Times, lag_ms, retention_ms, scan_limit
 from replay.verdict.problems import Problem, problems_of_starts
@@ -56,7 +56,11 @@ def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict
         return refused(found, times.allowance_ms)
     words = [f'topic "{log.topic}": {log.rule()}']
     deadline = _deadline_ms(state, times)
-    if any(state.log_starts):
+    if isinstance(log.beginning, From):
+        words[0] += (
+            f"; it is read from {log.beginning} on, so rows whose last record is older are missing"
+        )
+    elif any(state.log_starts):
         begins = ", ".join(f"{n} at {at}" for n, at in enumerate(state.log_starts) if at)
         words[0] += (
             f"; its first records were deleted (partition {begins}), so rows whose last record was "

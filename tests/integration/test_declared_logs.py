@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import fastavro
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
@@ -76,6 +78,13 @@ class Log:
         more = {} if partition is None else {"partition": partition}
         self._producer.produce(self.topic, key=raw[0], value=raw[1], **more)
         self._producer.flush(30)
+
+    def last_ms(self):
+        """Return when the newest record was appended, by the broker."""
+        places = [TopicPartition(self.topic, n) for n in (0, 1)]
+        spec = OffsetSpec.max_timestamp()
+        found = self.admin.list_offsets(dict.fromkeys(places, spec))
+        return max(each.result().timestamp for each in found.values())
 
     def register(self, part, schema):
         with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
@@ -450,6 +459,32 @@ def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
     (result,) = ran.results
     assert (result["verified"], result["rows"]) == (True, 2)
     assert [each["id"] for each in project.delta("named")] == [3, 4]
+
+
+def test_a_log_is_read_from_a_time_on(
+    make, spark, endpoints, prefix, tmp_path, capsys, monkeypatch
+):
+    log = make(partitions=2, settings={**KEEP, "message.timestamp.type": "LogAppendTime"})
+    for number in range(1, 5):
+        log.put({"id": number}, row(number, "old"))
+    offset = log.last_ms()
+    wait_until(lambda: time.time() * 1000 > offset + 5, 5, "a later millisecond")
+    moment = datetime.fromtimestamp((offset + 2) / 1000, UTC).isoformat()
+    log.put({"id": 2}, row(2, "new"))
+    log.put({"id": 9}, row(9, "new"))
+    project = project_of(log, tmp_path, endpoints, prefix, form="flat-json", beginning=moment)
+    project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
+    ran = rebuild_view(capsys, monkeypatch, project, "named", "--json")
+    assert ran.code == 0, ran.err
+    assert f"it is read from {moment[:19]}" in " ".join(ran.err.split())
+    assert ran.results[0]["verified"] is True
+    assert [(each["id"], each["name"]) for each in project.delta("named")] == [
+        (2, "new"),
+        (9, "new"),
+    ]
+    # One of the two that reads more is found.
+    monkeypatch.setattr(declared_module, "_starts", lambda _, topic: (0, 0))
+    assert rebuild_view(capsys, monkeypatch, project, "named").code == 3
 
 
 ORDERS = """

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -74,6 +75,17 @@ class Beginning(Enum):
     """At what is there still: rows whose last record was deleted are missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class From:
+    """The log begins with what was appended from a time on, milliseconds since 1970."""
+
+    ms: int
+
+    def __str__(self) -> str:
+        """Return the time for people."""
+        return datetime.fromtimestamp(self.ms / 1000, UTC).isoformat()
+
+
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium writes for a value that PostgreSQL did not send, unless it is told otherwise."""
 
@@ -94,7 +106,7 @@ class DeclaredLog:
         placeholder: the text that stands for a value that PostgreSQL did not send; empty where
             there is none.
         on_unavailable: what becomes of such a column, where no older record has its value.
-        beginning: where it may begin.
+        beginning: where it may begin, or from when on it is read.
     """
 
     table: TableName
@@ -107,7 +119,7 @@ class DeclaredLog:
     key_changes: bool = True
     placeholder: str = PLACEHOLDER
     on_unavailable: Unavailable = Unavailable.FAIL
-    beginning: Beginning = Beginning.START
+    beginning: Beginning | From = Beginning.START
 
     @property
     def leaves_out(self) -> bool:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.errors import CorruptRecordError, VerdictError
 from changelog.contract.forms.declared import (
     DIGITS,
     MILLIS,
@@ -42,7 +42,14 @@ from views.verify.log.decode import Decoder
 from views.verify.log.left_out import KeyStatement, StandIn, bundles, unbundled
 from views.verify.log.registry import Schemas
 from views.verify.processes.scratch import fill, first_row, make_table
-from views.verify.records.read import BATCH_RECORDS, messages, place, require_stable, topic_facts
+from views.verify.records.read import (
+    BATCH_RECORDS,
+    TopicFacts,
+    messages,
+    place,
+    require_stable,
+    topic_facts,
+)
 from views.verify.values.faults import FaultError, Quarantine
 from views.verify.values.types import quoted
 
@@ -314,16 +321,21 @@ def read_declared(
         UnavailableLogError: the brokers do not answer.
     """
     log, raw = reader.log, f"{survivors}_said"
-    facts = topic_facts(kafka, frontier, log.topic)
+    facts = _facts(kafka, frontier, log)
     require_stable(kafka, log.topic, frontier.ends[log.topic])
     ends = dict(enumerate(frontier.ends[log.topic]))
+    # Where the log is read from a time on, what stands before it is not part of it.
+    alive = frontier.alive_from.get(log.topic, facts.starts)
+    starts = {
+        n: min(max(pair), ends[n]) for n, pair in enumerate(zip(facts.starts, alive, strict=True))
+    }
     make_table(database, raw, _SCHEMA)
     count = 0
 
     def batches() -> Iterator[pa.Table]:
         nonlocal count
         rows: list[tuple[Any, ...]] = []
-        for message in messages(kafka, log.topic, dict(enumerate(facts.starts)), ends):
+        for message in messages(kafka, log.topic, starts, ends):
             count += 1
             rows += _rows_of(reader, message, quarantine)
             if len(rows) >= BATCH_RECORDS:
@@ -336,6 +348,17 @@ def read_declared(
     _fold(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
     return count
+
+
+def _facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog) -> TopicFacts:
+    try:
+        return topic_facts(kafka, frontier, log.topic)
+    except VerdictError as error:
+        hint = (
+            "have every key written again; or run it again, if `beginning` of the log is "
+            '"earliest" or a time'
+        )
+        raise VerdictError(str(error.args[0]), hint=hint) from error
 
 
 def _rows_of(
