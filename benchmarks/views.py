@@ -9,6 +9,7 @@ quickest way that the server's own client has for rows that need no work:
 | search | `parallel_bulk` of opensearch-py, an index of the same settings, flushed and refreshed |
 | cache | a pipeline of MSET of redis-py |
 | postgres | COPY of psycopg2 from lines of CSV, into a table without a key |
+| upsert | the same into a table with the view's key; all rows of the view's table are replaced |
 | topic | a producer of confluent-kafka, of keys and values in Avro, to a topic of one partition |
 
 One run of each goes before and does not count. Of what is published the switch is timed too, and
@@ -58,6 +59,7 @@ Entries = Sequence[tuple[str, str]]
 """Ids and documents."""
 
 KEY = ("id",)
+UPSERT = "upsert"
 _THREADS = 4
 _CHUNK = 2_000
 _MSET = 5_000
@@ -85,22 +87,25 @@ class Bench:
     """Rows that stand ready, for Spark and for the clients of servers."""
 
     frame: DataFrame
+    other: DataFrame
     entries: Entries
     figures: Figures
 
     def sink(self, kind: str, sink: Sink, generation: int, *, counts: bool) -> None:
         """Write a generation, publish it and remove the one before."""
+        frame = self.frame if generation % 2 or kind != UPSERT else self.other
         began = time.monotonic()
-        sink.open(generation, self.frame.schema)
-        sink.write(self.frame)
+        sink.open(generation, frame.schema)
+        sink.write(frame)
         sink.seal()
         written = time.monotonic()
         sink.publish(generation)
         switched = time.monotonic()
         if generation > 1:
             sink.discard(generation - 1)
-        self._keep(kind, written - began, counts=counts)
-        if counts:
+        # What is published in place is written then.
+        self._keep(kind, (switched if kind == UPSERT else written) - began, counts=counts)
+        if counts and kind != UPSERT:
             self.figures.add(f"{kind}_switch_ms", 1000 * (switched - written))
 
     def limit(self, kind: str, write: Callable[[Entries], None], *, counts: bool) -> None:
@@ -166,12 +171,13 @@ def cache_limit(url: str) -> Callable[[Entries], None]:
     return write
 
 
-def postgres_limit(dsn: str, rows: pa.Table) -> Callable[[Entries], None]:
+def postgres_limit(dsn: str, rows: pa.Table, *, key: str = "") -> Callable[[Entries], None]:
     """Return the quickest way of psycopg2 for lines that stand ready."""
     lines = io.BytesIO()
     csv.write_csv(rows, lines, csv.WriteOptions(include_header=False))
     columns = (
-        "id bigint, customer_id int, amount numeric(12,2), name text, note text, placed timestamptz"
+        f"id bigint {key}, customer_id int, amount numeric(12,2), name text, note text, "
+        "placed timestamptz"
     )
 
     def write(entries: Entries) -> None:
@@ -211,7 +217,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
     sinks: Annotated[
         str, typer.Option(help="Which sinks, with commas between.")
-    ] = "search,cache,postgres,topic",
+    ] = "search,cache,postgres,upsert,topic",
     out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
 ) -> None:
     """Measure each sink beside the limit of its server."""
@@ -236,15 +242,28 @@ def main(
         frame = orders(spark, rows).persist(StorageLevel.MEMORY_AND_DISK)
         ready = rendered(frame, KEY).toArrow().to_pydict()
         entries = list(zip(ready["id"], ready["document"], strict=True))
-        bench = Bench(frame, entries, Figures())
+        other = frame.withColumn("amount", F.col("amount") + F.lit(1).cast("decimal(2,0)"))
+        other = other.select(*(F.col(f.name).cast(f.dataType) for f in frame.schema.fields))
+        other = other.persist(StorageLevel.MEMORY_AND_DISK)
+        if UPSERT in kinds:
+            other.count()
+        bench = Bench(frame, other, entries, Figures())
         limits = {
             "search": search_limit(at.search or "", properties(frame.schema)),
             "cache": cache_limit(at.cache or ""),
             "postgres": postgres_limit(at.postgres, frame.toArrow()),
+            UPSERT: postgres_limit(at.postgres, frame.toArrow(), key="PRIMARY KEY"),
             "topic": topic_limit(kafka, frame),
         }
         for kind in kinds:
-            sink = make_sink(kind, view=f"{kind}_rows", key=KEY, settings=settings, spark=spark)
+            sink = make_sink(
+                "postgres" if kind == UPSERT else kind,
+                view=f"{kind}_rows",
+                key=KEY,
+                settings=settings,
+                spark=spark,
+                options={"mode": "upsert"} if kind == UPSERT else {},
+            )
             for number in range(runs + 1):
                 bench.limit(kind, limits[kind], counts=number > 0)
                 bench.sink(kind, sink, number + 1, counts=number > 0)

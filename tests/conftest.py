@@ -139,4 +139,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
         )
     )
     yield made
+    # All tests that come after its end fail with a refused connection: this says how it ended.
+    ended = made.sparkContext._gateway.proc.poll()  # type: ignore[union-attr]
+    assert ended is None, f"the JVM of Spark has ended with code {ended}"
     made.stop()

@@ -179,7 +179,9 @@ def cache_bench(url: str, spark: Any, view: str, options: dict[str, Any] | None 
     )
 
 
-def postgres_bench(url: str, connection: Any, spark: Any, view: str) -> Bench:
+def postgres_bench(
+    url: str, connection: Any, spark: Any, view: str, options: dict[str, Any] | None = None
+) -> Bench:
     def select(table: str) -> Rows:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
@@ -209,6 +211,7 @@ def postgres_bench(url: str, connection: Any, spark: Any, view: str) -> Bench:
         served,
         stored,
         lambda address: select(address.location["table"]),
+        options=options or {},
     )
 
 
@@ -372,6 +375,14 @@ def postgres(postgres_url: str, spark: Any, view: str) -> Iterator[Bench]:
 
 
 @pytest.fixture
+def upserted(postgres_url: str, spark: Any, view: str) -> Iterator[Bench]:
+    connection = psycopg2.connect(postgres_url, cursor_factory=RealDictCursor)
+    connection.autocommit = True
+    yield postgres_bench(postgres_url, connection, spark, view, {"mode": "upsert"})
+    connection.close()
+
+
+@pytest.fixture
 def hashes(cache_url: str, spark: Any, view: str) -> Bench:
     return cache_bench(cache_url, spark, view, {"value": "hash", "hash_tag": "view"})
 
@@ -394,6 +405,7 @@ def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
         pytest.param("postgres", marks=pytest.mark.services),
+        pytest.param("upserted", marks=pytest.mark.services),
         pytest.param("topic", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("topic_json", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("hashes", marks=[pytest.mark.services, pytest.mark.matrix]),

@@ -35,7 +35,15 @@ ODD = [
 ]
 
 
-@pytest.fixture(params=["search", "cache", "postgres", "topic"])
+@pytest.fixture(
+    params=[
+        "search",
+        "cache",
+        "postgres",
+        pytest.param("upserted", marks=pytest.mark.matrix),
+        "topic",
+    ]
+)
 def bench(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 

@@ -17,8 +17,8 @@ from tests.support.wait import wait_until
 from views.sinks.base import SinkSettings
 from views.sinks.make import make_sink
 from views.sinks.postgres.copy import CopyWriter
+from views.sinks.postgres.exchange import Exchange
 from views.sinks.postgres.server import PostgresClient
-from views.sinks.postgres.sink import PostgresSink
 from views.verify.served.served import read_served
 from views.verify.values.types import parse_type
 
@@ -351,7 +351,7 @@ def test_without_that_wait_such_a_transaction_finds_it_empty(postgres, monkeypat
         reader.set_session(isolation_level="REPEATABLE READ")
         old = reader.cursor()
         old.execute("SELECT 1")
-        monkeypatch.setattr(PostgresSink, "_wait", staticmethod(lambda *_: None))
+        monkeypatch.setattr(Exchange, "wait", staticmethod(lambda *_: None))
         publish(postgres, 2, postgres.spark.sql("select id from range(5)"))
         old.execute(f"SELECT count(*) FROM {postgres.view}")
         assert old.fetchall() == [(0,)]

@@ -62,6 +62,7 @@ class PostgresForward:
         forms: its columns.
         key: the columns of its primary key.
         batch_rows: the most rows that are turned into COPY's format at once.
+        also: another table that gets the same.
     """
 
     registry: Registry
@@ -69,6 +70,7 @@ class PostgresForward:
     forms: tuple[Form, ...]
     key: tuple[str, ...]
     batch_rows: int
+    also: sql.Identifier | None = None
 
     def apply(self, cursor: Any, delta: pa.Table, position: Position) -> None:  # noqa: ANN401
         """Do all of it inside the transaction of a cursor.
@@ -95,6 +97,12 @@ class PostgresForward:
         """Remove the rows of keys; returns how many were there."""
         keys = [form for form in self.forms if form.target in self.key]
         self._load(cursor, gone, keys)
+        if self.also is not None:
+            self._removed(cursor, self.also, keys)
+        return self._removed(cursor, relation, keys)
+
+    @staticmethod
+    def _removed(cursor: Any, relation: sql.Composable, keys: Sequence[Form]) -> int:  # noqa: ANN401
         same = sql.SQL(" AND ").join(
             sql.SQL(f"t.{{0}} = d.{{0}}::{form.type}").format(sql.Identifier(form.target))
             for form in keys
@@ -114,6 +122,11 @@ class PostgresForward:
                     "exactly",
                     hint=f"give it another type in {self.registry.view}.postgres.json",
                 )
+        if self.also is not None:
+            self._replaced(cursor, self.also, delta)
+        return self._replaced(cursor, relation, delta)
+
+    def _replaced(self, cursor: Any, relation: sql.Composable, delta: sql.Composable) -> int:  # noqa: ANN401
         names = [sql.Identifier(form.target) for form in self.forms]
         values = [
             sql.SQL(f"{{}}::{form.type}").format(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -12,10 +13,22 @@ from changelog.contract.rows.relation import TableName
 from views.sinks.options import Options, read_options
 
 
+class Mode(Enum):
+    """How readers get to see a generation."""
+
+    EXCHANGE = "exchange"
+    """It is the one partition of the table, exchanged for another one."""
+    UPSERT = "upsert"
+    """Its rows are brought into a table that stays: inserted, replaced, removed."""
+    INSERT = "insert"
+    """Its new rows are added to a table that stays; one that changed or went is refused."""
+
+
 class PostgresOptions(Options):
     """Options of one view.
 
     Attributes:
+        mode: how readers get to see a generation.
         table: the table that readers open, `schema.name`; by default the view's name in `public`.
         columns: for columns of the view the names that they have in the table.
         types: for columns of the table a type of PostgreSQL other than the natural one.
@@ -24,6 +37,7 @@ class PostgresOptions(Options):
             exist and fit.
     """
 
+    mode: Annotated[Mode, Field(strict=False)] = Mode.EXCHANGE
     table: str = ""
     columns: dict[str, str] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)

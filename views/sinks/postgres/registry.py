@@ -2,7 +2,7 @@
 
 | table of `changelog_views` | holds |
 |---|---|
-| `targets` | a table that readers open: whose view it is, and which object we made |
+| `targets` | a table that readers open: whose view it is, which object we made, whose rows it has |
 | `generations` | each one: its table, state and rows, and the frontier of what it holds |
 | `attempts` | each task that has written rows, with the transaction that did |
 
@@ -34,7 +34,7 @@ _READABLE = 36
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.targets (
-    schema text, name text, view text NOT NULL, relation oid,
+    schema text, name text, view text NOT NULL, relation oid, serving bigint,
     PRIMARY KEY (schema, name));
 CREATE TABLE IF NOT EXISTS {SCHEMA}.generations (
     schema text, name text, generation bigint, relation text NOT NULL UNIQUE,
@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.attempts (
     relation text REFERENCES {SCHEMA}.generations (relation) ON DELETE CASCADE,
     attempt uuid, writer xid8 NOT NULL, rows bigint NOT NULL,
     PRIMARY KEY (relation, attempt));
+ALTER TABLE {SCHEMA}.targets ADD COLUMN IF NOT EXISTS serving bigint;
 """
 
 
@@ -89,7 +90,7 @@ class Registry:
         Raises:
             SinkError: the table that readers open is another view's.
         """
-        if not _is_there(cursor):
+        if not (_is_there(cursor) and _knows_serving(cursor)):
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             cursor.execute(_TABLES)
         values = [*self.target, self.view]
@@ -138,6 +139,20 @@ class Registry:
         cursor.execute(
             f"UPDATE {SCHEMA}.targets SET relation = %s WHERE (schema, name) = %s",
             [relation, tuple(self.target)],
+        )
+
+    def serving(self, cursor: Any) -> int | None:  # noqa: ANN401
+        """Return the generation whose rows were brought into the table that readers open."""
+        if not (_is_there(cursor) and _knows_serving(cursor)):
+            return None
+        found = self._one(cursor, f"SELECT serving FROM {SCHEMA}.targets WHERE (schema, name) = %s")
+        return None if found is None else found[0]
+
+    def note_serving(self, cursor: Any, generation: int | None) -> None:  # noqa: ANN401
+        """Remember the generation whose rows the table that readers open has."""
+        cursor.execute(
+            f"UPDATE {SCHEMA}.targets SET serving = %s WHERE (schema, name) = %s",
+            [generation, tuple(self.target)],
         )
 
     def add(self, cursor: Any, generation: int) -> str:  # noqa: ANN401
@@ -254,6 +269,15 @@ class Registry:
 def place(relation: str) -> sql.Identifier:
     """Return the name of one of our tables, for SQL."""
     return sql.Identifier(SCHEMA, relation)
+
+
+def _knows_serving(cursor: Any) -> bool:  # noqa: ANN401
+    """Tell whether our tables have a column that the first ones had not."""
+    cursor.execute(
+        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s)",
+        [f"{SCHEMA}.targets", "serving"],
+    )
+    return bool(cursor.fetchone()[0])
 
 
 def _is_there(cursor: Any) -> bool:  # noqa: ANN401

@@ -51,6 +51,12 @@ class Stable:
         row = cursor.fetchone()
         return None if row is None else row[0]
 
+    def is_partitioned(self, cursor: Any) -> bool:  # noqa: ANN401
+        """Tell whether it is a partitioned table."""
+        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
+        row = cursor.fetchone()
+        return row is not None and row[0] == "p"
+
     def partition(self, cursor: Any, relation: int) -> str | None:  # noqa: ANN401
         """Return the name of the table of ours that is attached."""
         cursor.execute(
@@ -76,7 +82,7 @@ class Stable:
         if attached is not None:
             statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
             cursor.execute(statement.format(self.name, place(attached)))
-        self._follow(cursor, columns_of(cursor, place(relation)))
+        self.follow(cursor, columns_of(cursor, place(relation)))
         self.attach(cursor, relation)
 
     def attach(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
@@ -138,12 +144,30 @@ class Stable:
     def _create(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
         cursor.execute(self.definition(columns))
 
-    def _follow(self, cursor: Any, wanted: Columns) -> None:  # noqa: ANN401
-        """Bring the columns of the table, which has no partition, to those of a generation."""
+    def follow(self, cursor: Any, wanted: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
+        """Bring the columns of the table, which has no partition, to those of a generation.
+
+        Args:
+            cursor: of the transaction.
+            wanted: names and types of columns.
+            keeps_rows: whether it has rows, whose values are cast.
+
+        Raises:
+            SinkError: it has rows, and its key would be another one.
+        """
         held = dict(columns_of(cursor, self.name))
         new = dict(wanted)
-        if primary_key(cursor, self.name) != self.key or any(
-            held[name] != new.get(name) for name in self.key
+        using = "{0}::{1}" if keeps_rows else "NULL"
+        if keeps_rows and primary_key(cursor, self.name) != self.key:
+            raise SinkError(
+                f"the primary key of {self.target} is "
+                f"({', '.join(primary_key(cursor, self.name))}), the view's is "
+                f"({', '.join(self.key)})",
+                hint="`rebuild-view --drop` removes the table, and a rebuild makes it anew",
+            )
+        if not keeps_rows and (
+            primary_key(cursor, self.name) != self.key
+            or any(held[name] != new.get(name) for name in self.key)
         ):
             self._make_anew(cursor, wanted)
             return
@@ -155,7 +179,7 @@ class Stable:
                 if name not in held
             ),
             *(
-                sql.SQL("ALTER COLUMN {} TYPE {} USING NULL").format(
+                sql.SQL(f"ALTER COLUMN {{0}} TYPE {{1}} USING {using}").format(
                     sql.Identifier(name), sql.SQL(kind)
                 )
                 for name, kind in wanted
@@ -210,6 +234,19 @@ def primary_key(cursor: Any, table: sql.Identifier) -> tuple[str, ...]:  # noqa:
         [table.as_string(cursor)],
     )
     return tuple(name for (name,) in cursor.fetchall())
+
+
+def has_unique_key(cursor: Any, table: sql.Identifier, key: Sequence[str]) -> bool:  # noqa: ANN401
+    """Tell whether a table has a unique index on just these columns, usable for ON CONFLICT."""
+    cursor.execute(
+        "SELECT array_agg(a.attname::text) FROM pg_index i, unnest(i.indkey) k (n) "
+        "JOIN pg_attribute a ON a.attnum = k.n "
+        "WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL "
+        "AND i.indimmediate AND i.indrelid = %s::regclass AND a.attrelid = i.indrelid "
+        "GROUP BY i.indexrelid",
+        [table.as_string(cursor)],
+    )
+    return any(sorted(names) == sorted(key) for (names,) in cursor.fetchall())
 
 
 def _indexes(cursor: Any, table: sql.Identifier) -> list[tuple[bool, str]]:  # noqa: ANN401

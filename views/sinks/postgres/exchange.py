@@ -1,0 +1,137 @@
+"""Mode `exchange`: the generation that serves is the one partition of the table that readers open.
+
+Publishing detaches it and attaches another one, in one transaction whose lock on the table is
+asked for briefly and again: no reader waits long behind it for another one.
+
+A transaction that reads at the state of its beginning (REPEATABLE READ) sees no row that was
+written later, and so would find a generation empty that was loaded after it began. Publishing waits
+for such transactions, as PostgreSQL's CREATE INDEX CONCURRENTLY does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2 import sql
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.postgres.readers import briefly
+from views.sinks.postgres.registry import Entry, Registry, place
+from views.sinks.postgres.server import BusyError, Connection
+from views.sinks.postgres.stable import Stable, columns_of, foreign
+
+_OLDER = """
+SELECT pid, usename, state FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend'
+AND pid <> pg_backend_pid() AND application_name NOT LIKE 'changelog%%'
+AND backend_xmin IS NOT NULL AND xact_start < %s
+AND (state <> 'active' OR query_start > xact_start) LIMIT 1
+"""
+"""Transactions older than a moment that may still read another table by their old snapshot: one
+that consists of a single statement has locked all of its tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The partitioned table that readers open.
+
+    Attributes:
+        registry: the entries of the view.
+        stable: the table.
+        auto_create: whether it is ours to make and to change.
+    """
+
+    registry: Registry
+    stable: Stable
+    auto_create: bool
+
+    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+        """Raise when the table that readers open is somebody else's, or does not fit."""
+        found, made = self.stable.found(cursor), self.registry.made(cursor)
+        if self.auto_create:
+            if found is not None and found != made:
+                raise foreign(self.stable.target)
+            if found is not None and not self.stable.is_partitioned(cursor):
+                raise SinkError(
+                    f"{self.stable.target} is not partitioned: it was made in another mode",
+                    hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
+                    "name that mode again",
+                )
+        elif wanted:
+            reason = self.stable.unfit(cursor, wanted)
+            if reason is not None:
+                raise SinkError(
+                    f"{self.stable.target} does not fit: {reason}",
+                    hint=self.stable.definition(wanted).as_string(cursor),
+                )
+
+    def current(self, cursor: Any) -> int | None:  # noqa: ANN401
+        """Return the generation that is attached."""
+        made = self.registry.made(cursor)
+        if made is None or made != self.stable.found(cursor):
+            return None
+        attached = self.stable.partition(cursor, made)
+        held = self.registry.entries(cursor).items()
+        return next((number for number, entry in held if entry.relation == attached), None)
+
+    def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Give a generation what users gave to the table."""
+        if self.stable.found(cursor) is not None:
+            self.stable.prepare(cursor, relation)
+
+    @staticmethod
+    def wait(connection: Connection, entry: Entry) -> None:
+        """Raise BusyError while a transaction could find the generation empty."""
+        with connection.cursor() as cursor:
+            cursor.execute(_OLDER, [entry.sealed_at])
+            found = cursor.fetchone()
+        if found is not None:
+            raise BusyError(
+                f"a transaction of {found[1]} (process {found[0]}, {found[2]}) began before the "
+                "generation was written, and would find it empty"
+            )
+
+    def move(self, connection: Connection, generation: int) -> None:
+        """Attach a sealed generation in place of the one that serves."""
+
+        def move(cursor: Any) -> None:  # noqa: ANN401
+            self.registry.lock(cursor)
+            entry = self.registry.sealed(cursor, generation)
+            found = self.stable.found(cursor)
+            if found is None:
+                self.stable.make(cursor, entry.relation)
+                self.stable.attach(cursor, entry.relation)
+            elif self.current(cursor) != generation:
+                attached = self.stable.partition(cursor, found)
+                if not self.auto_create:
+                    wanted = columns_of(cursor, place(entry.relation))
+                    if reason := self.stable.unfit(cursor, wanted):
+                        raise SinkError(f"{self.stable.target} does not fit: {reason}")
+                self.stable.move(cursor, entry.relation, attached)
+            self.registry.note_made(cursor, self.stable.found(cursor))
+
+        briefly(connection, move)
+
+    def drop(self, cursor: Any) -> None:  # noqa: ANN401
+        """Remove the table; one that a user made stays, without rows."""
+        found = self.stable.found(cursor)
+        if found is not None and found == self.registry.made(cursor):
+            attached = self.stable.partition(cursor, found)
+            if attached is not None:
+                statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+                cursor.execute(statement.format(self.stable.name, place(attached)))
+            if self.auto_create:
+                cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
+        self.registry.note_made(cursor, None)
+
+    @staticmethod
+    def holds_back() -> str | None:
+        """Return None: a transaction changes all rows in one step."""
+        return None
+
+    @staticmethod
+    def also(cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401, ARG004
+        """Return None: readers see the generation's own table."""
+        return None

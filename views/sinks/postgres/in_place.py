@@ -1,0 +1,278 @@
+"""Modes `upsert` and `insert`: the rows of a generation are brought into a table that stays.
+
+One transaction makes the table hold a generation: rows that are new are inserted, those that
+differ are replaced, those go that the generation before had and this one has not; what serves is
+noted in it. So a reader sees one generation or the other, whatever his isolation, no lock keeps him
+out, and a crash leaves the one or the other. Rows of keys that the view never had are not touched:
+the table may have others, and columns of its own.
+
+Rows are compared as they are stored (`record_image_ne`): PostgreSQL calls -0.0 and 0.0 equal, and
+they are other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.postgres.options import Mode
+from views.sinks.postgres.readers import LOCK_TIMEOUT
+from views.sinks.postgres.registry import Entry, Registry, place
+from views.sinks.postgres.server import BusyError, Connection, is_busy
+from views.sinks.postgres.stable import Stable, columns_of, foreign, has_unique_key
+
+_HAS_ITS_OWN_MIND = """
+SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NOT tgisinternal)
+    OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = %(table)s::regclass)
+    OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = %(table)s::regclass AND attgenerated <> '')
+"""
+"""Whether what is written into a table may become something else there."""
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """The plain table that readers open.
+
+    Attributes:
+        registry: the entries of the view.
+        stable: the table.
+        mode: whether rows are replaced and removed, or added alone.
+        auto_create: whether it is ours to make and to change.
+    """
+
+    registry: Registry
+    stable: Stable
+    mode: Mode
+    auto_create: bool
+
+    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+        """Raise when the table that readers open is somebody else's, or does not fit."""
+        found = self.stable.found(cursor)
+        if found is not None and self.stable.partition(cursor, found) is not None:
+            raise SinkError(
+                f"{self.stable.target} has a generation as its partition: it was made in another "
+                "mode",
+                hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
+                "name that mode again",
+            )
+        if self.auto_create:
+            if found is not None and found != self.registry.made(cursor):
+                raise foreign(self.stable.target)
+        elif wanted and (reason := self._unfit(cursor, wanted)):
+            raise SinkError(
+                f"{self.stable.target} does not fit: {reason}",
+                hint=self._definition(wanted).as_string(cursor),
+            )
+
+    def current(self, cursor: Any) -> int | None:  # noqa: ANN401
+        """Return the generation whose rows the table has."""
+        made = self.registry.made(cursor)
+        if made is None or made != self.stable.found(cursor):
+            return None
+        return self.registry.serving(cursor)
+
+    def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Do nothing: the table keeps what users gave it."""
+
+    def wait(self, connection: Connection, entry: Entry) -> None:
+        """Wait for nobody: whoever reads an older state goes on reading it."""
+
+    def move(self, connection: Connection, generation: int) -> None:
+        """Bring the rows of a sealed generation into the table."""
+        try:
+            with connection, connection.cursor() as cursor:
+                cursor.execute(LOCK_TIMEOUT)
+                self.registry.lock(cursor)
+                entry = self.registry.sealed(cursor, generation)
+                before = self.current(cursor)
+                if before == generation:
+                    return
+                wanted = columns_of(cursor, place(entry.relation))
+                self._fit(cursor, wanted)
+                # Readers read on; no other writer comes between the comparison and the rows.
+                statement = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
+                cursor.execute(statement.format(self.stable.name))
+                cursor.execute("SET LOCAL lock_timeout = 0")
+                self._bring(cursor, entry, before, [name for name, _ in wanted])
+                self.registry.note_made(cursor, self.stable.found(cursor))
+                self.registry.note_serving(cursor, generation)
+        except psycopg2.Error as error:
+            if is_busy(error):
+                raise BusyError("a transaction holds a lock on the view's table") from error
+            raise
+
+    def drop(self, cursor: Any) -> None:  # noqa: ANN401
+        """Remove the table; of one that a user made the view's rows, but where they only come."""
+        found, serving = self.stable.found(cursor), self.current(cursor)
+        if found is not None and found == self.registry.made(cursor):
+            if self.auto_create:
+                cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
+            elif serving is not None and self.mode is Mode.UPSERT:
+                relation = place(self.registry.relation(serving))
+                statement = sql.SQL("DELETE FROM {} t USING {} g WHERE {}")
+                cursor.execute(statement.format(self.stable.name, relation, self._same("t", "g")))
+        self.registry.note_made(cursor, None)
+        self.registry.note_serving(cursor, None)
+
+    def holds_back(self) -> str | None:
+        """Say that rows which are only added cannot be replaced."""
+        if self.mode is Mode.INSERT:
+            return "its table in PostgreSQL gets new rows alone (mode insert)"
+        return None
+
+    def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401
+        """Return the table, for the generation that it holds.
+
+        Raises:
+            SinkError: what is written into it may become something else there.
+        """
+        if self.current(cursor) != generation:
+            return None
+        if self._has_its_own_mind(cursor):
+            raise SinkError(
+                f"{self.stable.target} has triggers, rules or generated columns, so the rows of a "
+                "delta may become others there",
+                hint="rebuild the view, which compares all rows; or follow it in mode exchange",
+            )
+        return self.stable.name
+
+    def _fit(self, cursor: Any, wanted: Sequence[tuple[str, str]]) -> None:  # noqa: ANN401
+        if not self.auto_create:
+            if reason := self._unfit(cursor, wanted):
+                raise SinkError(f"{self.stable.target} does not fit: {reason}")
+        elif self.stable.found(cursor) is None:
+            cursor.execute(self._definition(wanted))
+        else:
+            self.stable.follow(cursor, wanted, keeps_rows=True)
+
+    def _bring(
+        self,
+        cursor: Any,  # noqa: ANN401
+        entry: Entry,
+        before: int | None,
+        names: Sequence[str],
+    ) -> None:
+        new, old = place(entry.relation), None
+        if before is not None:
+            old = place(self.registry.relation(before))
+        if self.mode is Mode.INSERT:
+            self._require_grown(cursor, new, old, names)
+        elif old is not None:
+            gone = sql.SQL(
+                "DELETE FROM {} t USING {} o WHERE {} AND NOT EXISTS (SELECT FROM {} g WHERE {})"
+            )
+            cursor.execute(
+                gone.format(self.stable.name, old, self._same("t", "o"), new, self._same("o", "g"))
+            )
+        cursor.execute(self._insert(new, names))
+        if self._has_its_own_mind(cursor):
+            self._require_same(cursor, new, names)
+
+    def _has_its_own_mind(self, cursor: Any) -> bool:  # noqa: ANN401
+        cursor.execute(_HAS_ITS_OWN_MIND, {"table": self.stable.name.as_string(cursor)})
+        return bool(cursor.fetchone()[0])
+
+    def _insert(self, new: sql.Composable, names: Sequence[str]) -> sql.Composed:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        others = [name for name in names if name not in self.stable.key]
+        act: sql.Composable = sql.SQL("NOTHING")
+        if others and self.mode is Mode.UPSERT:
+            updates = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(n)) for n in others]
+            act = sql.SQL("UPDATE SET {} WHERE {}").format(
+                sql.SQL(", ").join(updates), self._differs("t", "excluded", names)
+            )
+        statement = "INSERT INTO {} AS t ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}"
+        keys = sql.SQL(", ").join(map(sql.Identifier, self.stable.key))
+        return sql.SQL(statement).format(self.stable.name, columns, columns, new, keys, act)
+
+    def _require_grown(
+        self,
+        cursor: Any,  # noqa: ANN401
+        new: sql.Composable,
+        old: sql.Composable | None,
+        names: Sequence[str],
+    ) -> None:
+        """Require that no row which the table has would have to change or to go."""
+        keys = self._keys("t")
+        changed = sql.SQL("SELECT {} FROM {} t JOIN {} g ON {} WHERE {} LIMIT 1").format(
+            keys, self.stable.name, new, self._same("t", "g"), self._differs("t", "g", names)
+        )
+        queries = [("is another one now", changed)]
+        if old is not None:
+            lost = sql.SQL(
+                "SELECT {} FROM {} t WHERE NOT EXISTS (SELECT FROM {} g WHERE {}) LIMIT 1"
+            )
+            queries.append(("is gone", lost.format(keys, old, new, self._same("t", "g"))))
+        for what, query in queries:
+            cursor.execute(query)
+            if (row := cursor.fetchone()) is not None:
+                raise SinkError(
+                    f"{self.stable.target} gets new rows alone (mode insert), and the row with key "
+                    f"({', '.join(map(str, row))}) {what}",
+                    hint=f'"mode": "upsert" in {self.registry.view}.postgres.json replaces and '
+                    "removes rows",
+                )
+
+    def _require_same(self, cursor: Any, new: sql.Composable, names: Sequence[str]) -> None:  # noqa: ANN401
+        """Require that what was written is there: triggers and rules may have made it another."""
+        first = sql.Identifier("t", self.stable.key[0])
+        query = sql.SQL(
+            "SELECT {} FROM {} g LEFT JOIN {} t ON {} WHERE {} IS NULL OR {} LIMIT 1"
+        ).format(
+            self._keys("g"),
+            new,
+            self.stable.name,
+            self._same("t", "g"),
+            first,
+            self._differs("t", "g", names),
+        )
+        cursor.execute(query)
+        if (row := cursor.fetchone()) is not None:
+            raise SinkError(
+                f"{self.stable.target} does not hold the row with key "
+                f"({', '.join(map(str, row))}) as it was written: a trigger, a rule or a generated "
+                "column of the table changes it",
+                hint="let it leave the view's columns alone",
+            )
+
+    def _same(self, one: str, other: str) -> sql.Composed:
+        pairs = [
+            sql.SQL("{} = {}").format(sql.Identifier(one, name), sql.Identifier(other, name))
+            for name in self.stable.key
+        ]
+        return sql.SQL(" AND ").join(pairs)
+
+    def _keys(self, table: str) -> sql.Composed:
+        return sql.SQL(", ").join(sql.Identifier(table, name) for name in self.stable.key)
+
+    @staticmethod
+    def _differs(one: str, other: str, names: Sequence[str]) -> sql.Composed:
+        rows = [
+            sql.SQL(", ").join(sql.Identifier(table, name) for name in names)
+            for table in (one, other)
+        ]
+        return sql.SQL("record_image_ne(ROW({}), ROW({}))").format(*rows)
+
+    def _definition(self, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+        listed = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in columns]
+        keys = sql.SQL(", ").join(map(sql.Identifier, self.stable.key))
+        return sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(
+            self.stable.name, sql.SQL(", ").join(listed), keys
+        )
+
+    def _unfit(self, cursor: Any, wanted: Sequence[tuple[str, str]]) -> str | None:  # noqa: ANN401
+        """Say why a table that a user made cannot take such columns, or None."""
+        if self.stable.found(cursor) is None:
+            return "it does not exist"
+        if not has_unique_key(cursor, self.stable.name, self.stable.key):
+            return f"it has no primary key or unique index on ({', '.join(self.stable.key)})"
+        held = dict(columns_of(cursor, self.stable.name))
+        for name, kind in wanted:
+            if held.get(name) != kind:
+                return f'its column "{name}" is {held.get(name, "missing")}, not {kind}'
+        return None

@@ -1,0 +1,76 @@
+"""What readers open, and how a generation gets there: what the modes of the sink have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import psycopg2
+from psycopg2 import sql
+
+from views.sinks.postgres.registry import Entry
+from views.sinks.postgres.server import BusyError, Connection, is_busy
+
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
+"""So long a lock is asked for: whoever comes later waits behind the request."""
+
+
+class Readers(Protocol):
+    """The table that readers open."""
+
+    def check(self, cursor: Any, wanted: Sequence[tuple[str, str]] = ()) -> None:  # noqa: ANN401
+        """Check that it is ours, or fits; `wanted` are names and types of the view's columns.
+
+        Raises:
+            SinkError: it is somebody else's, or does not.
+        """
+        ...
+
+    def current(self, cursor: Any) -> int | None:  # noqa: ANN401
+        """Return the generation that readers see."""
+        ...
+
+    def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
+        """Make a generation ready, before any lock is asked for."""
+        ...
+
+    def wait(self, connection: Connection, entry: Entry) -> None:
+        """Raise BusyError while a transaction could not read a generation."""
+        ...
+
+    def move(self, connection: Connection, generation: int) -> None:
+        """Let readers see a sealed generation, in one transaction.
+
+        Raises:
+            BusyError: somebody holds a lock that it needs.
+            SinkError: the table does not fit, or its rows cannot be those of the generation.
+        """
+        ...
+
+    def drop(self, cursor: Any) -> None:  # noqa: ANN401
+        """Remove what readers see."""
+        ...
+
+    def holds_back(self) -> str | None:
+        """Say why a generation cannot go forward in one step for its readers, or None."""
+        ...
+
+    def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401
+        """Return the table that a delta goes to beside that of the generation, if there is one."""
+        ...
+
+
+def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
+    """Do something in one transaction that waits for no lock longer than a moment.
+
+    Raises:
+        BusyError: somebody holds a lock that it needs.
+    """
+    try:
+        with connection, connection.cursor() as cursor:
+            cursor.execute(LOCK_TIMEOUT)
+            act(cursor)
+    except psycopg2.Error as error:
+        if is_busy(error):
+            raise BusyError("a transaction holds a lock on the view's table") from error
+        raise
