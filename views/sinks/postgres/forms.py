@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from psycopg2 import sql
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -194,3 +195,15 @@ def _holds_negative_zero(value: Any) -> bool:  # noqa: ANN401 - JSON
             return value == 0 and math.copysign(1, value) < 0
         case _:
             return False
+
+
+def first_changed(cursor: Any, table: sql.Composable, form: Form) -> str | None:  # noqa: ANN401
+    """Return a value of a column, as text, that its final type would not hold exactly."""
+    cursor.execute(
+        sql.SQL(
+            f"SELECT {{0}}::text FROM {{1}} WHERE {{0}}::{form.type}::{form.loaded}::text "
+            "IS DISTINCT FROM {0}::text LIMIT 1"
+        ).format(sql.Identifier(form.target), table)
+    )
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])

@@ -22,9 +22,8 @@ from changelog.contract.base.position import Position
 from views.sinks.base import GONE
 from views.sinks.forward import refuse_older
 from views.sinks.postgres.copy import Stream, tuples
-from views.sinks.postgres.forms import Form
+from views.sinks.postgres.forms import Form, first_changed
 from views.sinks.postgres.registry import Registry, place
-from views.sinks.postgres.retype import first_changed
 from views.sinks.values import json_texts
 
 _DELTA = "changelog_delta"

@@ -22,13 +22,12 @@ from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.exchange import Exchange
-from views.sinks.postgres.forms import Form, forms_of
+from views.sinks.postgres.forms import Form, first_changed, forms_of
 from views.sinks.postgres.forward import PostgresForward, columns_sent, values_sent
 from views.sinks.postgres.in_place import InPlace
 from views.sinks.postgres.options import Mode, PostgresOptions
 from views.sinks.postgres.readers import Readers, briefly
 from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
-from views.sinks.postgres.retype import first_changed
 from views.sinks.postgres.server import Connection, PostgresClient
 from views.sinks.postgres.stable import Stable
 from views.sinks.shape import check_shape
