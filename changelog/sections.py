@@ -244,6 +244,13 @@ class CaptureSettings(Section):
             "--start-lsn",
         ),
     ] = ""
+    create_slot: Annotated[
+        bool,
+        Setting(
+            "Make the slot where it is not there, or begin with one that others have made.",
+            "--create-slot/--no-create-slot",
+        ),
+    ] = True
     temporary_slot: Annotated[
         bool,
         Setting(
@@ -276,6 +283,11 @@ class CaptureSettings(Section):
             raise ConfigurationError(
                 "--start-lsn and --temporary-slot contradict each other",
                 hint="a temporary slot is made at the start, and has no WAL of before",
+            )
+        if self.temporary_slot and not self.create_slot:
+            raise ConfigurationError(
+                "--temporary-slot and --no-create-slot contradict each other",
+                hint="a temporary slot is made at each start",
             )
         _ = self.first_lsn  # parsed here, so that the edge says what is wrong with it
         return self

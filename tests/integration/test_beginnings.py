@@ -172,3 +172,24 @@ def test_a_temporary_slot_goes_with_its_connection_and_each_log_is_a_fresh_one(c
     assert capture.frontier().epoch > first.epoch + 1
     assert len(slots(capture)) == 1
     capture.check()
+
+
+def test_no_slot_is_made_where_none_may_be_and_one_of_others_is_begun_where_it_stands(
+    capture, request
+):
+    said = refused(capture, "--no-create-slot")
+    assert f"pg_create_logical_replication_slot('{capture.prefix}', 'pgoutput')" in said
+    assert capture.query("SELECT count(*) FROM pg_replication_slots WHERE slot_name = "
+                         f"'{capture.prefix}'") == [(0,)]  # fmt: skip
+    assert describe(capture.kafka, [f"{capture.prefix}.notes"]) == {}
+    assert "contradict" in refused(capture, "--no-create-slot", "--temporary-slot")
+    request.getfixturevalue("places")
+    capture.catch_up("--no-create-slot", "--skip-snapshot")
+    assert keys(capture) == [1, 2, 3]
+    capture.sql("UPDATE notes SET text = 'changed' WHERE id = 4")
+    capture.catch_up("--no-create-slot", "--skip-snapshot")
+    assert keys(capture) == [1, 2, 3, 4]
+    # Where the slot is gone nothing is made anew behind anybody's back.
+    capture.outside(f"SELECT pg_drop_replication_slot('{capture.prefix}')")
+    assert "is gone" in refused(capture, "--no-create-slot", "--skip-snapshot")
+    assert keys(capture) == [1, 2, 3, 4]

@@ -41,12 +41,14 @@ class Wish:
         skip_snapshot: copy no table that the log does not have.
         start_lsn: where the stream is to begin, of a slot that others have made; or None.
         temporary: the slot lives as long as its connection, so that each attempt is a fresh log.
+        makes_slot: whether a slot may be made; else it has to be there.
         wal_end: how far the server is now.
     """
 
     skip_snapshot: bool = False
     start_lsn: Lsn | None = None
     temporary: bool = False
+    makes_slot: bool = True
     wal_end: Lsn = Lsn(0)  # noqa: RUF009 - immutable
 
 
@@ -134,12 +136,13 @@ def decide(
         return _first(slot_name, slot, epoch, wish)
     if slot is None:
         reason = f'{"temporary " if wish.temporary else ""}slot "{slot_name}" is gone'
-        return _fresh(epoch, reason, wish)
+        return _fresh(slot_name, epoch, reason, wish)
     if slot.lost:
-        return _fresh(epoch, f'slot "{slot_name}" is lost: {slot.lost}', wish, drop_slot=True)
+        reason = f'slot "{slot_name}" is lost: {slot.lost}'
+        return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
     if latest.timeline != timeline:
         reason = f"timeline {timeline} follows {latest.timeline} (failover)"
-        return _fresh(epoch, reason, wish, drop_slot=True)
+        return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
     if first is not None:
         if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
             raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")
@@ -156,8 +159,10 @@ def decide(
 def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
     """Begin the log's first epoch."""
     if slot is None:
-        return _fresh(epoch, "first start", wish)
+        return _fresh(slot_name, epoch, "first start", wish)
     stands = slot.confirmed_flush_lsn
+    if wish.start_lsn is None and not wish.makes_slot:
+        return Adopt(epoch, stands)
     if wish.start_lsn is None:
         raise SlotError(
             f'slot "{slot_name}" exists, but the log has no frontier of it',
@@ -178,7 +183,16 @@ def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fr
     return Adopt(epoch, wish.start_lsn)
 
 
-def _fresh(epoch: int, reason: str, wish: Wish, *, drop_slot: bool = False) -> Fresh:
+def _fresh(
+    slot_name: str, epoch: int, reason: str, wish: Wish, *, drop_slot: bool = False
+) -> Fresh:
+    if not wish.makes_slot:
+        drops = f"SELECT pg_drop_replication_slot('{slot_name}'); " if drop_slot else ""
+        raise SlotError(
+            f'slot "{slot_name}" would have to be made ({reason}), and may not (--no-create-slot)',
+            hint=f"make the publication, and then the slot: {drops}"
+            f"SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput')",
+        )
     if wish.start_lsn is not None:
         raise ConfigurationError(
             f"--start-lsn {wish.start_lsn} is not to be had: {reason}, and a new slot begins "

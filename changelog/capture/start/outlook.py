@@ -68,6 +68,7 @@ class SlotStanding:
                 skip_snapshot=capture.skip_snapshot,
                 start_lsn=capture.first_lsn,
                 temporary=capture.temporary_slot,
+                makes_slot=capture.create_slot,
                 wal_end=environment.current_lsn(),
             ),
         )

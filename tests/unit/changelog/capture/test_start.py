@@ -44,6 +44,22 @@ def test_nothing_on_either_side_takes_a_first_snapshot_under_epoch_one():
     assert first == Fresh(1, "first start", drop_slot=False)
 
 
+def test_where_no_slot_may_be_made_one_has_to_be_there():
+    theirs = Wish(makes_slot=False)
+    stands = SlotFacts(confirmed_flush_lsn=Lsn(70))
+    assert decided(frontier=None, last_epoch=0, slot=stands, wish=theirs) == Adopt(1, Lsn(70))
+    assert decided(wish=theirs) == decided()
+    for changes, drops in (
+        ({"frontier": None, "slot": None}, False),
+        ({"slot": None}, False),
+        ({"slot": SlotFacts(confirmed_flush_lsn=Lsn(1), lost="too much WAL")}, True),
+        ({"timeline": 2}, True),
+    ):
+        with pytest.raises(SlotError, match="would have to be made") as refusal:
+            decided(**changes, wish=theirs)
+        assert ("pg_drop_replication_slot" in refusal.value.hint) is drops
+
+
 def test_records_of_a_snapshot_that_was_cut_off_raise_the_epoch():
     assert decided(frontier=None, slot=None, last_epoch=4).epoch == 5
 
