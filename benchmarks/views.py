@@ -9,7 +9,8 @@ quickest way that the server's own client has for rows that need no work:
 | search | `parallel_bulk` of opensearch-py, an index of the same settings, flushed and refreshed |
 | cache | a pipeline of MSET of redis-py |
 | postgres | COPY of psycopg2 from lines of CSV, into a table without a key |
-| upsert | the same into a table with the view's key; all rows of the view's table are replaced |
+| upsert | the same into a table with the view's key; the view's table is new and stays |
+| replace | the same; all rows of a table that stays are replaced |
 | topic | a producer of confluent-kafka, of keys and values in Avro, to a topic of one partition |
 
 One run of each goes before and does not count. Of what is published the switch is timed too, and
@@ -59,7 +60,8 @@ Entries = Sequence[tuple[str, str]]
 """Ids and documents."""
 
 KEY = ("id",)
-UPSERT = "upsert"
+UPSERT, REPLACE = "upsert", "replace"
+IN_PLACE = {UPSERT, REPLACE}
 _THREADS = 4
 _CHUNK = 2_000
 _MSET = 5_000
@@ -93,7 +95,7 @@ class Bench:
 
     def sink(self, kind: str, sink: Sink, generation: int, *, counts: bool) -> None:
         """Write a generation, publish it and remove the one before."""
-        frame = self.frame if generation % 2 or kind != UPSERT else self.other
+        frame = self.frame if generation % 2 or kind != REPLACE else self.other
         began = time.monotonic()
         sink.open(generation, frame.schema)
         sink.write(frame)
@@ -101,11 +103,13 @@ class Bench:
         written = time.monotonic()
         sink.publish(generation)
         switched = time.monotonic()
-        if generation > 1:
+        if kind == UPSERT:
+            sink.drop()
+        elif generation > 1:
             sink.discard(generation - 1)
         # What is published in place is written then.
-        self._keep(kind, (switched if kind == UPSERT else written) - began, counts=counts)
-        if counts and kind != UPSERT:
+        self._keep(kind, (switched if kind in IN_PLACE else written) - began, counts=counts)
+        if counts and kind not in IN_PLACE:
             self.figures.add(f"{kind}_switch_ms", 1000 * (switched - written))
 
     def limit(self, kind: str, write: Callable[[Entries], None], *, counts: bool) -> None:
@@ -217,7 +221,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the view.")] = 1_000_000,
     sinks: Annotated[
         str, typer.Option(help="Which sinks, with commas between.")
-    ] = "search,cache,postgres,upsert,topic",
+    ] = "search,cache,postgres,upsert,replace,topic",
     out: Annotated[Path | None, typer.Option(help="JSON file to bring up to date.")] = None,
 ) -> None:
     """Measure each sink beside the limit of its server."""
@@ -245,7 +249,7 @@ def main(
         other = frame.withColumn("amount", F.col("amount") + F.lit(1).cast("decimal(2,0)"))
         other = other.select(*(F.col(f.name).cast(f.dataType) for f in frame.schema.fields))
         other = other.persist(StorageLevel.MEMORY_AND_DISK)
-        if UPSERT in kinds:
+        if REPLACE in kinds:
             other.count()
         bench = Bench(frame, other, entries, Figures())
         limits = {
@@ -253,16 +257,17 @@ def main(
             "cache": cache_limit(at.cache or ""),
             "postgres": postgres_limit(at.postgres, frame.toArrow()),
             UPSERT: postgres_limit(at.postgres, frame.toArrow(), key="PRIMARY KEY"),
+            REPLACE: postgres_limit(at.postgres, frame.toArrow(), key="PRIMARY KEY"),
             "topic": topic_limit(kafka, frame),
         }
         for kind in kinds:
             sink = make_sink(
-                "postgres" if kind == UPSERT else kind,
+                "postgres" if kind in IN_PLACE else kind,
                 view=f"{kind}_rows",
                 key=KEY,
                 settings=settings,
                 spark=spark,
-                options={"mode": "upsert"} if kind == UPSERT else {},
+                options={"mode": "upsert"} if kind in IN_PLACE else {},
             )
             for number in range(runs + 1):
                 bench.limit(kind, limits[kind], counts=number > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from changelog.native.base.records import PARTITION_UA
+from changelog.native.base.records import PARTITION_UA, Texts
 from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:
@@ -12,4 +12,4 @@ if TYPE_CHECKING or IS_COMPILED:
 else:
     from changelog.native.plain.producer import ProducerHandle
 
-__all__ = ["PARTITION_UA", "ProducerHandle"]
+__all__ = ["PARTITION_UA", "ProducerHandle", "Texts"]

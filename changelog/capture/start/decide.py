@@ -188,7 +188,7 @@ def _fresh(
 ) -> Fresh:
     if not wish.makes_slot:
         drops = f"SELECT pg_drop_replication_slot('{slot_name}'); " if drop_slot else ""
-        raise SlotError(
+        raise ConfigurationError(
             f'slot "{slot_name}" would have to be made ({reason}), and may not (--no-create-slot)',
             hint=f"make the publication, and then the slot: {drops}"
             f"SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput')",

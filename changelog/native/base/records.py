@@ -16,6 +16,10 @@ PARTITION_UA = -1
 """librdkafka's own mark for "let the partitioner choose"."""
 
 
+Texts = tuple[memoryview, memoryview]
+"""A column of byte strings: where each begins and the last one ends, in 32 bits; all bytes."""
+
+
 class Record(NamedTuple):
     """A record that is to be produced.
 

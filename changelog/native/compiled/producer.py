@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from changelog.contract.base.headers import Headers
-from changelog.native.base.records import PARTITION_UA
+from changelog.native.base.records import PARTITION_UA, Texts
 from changelog.native.compiled import client
 from changelog.native.compiled.buffers import Records
 from changelog.native.compiled.library import ffi, lib
@@ -110,6 +110,28 @@ class ProducerHandle:
         """Queue some records; returns the number behind the last one taken, and a code, or 0."""
         behind = lib.producer_send_records(
             self._raw, topic.encode(), records.raw, first, end, partition, self._code, self._tally
+        )
+        return int(behind), int(self._code[0])
+
+    def send_columns(
+        self,
+        topic: str,
+        keys: Texts,
+        values: Texts,
+        first: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue rows from one on; returns the number behind the last taken, and a code, or 0."""
+        columns = [
+            part
+            for ends, content in (keys, values)
+            for part in (
+                ffi.from_buffer("int32_t[]", ends),
+                ffi.from_buffer("uint8_t[]", content),
+            )
+        ]
+        behind = lib.producer_send_columns(
+            self._raw, topic.encode(), *columns, first, len(keys[0]) - 1, partition, self._code
         )
         return int(behind), int(self._code[0])
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from changelog.contract.base.headers import Headers, Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.native.base.records import PARTITION_UA
+from changelog.native.base.records import PARTITION_UA, Texts
 from changelog.native.plain.buffers import Records
 
 
@@ -88,6 +88,23 @@ class ProducerHandle:
             self.sent_records += 1
             self.sent_bytes += len(record.key or b"") + len(record.value or b"")
         return end, 0
+
+    def send_columns(
+        self,
+        topic: str,
+        keys: Texts,
+        values: Texts,
+        first: int,
+        partition: int = PARTITION_UA,
+    ) -> tuple[int, int]:
+        """Queue rows from one on; returns the number behind the last taken, and a code, or 0."""
+        for place in range(first, len(keys[0]) - 1):
+            key, value = (
+                bytes(content[ends[place] : ends[place + 1]]) for ends, content in (keys, values)
+            )
+            if code := self.send(topic, key, value, [], partition):
+                return place, code
+        return len(keys[0]) - 1, 0
 
     def poll(self, timeout_s: float) -> None:
         """Take what the broker has reported; waits until something has come."""

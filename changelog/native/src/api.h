@@ -471,6 +471,13 @@ int32_t producer_send(producer *of, const char *topic, const uint8_t *key, size_
 int64_t producer_send_records(producer *of, const char *topic, const records *from, int64_t first,
                               int64_t end, int32_t partition, int32_t *code, int64_t *tally);
 
+/* Queue rows of two columns, from one of them up to an end, as keys and values without headers. Of
+ * a column `ends` says where each row's bytes begin, and the next one's. Gives the number of the
+ * first that was not taken, or the end, and an error's code or 0. */
+int64_t producer_send_columns(producer *of, const char *topic, const int32_t *key_ends,
+                              const uint8_t *keys, const int32_t *value_ends, const uint8_t *values,
+                              int64_t first, int64_t end, int32_t partition, int32_t *code);
+
 void producer_poll(producer *of, int32_t timeout_ms);
 int32_t producer_flush(producer *of, int32_t timeout_ms);
 int32_t producer_purge(producer *of);

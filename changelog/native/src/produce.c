@@ -133,7 +133,7 @@ static int send(producer *of, rd_kafka_topic *topic, const uint8_t *key, size_t 
     int code = kafka.producev(of->rk, VALUE_RKT, topic, VALUE_PARTITION, partition, VALUE_KEY, key,
                               key_size, VALUE_VALUE, value, value_size, VALUE_FLAGS, RD_KAFKA_COPY,
                               VALUE_HEADERS, headers, VALUE_END);
-    if (code != 0)
+    if (code != 0 && headers != NULL)
         kafka.headers_destroy(headers);
     return code;
 }
@@ -196,6 +196,22 @@ int64_t producer_send_records(producer *of, const char *topic, const records *fr
             break;
         tally[0]++;
         tally[1] += (at->has_value ? at->end : at->value) - at->key;
+    }
+    return first;
+}
+
+int64_t producer_send_columns(producer *of, const char *topic, const int32_t *key_ends,
+                              const uint8_t *keys, const int32_t *value_ends, const uint8_t *values,
+                              int64_t first, int64_t end, int32_t partition, int32_t *code)
+{
+    rd_kafka_topic *to = topic_of(of, topic);
+    *code = to == NULL ? RD_KAFKA_INVALID_ARG : 0;
+    for (; first < end && *code == 0; first++) {
+        *code = send(of, to, keys + key_ends[first], (size_t)(key_ends[first + 1] - key_ends[first]),
+                     values + value_ends[first],
+                     (size_t)(value_ends[first + 1] - value_ends[first]), partition, NULL);
+        if (*code != 0)
+            break;
     }
     return first;
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -112,19 +113,20 @@ class PostgresSink:
                     remove_others(cursor, relation, list(self._attempts))
                     self._retype(cursor, relation, forms)
                     self._make_key(cursor, relation)
-                    held = self._count(cursor, relation)
-                    if held != current.written:
-                        raise SinkError(
-                            f"{current.written} rows were written to {SCHEMA}.{relation}, "
-                            f"it holds {held}"
-                        )
                     self._readers.prepare(cursor, relation)
             except psycopg2.Error as error:
                 if error.pgcode in _KEY_FAULTS:
                     assert_unique(rows, self._key)
                 raise
+            with ThreadPoolExecutor(1, "postgres-count") as beside:
+                counted = beside.submit(self._count, relation)
+                with connection.cursor() as cursor:
+                    cursor.execute(sql.SQL("ANALYZE {}").format(place(relation)))
+            if (held := counted.result()) != current.written:
+                raise SinkError(
+                    f"{current.written} rows were written to {SCHEMA}.{relation}, it holds {held}"
+                )
             with connection.cursor() as cursor:
-                cursor.execute(sql.SQL("ANALYZE {}").format(place(relation)))
                 self._registry.set_state(cursor, number, SEALED, held)
         self._opened = None
         return self.address(number)
@@ -302,10 +304,11 @@ class PostgresSink:
         statement = sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})")
         cursor.execute(statement.format(place(relation), names))
 
-    @staticmethod
-    def _count(cursor: Any, relation: str) -> int:  # noqa: ANN401
-        cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(place(relation)))
-        return int(cursor.fetchone()[0])
+    def _count(self, relation: str) -> int:
+        with self._server.connection() as connection, connection.cursor() as cursor:
+            cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(place(relation)))
+            row = cursor.fetchone()
+        return int(row[0]) if row is not None else 0
 
     @staticmethod
     def _end_writers(connection: Connection, relation: str) -> None:

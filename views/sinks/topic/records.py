@@ -9,7 +9,7 @@ from operator import or_
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import DataType, DecimalType, StructType
@@ -17,11 +17,12 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import SinkError
 from changelog.contract.rows.codec import frame
+from changelog.native.librdkafka import ProducerHandle, Texts
 from views.sinks.base import GONE
-from views.sinks.load import RESULT, counted, reported
+from views.sinks.load import RESULT, counted, no_value, reported
 from views.sinks.rendering import check_session, document
 from views.sinks.topic import encode
-from views.sinks.topic.server import explained, producer_settings, put
+from views.sinks.topic.server import FULL_S, explained, producer_settings
 from views.sinks.unique import column
 from views.sinks.values import documents
 
@@ -84,10 +85,18 @@ class Form:
         """
         if not found.num_rows:
             return []
+        return list(zip(*(each.to_pylist() for each in self.encoded(found)), strict=True))
+
+    def encoded(self, found: pa.Table | pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """Return keys and values, as binary, of what `columns` gave of some rows.
+
+        Raises:
+            SinkError: a row has a null in its key.
+        """
         if self.ids is None:
-            texts = [_whole(found.column(name)).cast(pa.binary()) for name in (KEY, VALUE)]
-            self._refuse_null(texts[:1])
-            return list(zip(*(each.to_pylist() for each in texts), strict=True))
+            key, value = (_whole(found.column(name)).cast(pa.binary()) for name in (KEY, VALUE))
+            self._refuse_null([key])
+            return key, value
         arrays = {
             field.name: _scaled(_whole(found.column(f"__topic_{field.name}")), field.dataType)
             for field in self.schema.fields
@@ -95,8 +104,7 @@ class Form:
         keyed = [arrays[name] for name in self.key]
         self._refuse_null(keyed)
         keys = encode.keys(keyed, frame(self.ids[0]))
-        values = encode.values(list(arrays.values()), frame(self.ids[1]))
-        return list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+        return keys, encode.values(list(arrays.values()), frame(self.ids[1]))
 
     def delta_records(self, delta: pa.Table) -> list[Record]:
         """Return the records of a delta: a tombstone for each key that is gone.
@@ -153,33 +161,50 @@ class RecordWriter:
 
     def _written(self, batches: Iterable[pa.RecordBatch]) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
-        failures: list[KafkaError] = []
-        producer = Producer(
-            {
-                **producer_settings(kafka.client_config(), self.wait_s),
-                "on_delivery": lambda error, _: failures.append(error) if error else None,
-            }
-        )
-        written, what = 0, f'topic "{self.topic}"'
+        producer = ProducerHandle(producer_settings(kafka.client_config(), self.wait_s))
+        written = 0
         try:
             for batch in batches:
-                found = self.form.records(batch)
-                for key, value in found:
-                    put(producer, self.topic, key, value)
-                written += len(found)
-                producer.poll(0)
-                if failures:
-                    break
-            left = producer.flush(self.wait_s)
-        except KafkaException as error:
-            raise explained(kafka, error.args[0], what) from error
+                if batch.num_rows:
+                    self._send(producer, kafka, *self.form.encoded(batch))
+                written += batch.num_rows
+            self._require(producer, kafka, producer.flush(self.wait_s))
         finally:
             producer.purge()
-        if failures or left:
-            raise explained(
-                kafka, failures[0] if failures else KafkaError(KafkaError._TIMED_OUT), what
-            )
         return written
+
+    def _send(
+        self, producer: ProducerHandle, kafka: KafkaConnection, keys: pa.Array, values: pa.Array
+    ) -> None:
+        """Queue records; waits while the queue is full."""
+        if values.null_count:
+            row = values.is_null().index(True).as_py()
+            raise no_value(keys[row].as_py().decode("utf-8", "replace"))
+        columns, first = (_texts(keys), _texts(values)), 0
+        while first < len(keys):
+            first, code = producer.send_columns(self.topic, *columns, first, 0)
+            is_full = code == KafkaError._QUEUE_FULL
+            producer.poll(FULL_S if is_full else 0)
+            self._require(producer, kafka, 0 if is_full else code)
+
+    def _require(self, producer: ProducerHandle, kafka: KafkaConnection, code: int) -> None:
+        """Raise what the brokers say of a record before, or of this call.
+
+        Raises:
+            SinkError: they refuse, or do not answer.
+        """
+        failure, what = producer.failure(), f'topic "{self.topic}"'
+        if failure is not None:
+            raise explained(kafka, failure[0], what)
+        if code:
+            raise explained(kafka, KafkaError(code), what)
+
+
+def _texts(array: pa.Array) -> Texts:
+    """Return a column of byte strings without a null as its buffers."""
+    _, ends, content = array.buffers()
+    places = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
+    return places, memoryview(content if content is not None else b"")
 
 
 def write_rows(rows: DataFrame, writer: RecordWriter) -> int:

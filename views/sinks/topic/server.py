@@ -51,7 +51,9 @@ _AWAY = {
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _GONE = {*_MISSING, KafkaError.UNKNOWN_TOPIC_ID}
-_BATCH, _WAIT_S, _NAP_S, _FULL_S = 5_000, 0.02, 0.02, 0.02
+_BATCH, _WAIT_S, _NAP_S = 5_000, 0.02, 0.02
+FULL_S = 0.02
+"""So long a full queue is waited for."""
 _ABORT_S = 5.0
 _SERVER_ERROR = 500
 _SMALL_SEGMENT = str(1 << 20)
@@ -89,7 +91,7 @@ def put(producer: Producer, topic: str, key: bytes, value: bytes | None) -> None
         try:
             producer.produce(topic, value, key, 0)
         except BufferError:
-            producer.poll(_FULL_S)
+            producer.poll(FULL_S)
         else:
             return
 
@@ -268,6 +270,9 @@ class TopicServer:
             {
                 **producer_settings(self.kafka.client_config(), self.retry_seconds),
                 "linger.ms": 0,
+                # A record that is there twice says the same, and the number of a producer that
+                # could not double it is half a second away.
+                "enable.idempotence": False,
                 "on_delivery": lambda error, _: failures.append(error) if error else None,
             }
         )

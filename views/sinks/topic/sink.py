@@ -16,6 +16,7 @@ behind it. A delta of the published generation is one transaction too, over both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ class TopicSink:
         self._server = server
         self._options = options or TopicOptions()
         self._opened: Opened | None = None
+        self._unique: Future[None] | None = None
         self._kept: tuple[int, str | None, set[bytes]] | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
@@ -106,13 +108,17 @@ class TopicSink:
             self._topic_of(current.generation),
             Form(rows.schema, self._key, held.ids),
         )
-        current.written = write_rows(rows, writer)
+        # Tasks that write wait for the brokers now and then.
+        with ThreadPoolExecutor(1, "topic-keys") as beside:
+            self._unique = beside.submit(assert_unique, rows, self._key)
+            current.written = write_rows(rows, writer)
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
         current = opened(self._opened, self._view)
-        rows = current.finished()
-        assert_unique(rows, self._key)
+        current.finished()
+        if self._unique is not None:
+            self._unique.result()
         held = self._read().generations[current.generation]
         self._note(current.generation, replace(held, rows=current.written))
         self._opened = None

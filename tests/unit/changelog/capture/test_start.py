@@ -55,7 +55,7 @@ def test_where_no_slot_may_be_made_one_has_to_be_there():
         ({"slot": SlotFacts(confirmed_flush_lsn=Lsn(1), lost="too much WAL")}, True),
         ({"timeline": 2}, True),
     ):
-        with pytest.raises(SlotError, match="would have to be made") as refusal:
+        with pytest.raises(ConfigurationError, match="would have to be made") as refusal:
             decided(**changes, wish=theirs)
         assert ("pg_drop_replication_slot" in refusal.value.hint) is drops
 

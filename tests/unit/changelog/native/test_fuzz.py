@@ -25,6 +25,7 @@ OF_OURS = {
     "producer_told",
     "producer_tellings",
     "producer_send",
+    "producer_send_columns",
     "producer_send_records",
     "producer_poll",
     "producer_flush",
