@@ -22,8 +22,8 @@ def capture(dsn, kafka, registry, prefix, tmp_path):
 
 
 def keys(capture, table="notes"):
-    """Return the keys of the records, in their order."""
-    return [key["id"] for _, _, key, _, _ in capture.log(table).records]
+    """Return the keys of the records; those of two partitions come in any order."""
+    return sorted(key["id"] for _, _, key, _, _ in capture.log(table).records)
 
 
 def refused(capture, *options):
@@ -41,7 +41,7 @@ def test_without_a_snapshot_topics_hold_changes_alone_until_they_are_copied(capt
     capture.catch_up("--skip-snapshot")
     capture.sql("INSERT INTO more VALUES (2, 'after')")
     capture.catch_up("--skip-snapshot")
-    assert sorted(keys(capture)) == [3, 4]
+    assert keys(capture) == [3, 4]
     assert keys(capture, "more") == [2]
     (status,) = capture.command("status", "--allow-inactive", "--json")
     assert status["frontier"]["uncopied"] == ["public.more", "public.notes"]
