@@ -36,7 +36,7 @@ class Postgres(Section):
     section: ClassVar[str] = "postgres"
     dsn: Annotated[
         str,
-        Setting("The source: a libpq URI or key=value string.", "--postgres", secret=True),
+        Setting("The source: a libpq URI or key=value string.", "-d", "--postgres", secret=True),
     ] = ""
 
 
@@ -44,7 +44,7 @@ class Kafka(Section):
     """The brokers."""
 
     section: ClassVar[str] = "kafka"
-    brokers: Annotated[str, Setting("Kafka brokers, host:port,….", "--broker")] = ""
+    brokers: Annotated[str, Setting("Kafka brokers, host:port,….", "-b", "--broker")] = ""
     options: Annotated[
         dict[str, str], Setting("Settings of all clients, librdkafka's names.", secret=True)
     ] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class Registry(Section):
     """The schema registry."""
 
     section: ClassVar[str] = "registry"
-    url: Annotated[str, Setting("URL of the schema registry.", "--schema-registry")] = ""
+    url: Annotated[str, Setting("URL of the schema registry.", "-r", "--schema-registry")] = ""
     options: Annotated[
         dict[str, str], Setting("Settings of its client, confluent-kafka's names.", secret=True)
     ] = Field(default_factory=dict)
@@ -64,11 +64,11 @@ class CaptureSettings(Section):
     """What to capture and how."""
 
     section: ClassVar[str] = "capture"
-    slot: Annotated[str, Setting("Replication slot; also names the publication.", "--slot")] = (
-        "changelog"
-    )
+    slot: Annotated[
+        str, Setting("Replication slot; also names the publication.", "-s", "--slot")
+    ] = "changelog"
     topic_prefix: Annotated[
-        str, Setting("Put before each topic, with a dot.", "--topic-prefix")
+        str, Setting("Put before each topic, with a dot.", "-p", "--topic-prefix")
     ] = ""
     tables: Annotated[
         tuple[str, ...], Setting("Tables to capture: schema.table, * for any text.", "--tables")
@@ -174,6 +174,7 @@ class CaptureSettings(Section):
         bool,
         Setting(
             "Tables without a primary key too: cleanup.policy=delete, rebuilt while all is kept.",
+            "-u",
             "--allow-unkeyed",
         ),
     ] = False
@@ -192,7 +193,7 @@ class CaptureSettings(Section):
         ),
     ] = False
     output_format: Annotated[
-        Output, Setting("Keys and values as Avro, or as JSON documents.", "--output-format")
+        Output, Setting("Keys and values as Avro, or as JSON documents.", "-f", "--output-format")
     ] = Output.AVRO
     envelope: Annotated[
         Envelope,
@@ -225,7 +226,9 @@ class CaptureSettings(Section):
     on_error: Annotated[
         Literal["exit", "log"],
         Setting(
-            "A table cannot be captured: `exit`, or `log` it and go on without it.", "--on-error"
+            "A table cannot be captured: `exit`, or `log` it and go on without it.",
+            "-e",
+            "--on-error",
         ),
     ] = "exit"
     skip_snapshot: Annotated[
@@ -234,6 +237,7 @@ class CaptureSettings(Section):
             "Copy no table that the log lacks: topics get changes alone, and no view is rebuilt "
             "from them. A start without it, or `changelog resnapshot`, copies them.",
             "--skip-snapshot/--no-skip-snapshot",
+            "-x",
         ),
     ] = False
     start_lsn: Annotated[

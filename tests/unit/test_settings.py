@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from changelog.cli import app as changelog_app
@@ -17,8 +20,8 @@ from changelog.config import Project, every_section, every_setting, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.setting import Declared, Given, Section, Setting
-from changelog.sections import CaptureSettings, Kafka, Postgres
+from changelog.runtime.setting import Declared, Given, Section, Setting, declared
+from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
 from replay.base.sections import Logs, Spark
 from views.base.sections import Rebuild, Sinks
 from views.cli import app as views_app
@@ -327,3 +330,56 @@ def test_a_section_that_nobody_gave_is_at_its_defaults(folder: Path) -> None:
     assert project.section(Rebuild) == Rebuild()
     assert project.section(Logs).declared == ()
     assert validated({}) == {}
+
+
+def all_commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    context = group.make_context("x", [], resilient_parsing=True)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from all_commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def test_no_command_has_a_short_option_twice() -> None:
+    for name, command in all_commands(get_command(changelog_app)):
+        letters = Counter(
+            spelled
+            for option in command.params
+            for spelled in {*option.opts, *option.secondary_opts}
+            if len(spelled) == 2 and spelled.startswith("-")
+        )
+        assert [each for each, times in letters.items() if times > 1] == [], name
+
+
+@pytest.mark.parametrize(
+    ("section", "short", "long"),
+    [
+        (Postgres, ["-d", "host=h"], ["--postgres", "host=h"]),
+        (Kafka, ["-b", "h:1"], ["--broker", "h:1"]),
+        (Registry, ["-r", "http://h"], ["--schema-registry", "http://h"]),
+        (
+            CaptureSettings,
+            [
+                *("-s", "s", "-f", "json", "-u", "-p", "pre", "-e", "log", "-x"),
+                *("-C", "a=1", "-T", "b=2"),
+            ],
+            [
+                *("--slot", "s", "--output-format", "json", "--allow-unkeyed"),
+                *("--topic-prefix", "pre", "--on-error", "log", "--skip-snapshot"),
+                *("--kafka-config", "a=1", "--topic-config", "b=2"),
+            ],
+        ),
+    ],
+)
+def test_short_options_say_what_the_long_ones_say(
+    section: type[Section], short: list[str], long: list[str]
+) -> None:
+    given = said_by(section, short)
+    assert given == said_by(section, long)
+    assert {key for key, value in said_by(section, []).items() if value != given[key]} == {
+        each.name
+        for each in declared(section, section.section)
+        if set(each.setting.flags) & set(short)
+    }
