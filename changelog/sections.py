@@ -178,6 +178,15 @@ class CaptureSettings(Section):
             "--allow-unkeyed",
         ),
     ] = False
+    key_index: Annotated[
+        dict[str, str],
+        Setting(
+            "schema.table=INDEX: the unique index that gives a table without a primary key its "
+            "key; `auto`: its replica identity, else the only one. Alone: `auto` for all tables.",
+            "--key-index",
+            alone="*.*",
+        ),
+    ] = Field(default_factory=dict)
     messages: Annotated[
         tuple[str, ...],
         Setting(

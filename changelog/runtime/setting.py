@@ -66,6 +66,7 @@ class Setting:
         secret: bool = False,
         seconds: bool = False,
         also: str = "",
+        alone: str = "",
     ) -> None:
         """Take the help and the spellings of the option; without one there is no option.
 
@@ -75,9 +76,10 @@ class Setting:
             secret: its value is never shown, and no default of it either.
             seconds: the option is in seconds, the key in milliseconds.
             also: a further variable, which is asked last.
+            alone: the name that a value has which is given without one, where there are names.
         """
         self.help, self.flags, self.secret = help_text, flags, secret
-        self.seconds, self.also = seconds, also
+        self.seconds, self.also, self.alone = seconds, also, alone
 
 
 class Section(BaseModel):
@@ -164,7 +166,11 @@ class Declared:
             ConfigurationError: it should be `name=value`, and is not.
         """
         if self.shape is dict:
-            return parse_properties(given, self.setting.flags[0])
+            alone = self.setting.alone
+            named = [
+                f"{alone}={each}" if alone and "=" not in each else each for each in given or ()
+            ]
+            return parse_properties(named, self.setting.flags[0])
         if self.shape is list:
             return _split(given) if given else None
         if self.setting.seconds and given is not None:

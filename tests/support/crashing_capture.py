@@ -32,6 +32,7 @@ from changelog.capture.state.report import CaptureReport
 from changelog.capture.write import bulk, fence, messages, writer
 from changelog.config import load_project
 from changelog.contract.base.position import Position
+from changelog.contract.rows.relation import KeyIndex
 from changelog.native.buffers import Records
 from changelog.runtime import silence
 from changelog.runtime.edge import set_up_logging, stop_on_signals
@@ -211,6 +212,11 @@ def forget_to_look():
     watch.CatalogueWatch.look = lambda *_: True
 
 
+def forget_key_index():
+    """Take every index for the one that has given a table its key all the time."""
+    KeyIndex.__eq__ = lambda *_: True
+
+
 def forget_what_was_seen():
     """Let each life wait anew for columns that came, as if it were the first to see them."""
     original = watch.CatalogueWatch.__init__
@@ -369,6 +375,7 @@ DEFECTS = {
         forget_to_hold,
         forget_to_hold_again,
         forget_what_was_seen,
+        forget_key_index,
         forget_the_publication,
         believe_fetched,
         believe_aborted,

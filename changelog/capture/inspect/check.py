@@ -171,6 +171,10 @@ class _Check:
         for table in sorted({each.name for each in source.tables} & children.keys()):
             said = f"{alone(table, children[table])}; {WAY_OUT}"
             self._findings.add("inheritance", Level.NOTE, said)
+        for each in source.tables:
+            if each.relation.key_index is not None:
+                said = f'"{each.name}" gets its key from the unique index {each.relation.key_index}'
+                self._findings.add("no primary key", Level.NOTE, said)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
             said = (

@@ -17,7 +17,7 @@ from changelog.contract.base.errors import SlotError
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.runtime.options import MAX_FRONTIER_AGE_S
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect.connect import connect
@@ -61,6 +61,7 @@ class CaptureStatus:
         backfill: how far copies of tables are, and which are excluded; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
         removed: topics that have lost their beginning, each with its way out.
+        key_indexes: the unique indexes that give tables without a primary key their key.
     """
 
     slot_name: str
@@ -73,6 +74,7 @@ class CaptureStatus:
     backfill: BackfillRecord | None = None
     removed: tuple[str, ...] = ()
     wanted: Mapping[TableName, str] = field(default_factory=dict)
+    key_indexes: Mapping[str, KeyIndex] = field(default_factory=dict)
 
     @property
     def missing(self) -> dict[str, str]:
@@ -197,6 +199,7 @@ class CaptureStatus:
             "aside": self.excluded,
             "not_captured": self.missing,
             "children": self.children,
+            "key_indexes": {name: each.name for name, each in sorted(self.key_indexes.items())},
             "reserves": [asdict(each) for each in self.reserves],
             "frontier": None
             if record is None
@@ -241,6 +244,8 @@ class CaptureStatus:
             yield name, f"{count:,} offsets written{part}"
         for name, children in self.children.items():
             yield name, f"without the rows of {', '.join(children)}, which inherit from it"
+        for name, index in sorted(self.key_indexes.items()):
+            yield name, f"its key is that of the unique index {index}"
         for name, why in self.missing.items():
             yield "not captured", f"{name}: {why}"
         for problem in self.problems:
@@ -318,6 +323,7 @@ def capture_status(
     record = last_frontier(settings)
     with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
         backfill = frontiers.backfill(settings.slot)
+        standings = frontiers.standings(settings.slot)
         removed = tuple(_removed(frontiers, record, settings.slot, exists=source.slot is not None))
     now = WalMark(source.now_us, source.wal_lsn)
     found = record.frontier if record else None
@@ -332,6 +338,11 @@ def capture_status(
         backfill=backfill,
         wanted=wanted,
         removed=removed,
+        key_indexes={
+            str(each.name): each.key_index
+            for each in (standings.tables.values() if standings is not None else ())
+            if each.key_index is not None
+        },
     )
 
 

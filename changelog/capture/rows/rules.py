@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
 from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
@@ -44,6 +44,7 @@ class CaptureRules:
             self._origin = Origin(version("changelog-store"), name, database)
         self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
         self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
+        self._indexed = [TablePattern.parse(text) for text in capture.key_index]
         self._rows = [(TablePattern.parse(text), where) for text, where in capture.where.items()]
         for pattern, how in self._masked:
             if how not in MASKS:
@@ -125,10 +126,13 @@ class CaptureRules:
             for pattern in (*self._dropped, *(each for each, _ in self._masked))
             if not _names_a_column(pattern, relations)
         ]
+        settings = [(each, "a row filter") for each, _ in self._rows]
+        # A pattern with wildcards may wait for a table that needs it.
+        settings += [(each, "a key index") for each in self._indexed if each.name is not None]
         found += [
-            f'no captured table is called "{rows.text}", which has a row filter'
-            for rows, _ in self._rows
-            if not any(rows.matches(relation.name) for relation in relations)
+            f'no captured table is called "{pattern.text}", which has {what}'
+            for pattern, what in settings
+            if not any(pattern.matches(relation.name) for relation in relations)
         ]
         return found
 
@@ -141,7 +145,8 @@ class CaptureRules:
         found = self.problems(relations)
         if found:
             raise ConfigurationError(
-                "; ".join(found), hint="look at --columns, --mask and --where; names have case"
+                "; ".join(found),
+                hint="look at --columns, --mask, --where and --key-index; names have case",
             )
 
     @property
@@ -154,7 +159,22 @@ def unkeyed_of(allowed: bool, operations: Iterable[str]) -> Unkeyed:
     """Return what is to be done with tables without a primary key, by the settings."""
     if not allowed:
         return Unkeyed.REFUSED
-    return Unkeyed.CHANGED if {"update", "delete"} & {*operations} else Unkeyed.ADDED
+    return Unkeyed.CHANGED if _sends_old(operations) else Unkeyed.ADDED
+
+
+def _sends_old(operations: Iterable[str]) -> bool:
+    return bool({"update", "delete"} & {*operations})
+
+
+def key_index_of(capture: CaptureSettings) -> Callable[[TableName], str]:
+    """Return what says which index gives a table its key: a name goes before a pattern.
+
+    Raises:
+        ConfigurationError: a pattern of tables cannot be used.
+    """
+    parsed = [(TablePattern.parse(text), index) for text, index in capture.key_index.items()]
+    named = sorted(parsed, key=lambda each: each[0].name is None)
+    return lambda table: next((index for each, index in named if each.matches(table)), "")
 
 
 def catalogue_of(
@@ -175,6 +195,8 @@ def catalogue_of(
             connection, capture.publication, is_ours=capture.create_publication
         ),
         drops=lambda table, column: any(each.matches(table, column) for each in dropped),
+        key_index=key_index_of(capture),
+        sends_old=_sends_old(capture.operations),
     )
 
 

@@ -23,11 +23,15 @@ from changelog.capture.frontier.settle import Progress
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.sightings import judge
 from changelog.capture.state.policy import TABLE_ERRORS
-from changelog.contract.base.errors import ChangelogError, SchemaConflictError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    KeyConflictError,
+    SchemaConflictError,
+)
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.standing import Sighting, Standing, Standings
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import Relation, TableName
 from changelog.source.tables.catalogue import check_capturable
 from changelog.source.tables.standing import look_at
 
@@ -79,8 +83,8 @@ class CatalogueWatch:
 
     def begin(self, table: TableName) -> None:
         """Take a table as it stands now: it is copied from now on."""
-        oid = self._environment.relations[table].oid
-        found = look_at(self._environment.connection, [oid]).get(oid)
+        relation = self._environment.relations[table]
+        found = look_at(self._environment.connection, [relation]).get(relation.oid)
         if found is not None:
             self._know(self._environment.topics[table], found)
 
@@ -104,17 +108,20 @@ class CatalogueWatch:
         """
         environment = self._environment
         spoken = {
-            topic: environment.relations[table].oid
+            topic: environment.relations[table]
             for table, topic in environment.topics.items()
             if topic not in absent
         }
         seen = look_at(environment.connection, spoken.values())
         self._say_unknown_types(seen)
         reached, is_due, is_sighted = self._progress.reached, True, False
-        for topic, oid in spoken.items():
-            now = seen.get(oid)
+        for topic, relation in spoken.items():
+            now = seen.get(relation.oid)
             if now is None:
                 continue  # dropped this very moment: that is looked at elsewhere
+            if now.key_index != relation.key_index:
+                failed(relation.name, _keyless(relation), reached)
+                continue
             if topic not in self._known:
                 self._know(topic, now)
             else:
@@ -190,7 +197,8 @@ class CatalogueWatch:
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
         """Let the log have the columns that a table has now, though no row has come since."""
         found = self._environment.catalogue.table(now.oid)
-        if found is None or look_at(self._environment.connection, [now.oid]).get(now.oid) != now:
+        here = self._environment.relations[table]
+        if found is None or look_at(self._environment.connection, [here]).get(now.oid) != now:
             return False  # it is being altered this very moment
         reached = self._progress.reached
         try:
@@ -206,3 +214,15 @@ class CatalogueWatch:
         if not sighted:
             self._truncated.pop(topic, None)
         self._is_written = False
+
+
+def _keyless(relation: Relation) -> KeyConflictError:
+    """Return what to say of a table whose key's index is gone, or gives another key now."""
+    index = relation.key_index
+    name = index.name if index is not None else ""
+    return KeyConflictError(
+        f'table "{relation.name}": the index "{name}", which gives its key, was dropped or made '
+        "anew, or is no longer unique on the same NOT NULL columns",
+        hint="make the index again, or choose another one (--key-index), and start with "
+        "`--on-incompatible resnapshot`: rows of one key may have stood side by side meanwhile",
+    )

@@ -612,6 +612,13 @@ def _say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[
     for what in catalogue.unnoticed(selected):
         log.warning("%s", what)
     for table in selected:
+        if table.relation.key_index is not None:
+            log.info(
+                'table "%s" has no primary key: the unique index %s gives its key',
+                table.name,
+                table.relation.key_index,
+                extra={"table": str(table.name)},
+            )
         if not table.relation.key:
             log.warning(
                 'table "%s" has no primary key: its topic is not compacted, and gives the table '

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.contract.rows.user_type import UserType, type_from_json, types_changed
 
 _MARK = "#tables"  # no character of a slot's name
@@ -109,6 +109,8 @@ class Standing:
         stores: by object id.
         types: the enums and composite types that its columns show, by object id; None in what an
             earlier version of capture has written.
+        key_index: the index that gives the key where it is no primary key's; None too where that
+            index is gone, or can give a key no more.
     """
 
     oid: int
@@ -117,6 +119,7 @@ class Standing:
     last_number: int
     stores: Mapping[int, SeenStore]
     types: Mapping[int, UserType] | None
+    key_index: KeyIndex | None = None
 
     @property
     def is_partitioned(self) -> bool:
@@ -132,6 +135,9 @@ class Standing:
         """
         if self.oid != before.oid:
             return "another table has its name now"
+        if self.key_index != before.key_index:
+            # Rows of one key may have stood side by side meanwhile, and one of them gone.
+            return "another index gives its key now, or the same one made anew"
         return (
             self._renamed(before)
             or self._columns_changed(before)
@@ -261,6 +267,8 @@ class Standing:
         if self.types is not None:
             texts = {oid: _compact(each.to_json()) for oid, each in self.types.items()}
             shown = {str(oid): types.setdefault(text, len(types)) for oid, text in texts.items()}
+        index = self.key_index
+        more = [] if index is None else [[index.oid, index.name, list(index.columns)]]
         return [
             self.oid,
             list(self.name),
@@ -268,12 +276,13 @@ class Standing:
             self.last_number,
             {str(oid): each.to_json() for oid, each in self.stores.items()},
             shown,
+            *more,
         ]
 
     @classmethod
     def from_json(cls, raw: list[Any], types: Sequence[UserType]) -> Self:
         """Read what `to_json` gave, or an earlier version, which knew no types."""
-        oid, name, columns, last_number, stores, shown = raw if len(raw) > _OLD else [*raw, None]
+        oid, name, columns, last_number, stores, shown, index = [*raw, None, None][:_PARTS]
         return cls(
             oid,
             TableName(*name),
@@ -281,10 +290,11 @@ class Standing:
             last_number,
             {int(store): SeenStore.from_json(each) for store, each in stores.items()},
             None if shown is None else {int(each): types[place] for each, place in shown.items()},
+            None if index is None else KeyIndex(index[0], index[1], tuple(index[2])),
         )
 
 
-_OLD = 5
+_PARTS = 7
 _NO_STORE = SeenStore(0, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -100,6 +100,25 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyIndex:
+    """The unique index that gives a table without a primary key its key.
+
+    Attributes:
+        oid: its object id.
+        name: without its schema, which is the table's.
+        columns: of the key, in its order.
+    """
+
+    oid: int
+    name: str = field(compare=False)
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return name and columns for people."""
+        return f'"{self.name}" ({", ".join(self.columns)})'
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A version of a table.
 
@@ -109,10 +128,11 @@ class Relation:
         columns: in the order in which the stream sends them.
         key: names of the primary key's columns, in the key's own order; from the catalogue,
             since the stream flags every column as key under REPLICA IDENTITY FULL. Empty for a
-            table without one.
+            table without one, unless an index gives it one.
         identity: what old columns the stream carries.
         generated: names of the generated columns that the stream leaves out.
         computed: names of those that it brings, which are among `columns`.
+        key_index: the index that gives the key where it is no primary key's.
     """
 
     oid: int
@@ -122,6 +142,7 @@ class Relation:
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     generated: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
+    key_index: KeyIndex | None = field(default=None, compare=False)
 
     @property
     def key_indexes(self) -> tuple[int, ...]:

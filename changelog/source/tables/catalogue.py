@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from changelog.contract.base.errors import UncapturableTableError
-from changelog.contract.rows.relation import Column, Field, Relation, ReplicaIdentity, TableName
+from changelog.contract.rows.relation import (
+    Column,
+    Field,
+    Relation,
+    ReplicaIdentity,
+    TableName,
+)
 from changelog.contract.rows.text import parse_array
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.connect.steady import steadily
 from changelog.source.stream.pgoutput import RelationMessage
 from changelog.source.tables.filter import TableFilter, left_out
+from changelog.source.tables.key_index import (
+    AUTO,
+    HAS_KEY,
+    INDEXES,
+    Choice,
+    Index,
+    Picked,
+    identity_obstacle,
+    pick,
+)
 from changelog.source.tables.pgtypes import TypeResolver
 from changelog.source.tables.tree import TREE
 from changelog.source.tables.uncaptured import uncaptured
@@ -141,11 +157,12 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A primary key."""
+    """A primary key, or the key that an index gives."""
 
     columns: tuple[str, ...] = ()
     immediate: bool = True
     is_identity: bool = False
+    picked: Picked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +196,8 @@ class Catalogue:
         assume_full: bool = False,
         sends_stored: bool = False,
         drops: Callable[[TableName, str], bool] = lambda _table, _column: False,
+        key_index: Choice = lambda _table: "",
+        sends_old: bool = True,
     ) -> None:
         """Read over `connection`.
 
@@ -188,7 +207,10 @@ class Catalogue:
             assume_full: take all tables as they will be with REPLICA IDENTITY FULL.
             sends_stored: whether the publication sends generated columns that are stored.
             drops: tells whether a column is left out on purpose.
+            key_index: says which index gives a table without a primary key its key.
+            sends_old: whether updates or deletes are captured, which have to name old keys.
         """
+        self._key_index, self._sends_old = key_index, sends_old
         self._unkeyed = unkeyed
         self._assume_full = assume_full
         self._sends_stored = sends_stored
@@ -278,6 +300,7 @@ class Catalogue:
         key = before.key if before is not None else ()
         generated = before.generated if before is not None else ()
         computed = before.computed if before is not None else ()
+        key_index = before.key_index if before is not None else None
         identity = message.identity
         names = [column.name for column in message.columns]
         if found:
@@ -285,22 +308,28 @@ class Catalogue:
             there = found[0].relation
             key, identity = there.key, there.identity
             generated, computed = there.generated, there.computed
+            key_index = there.key_index
             _check_generated(name, [each for each in names if each in generated])
         has_key = bool(key) or (bool(found) and self._unkeyed is not Unkeyed.REFUSED)
         if not has_key or not set(key) <= set(names):
             raise UncapturableTableError(
-                f'table "{name}": its primary key is not among the columns that it had',
+                f'table "{name}": its key is not among the columns that it had',
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         flagged = {column.name for column in message.columns if column.is_key}
-        if message.identity is ReplicaIdentity.DEFAULT and key and flagged not in ({*key}, set()):
+        by_key = message.identity is ReplicaIdentity.DEFAULT or (
+            message.identity is ReplicaIdentity.INDEX and self._sends_old
+        )
+        if by_key and key and flagged not in ({*key}, set()):
             raise UncapturableTableError(
-                f'table "{name}": its primary key was {sorted(flagged)} when these rows were '
+                f'table "{name}": its key was {sorted(flagged)} when these rows were '
                 f"written, and is {list(key)}",
                 hint="the table changed after these rows were written: take a new snapshot",
             )
         columns = tuple(Column(*pair) for pair in zip(names, types, strict=True))
-        relation = Relation(message.oid, name, columns, key, identity, generated, computed)
+        relation = Relation(
+            message.oid, name, columns, key, identity, generated, computed, key_index
+        )
         self._streamed[message.oid] = (message, relation)
         return relation
 
@@ -351,6 +380,7 @@ class Catalogue:
         for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
             before = keys.get(owner, _Key())
             keys[owner] = _Key((*before.columns, name), immediate, is_identity)
+        keys |= self._chosen_keys(rows, keys)
         leaves: dict[int, list[_Leaf]] = {}
         roots = [row.oid for row in rows if row.partitioned]
         for root, schema, table, kind, identity, is_key in self._fetch(_LEAVES, {"oids": roots}):
@@ -376,11 +406,14 @@ class Catalogue:
         generated = [each for each in columns if each.generated and not self._sends(each)]
         computed = tuple(each.name for each in sent if each.generated)
         identity = self._identity(row.identity)
-        if key.columns or self._unkeyed is Unkeyed.REFUSED:
-            obstacle, remedy = _obstacle(key, [column.name for column in sent], identity, leaves)
+        name = TableName(row.schema, row.table)
+        if key.picked is not None:
+            obstacle, remedy = self._index_obstacle(row, key.picked, sent, identity, leaves)
+        elif key.columns or self._unkeyed is Unkeyed.REFUSED:
+            names = [column.name for column in sent]
+            obstacle, remedy = _obstacle(key, names, identity, leaves)
         else:
             obstacle, remedy = self._unkeyed_obstacle(row, identity, leaves)
-        name = TableName(row.schema, row.table)
         if not obstacle:
             obstacle, remedy = self._generated_obstacle(name, generated, identity)
         if row.partitioned or identity is ReplicaIdentity.INDEX:
@@ -389,7 +422,10 @@ class Catalogue:
             identity = ReplicaIdentity.DEFAULT
         keys = () if obstacle else key.columns
         lacking = tuple(each.name for each in generated)
-        relation = Relation(row.oid, name, built, keys, identity, lacking, computed)
+        index = key.picked.index if key.picked is not None and keys else None
+        relation = Relation(
+            row.oid, name, built, keys, identity, lacking, computed, index.key if index else None
+        )
         return Table(relation, row.partitioned, obstacle, remedy)
 
     def _sends(self, column: _Column) -> bool:
@@ -414,6 +450,39 @@ class Catalogue:
 
     def _identity(self, letter: str) -> ReplicaIdentity:
         return ReplicaIdentity.FULL if self._assume_full else ReplicaIdentity(letter)
+
+    def _chosen_keys(self, rows: Sequence[_Row], keys: Mapping[int, _Key]) -> dict[int, _Key]:
+        """Return the keys of the tables for which an index was chosen, or is to be."""
+        wanted = {row.oid: self._key_index(TableName(row.schema, row.table)) for row in rows}
+        wanted = {oid: name for oid, name in wanted.items() if name}
+        asked = [oid for oid in wanted if oid not in keys]
+        found: dict[int, list[Index]] = {oid: [] for oid in asked}
+        for owner, *index in self._fetch(INDEXES, (asked,)) if asked else ():
+            found[owner].append(Index(*index))
+        chosen = {oid: _key_of(pick(wanted[oid], found[oid])) for oid in asked}
+        named = {oid for oid, name in wanted.items() if name != AUTO}
+        return chosen | {oid: replace(keys[oid], picked=HAS_KEY) for oid in named & keys.keys()}
+
+    def _index_obstacle(
+        self,
+        row: _Row,
+        picked: Picked,
+        sent: Sequence[_Column],
+        identity: ReplicaIdentity,
+        leaves: Sequence[_Leaf],
+    ) -> tuple[str, str]:
+        """Say why a table cannot be captured by the key of an index, or two empty strings."""
+        if picked.index is None:
+            return picked.obstacle, picked.remedy
+        if not {*picked.index.columns} <= {each.name for each in sent}:
+            return "has a generated column in its key", _EXCLUDE
+        foreign = [leaf.name for leaf in leaves if leaf.kind != "r"]
+        if foreign:
+            return f'has the partition "{foreign[0]}", which is a foreign table', _EXCLUDE
+        if not self._sends_old:
+            return "", ""
+        name = TableName(row.schema, row.table)
+        return identity_obstacle(name, picked.index, identity, partitioned=row.partitioned)
 
     def _unkeyed_obstacle(
         self, row: _Row, identity: ReplicaIdentity, leaves: Sequence[_Leaf]
@@ -440,6 +509,12 @@ class Catalogue:
         with self._connection.cursor() as cursor:
             cursor.execute(query, arguments)  # type: ignore[arg-type]
             return cursor.fetchall()
+
+
+def _key_of(picked: Picked) -> _Key:
+    if picked.index is None:
+        return _Key(picked=picked)
+    return _Key(tuple(picked.index.columns), picked=picked)
 
 
 def _older_value(found: Sequence[tuple[str | None, bool, str]]) -> Field | Unknown:

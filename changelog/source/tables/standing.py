@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 
 from changelog.contract.log.standing import SeenColumn, SeenStore, Standing
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import KeyIndex, Relation, TableName
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.tables.key_index import INDEXES, Index
 from changelog.source.tables.user_types import FIRST_USER_OID, user_types
 
 _INDEXED = """
@@ -63,9 +64,11 @@ SELECT tree.root, c.oid, c.relfilenode::bigint, c.xmin::text::bigint, i.xmin::te
 """
 
 
-def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing]:
+def look_at(connection: Connection, relations: Iterable[Relation]) -> dict[int, Standing]:
     """Return how tables stand now, by oid; one that is gone is left out."""
-    wanted = list(oids)
+    relations = list(relations)
+    wanted = [each.oid for each in relations]
+    indexed = {each.oid: each.key_index.oid for each in relations if each.key_index}
     with _at_one_moment(connection) as cursor:
         cursor.execute(_TABLES, (wanted,))
         tables = cursor.fetchall()
@@ -78,10 +81,19 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
         roots = [row[0] for row in tables if row[3]]
         if roots:
             cursor.execute(_PARTITIONS, {"oids": roots})
-            for root, oid, filenode, xid, joined, attached, indexed in cursor.fetchall():
-                store = SeenStore(filenode, xid, joined, attached, frozenset(indexed))
+            for root, oid, filenode, xid, joined, attached, entries in cursor.fetchall():
+                store = SeenStore(filenode, xid, joined, attached, frozenset(entries))
                 stores.setdefault(root, {})[oid] = store
         types = user_types(cursor, [oid for oid in columns if _shows_types(columns[oid])])
+        keys: dict[int, KeyIndex] = {}
+        if indexed:
+            cursor.execute(INDEXES, (list(indexed),))
+            found = ((owner, Index(*index)) for owner, *index in cursor.fetchall())
+            keys = {
+                owner: each.key
+                for owner, each in found
+                if each.oid == indexed[owner] and not each.fault
+            }
     return {
         oid: Standing(
             oid,
@@ -90,10 +102,11 @@ def look_at(connection: Connection, oids: Collection[int]) -> dict[int, Standing
             number,
             stores.get(oid, {})
             if partitioned
-            else {oid: SeenStore(filenode, xid, indexed=frozenset(indexed))},
+            else {oid: SeenStore(filenode, xid, indexed=frozenset(entries))},
             types.get(oid, {}),
+            keys.get(oid),
         )
-        for oid, schema, table, partitioned, number, filenode, xid, indexed in tables
+        for oid, schema, table, partitioned, number, filenode, xid, entries in tables
     }
 
 

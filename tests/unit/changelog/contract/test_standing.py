@@ -13,7 +13,7 @@ from changelog.contract.log.standing import (
     Standing,
     Standings,
 )
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import KeyIndex, TableName
 from changelog.contract.rows.user_type import EnumType, Label
 
 INT, BIGINT = (23, -1), (20, -1)
@@ -56,6 +56,16 @@ def new_file(standing, **columns):
 def test_marks_of_a_table(now, says):
     found = now.change_since(PLAIN, ())
     assert (says in found) if says else (found == "")
+
+
+def test_an_index_that_gives_the_key_is_the_same_one_or_a_mark():
+    index = KeyIndex(70, "one", ("id", "a"))
+    keyed = replace(PLAIN, key_index=index)
+    assert replace(keyed, key_index=replace(index, name="two")).change_since(keyed, ()) == ""
+    for other in (None, replace(index, oid=71), replace(index, columns=("a", "id"))):
+        assert "another index" in replace(keyed, key_index=other).change_since(keyed, ())
+    found = Standings(1, {"t": keyed, "u": PLAIN})
+    assert Standings.from_json(found.to_json()) == found
 
 
 def test_a_constant_that_a_rewrite_takes_out_is_no_mark():

@@ -1,0 +1,157 @@
+"""Keys of tables without a primary key: by a unique index that somebody has chosen.
+
+An index gives a key when it holds every row once under values that are never null: unique, whole,
+on columns that are NOT NULL, and checked at once, since with a deferrable one rows may swap keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from changelog.contract.rows.relation import KeyIndex, ReplicaIdentity, TableName
+
+AUTO = "auto"
+"""In place of an index's name: the replica identity's, else the only one that can give a key."""
+
+Choice = Callable[[TableName], str]
+"""Returns the name of the index that is to give a table its key, `AUTO`, or an empty text."""
+
+INDEXES = """
+SELECT x.indrelid, x.indexrelid, i.relname, x.indisreplident,
+       ARRAY(SELECT a.attname::text
+               FROM unnest(x.indkey[0:x.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place)
+               JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = k.attnum
+              ORDER BY k.place),
+       CASE WHEN NOT x.indisunique OR x.indisexclusion THEN 'is not unique'
+            WHEN x.indpred IS NOT NULL THEN 'is partial'
+            WHEN 0 = ANY (x.indkey[0:x.indnkeyatts - 1]) THEN 'is on expressions'
+            WHEN NOT x.indimmediate THEN 'is deferrable'
+            WHEN NOT (x.indisvalid AND x.indisready AND x.indislive) THEN 'is not valid'
+            WHEN EXISTS (SELECT FROM pg_attribute a
+                          WHERE a.attrelid = x.indrelid AND NOT a.attnotnull
+                            AND a.attnum = ANY (x.indkey[0:x.indnkeyatts - 1]))
+            THEN 'has columns that may be null' ELSE '' END
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+ WHERE x.indrelid = ANY (%s::oid[]) AND NOT x.indisprimary
+ ORDER BY x.indrelid, i.relname
+"""
+"""Each index of some tables but their primary keys: a row of `Index` behind its table's oid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table.
+
+    Attributes:
+        oid: its object id.
+        name: without its schema.
+        is_identity: whether it is the table's replica identity.
+        columns: that it is on, in its order; without those that it includes.
+        fault: why it cannot give a key, or an empty text.
+    """
+
+    oid: int
+    name: str
+    is_identity: bool
+    columns: Sequence[str]
+    fault: str
+
+    @property
+    def key(self) -> KeyIndex:
+        """Return it as what gives a key."""
+        return KeyIndex(self.oid, self.name, tuple(self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What gives a table its key, or why nothing does.
+
+    Attributes:
+        index: the index, or None.
+        obstacle: why the table cannot be captured, or an empty text.
+        remedy: what to do about it.
+    """
+
+    index: Index | None = None
+    obstacle: str = ""
+    remedy: str = ""
+
+
+HAS_KEY = Picked(
+    obstacle="has a primary key, and an index is named that is to give its key (--key-index)",
+    remedy="leave it out of --key-index: its primary key is its key",
+)
+"""Of a table with a primary key for which an index is named all the same."""
+
+
+def pick(wanted: str, indexes: Sequence[Index]) -> Picked:
+    """Choose the index that gives a table without a primary key its key.
+
+    Args:
+        wanted: an index's name or `AUTO`.
+        indexes: of the table.
+    """
+    fit = [each for each in indexes if not each.fault]
+    if wanted != AUTO:
+        return _named(wanted, indexes)
+    for each in fit:
+        if each.is_identity:
+            return Picked(each)
+    if len(fit) == 1:
+        return Picked(fit[0])
+    names = ", ".join(f'"{each.name}"' for each in fit)
+    if fit:
+        return Picked(
+            obstacle=f"has several unique indexes that can give its key: {names}",
+            remedy="name one: --key-index schema.table=INDEX",
+        )
+    return Picked(
+        obstacle="has no primary key, and no unique index that can give its key",
+        remedy="CREATE UNIQUE INDEX … on columns that are NOT NULL, not partial and not on "
+        "expressions; or --allow-unkeyed",
+    )
+
+
+def _named(wanted: str, indexes: Sequence[Index]) -> Picked:
+    found = next((each for each in indexes if each.name == wanted), None)
+    if found is None:
+        names = ", ".join(f'"{each.name}"' for each in indexes if not each.fault)
+        return Picked(
+            obstacle=f'has no index "{wanted}", which is to give its key (--key-index)',
+            remedy=f"those that can: {names}" if names else "none of its indexes can give a key",
+        )
+    if found.fault:
+        return Picked(
+            obstacle=f'has the index "{wanted}", which is to give its key and {found.fault}',
+            remedy="a key needs a unique index on NOT NULL columns that is neither partial, nor "
+            "on expressions, nor deferrable",
+        )
+    return Picked(found)
+
+
+def identity_obstacle(
+    table: TableName, index: Index, identity: ReplicaIdentity, *, partitioned: bool
+) -> tuple[str, str]:
+    """Say why the stream would lack the keys of old rows, and what to do; else two empty texts."""
+    if partitioned:
+        # Each partition has an identity of its own, also one that is attached tomorrow.
+        return (
+            "is partitioned, and its key is an index: which old keys come is not sure",
+            "add a primary key, or capture no update and delete of it (--operations)",
+        )
+    if identity is ReplicaIdentity.FULL or (
+        identity is ReplicaIdentity.INDEX and index.is_identity
+    ):
+        return "", ""
+    what = f'gets its key from the index "{index.name}", which is not its REPLICA IDENTITY'
+    mend = f"ALTER TABLE {_quoted(table)} REPLICA IDENTITY USING INDEX {_quote(index.name)}"
+    return f"{what}: old keys would not come", mend
+
+
+def _quoted(table: TableName) -> str:
+    return f"{_quote(table.schema)}.{_quote(table.table)}"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
