@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +127,12 @@ def _rank(item: pytest.Item) -> int:
     return min(found, default=len(_LONG_FIRST))
 
 
+_JVM: list[subprocess.Popen[bytes]] = []
+"""Of the one Spark session of this process, while nobody has noticed its end."""
+_CRASHED = Path(tempfile.gettempdir()) / f"changelog-tests-jvm-{os.getpid()}.log"
+"""Where it tells of an end that it did not want."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator[SparkSession]:
     """The one Spark session of the run."""
@@ -135,11 +144,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
             master="local[2]",
             app_name="tests",
             warehouse=str(tmp_path_factory.mktemp("warehouse")),
-            extra={"spark.driver.extraJavaOptions": SHORT_LIVED},
+            extra={"spark.driver.extraJavaOptions": f"{SHORT_LIVED} -XX:ErrorFile={_CRASHED}"},
         )
     )
+    _JVM.append(made.sparkContext._gateway.proc)  # type: ignore[union-attr]
     yield made
-    # All tests that come after its end fail with a refused connection: this says how it ended.
-    ended = made.sparkContext._gateway.proc.poll()  # type: ignore[union-attr]
-    assert ended is None, f"the JVM of Spark has ended with code {ended}"
-    made.stop()
+    if _JVM:
+        made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _the_jvm_lives() -> Iterator[None]:
+    """Fail the test in which Spark's JVM ends: all later ones would find a refused connection."""
+    yield
+    if _JVM and (ended := _JVM[0].poll()) is not None:
+        _JVM.clear()
+        told = _CRASHED.read_text()[:8_000] if _CRASHED.exists() else ""
+        pytest.fail(f"the JVM of Spark has ended with code {ended} in this test\n{told}")
