@@ -110,6 +110,9 @@ slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_he
 ddl_app = typer.Typer(
     help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
 )
+signal_app = typer.Typer(
+    help="The table at the source whose rows ask capture for something.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -119,6 +122,7 @@ def changelog(version: VersionOption = False) -> None:
 
 app.add_typer(slot_app, name="slot")
 app.add_typer(ddl_app, name="ddl")
+app.add_typer(signal_app, name="signal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +360,41 @@ def ddl_remove(
     with _source(project, given) as connection:
         remove_ddl(connection)
     console.print("schema changes are no longer noted")
+
+
+@signal_app.command("install")
+@takes(Chosen(Postgres))
+def signal_install(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Make the table `changelog.changelog_signal`; each role that is to ask needs INSERT on it.
+
+    A row asks the running capture: `resnapshot`, `pause`, `resume`, `checkpoint`.
+    """
+    from changelog.source.tables.signals import install_signals
+
+    with _source(project, given) as connection:
+        install_signals(connection)
+    console.print("capture takes the rows of changelog.changelog_signal from now on")
+
+
+@signal_app.command("remove")
+@takes(Chosen(Postgres))
+def signal_remove(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Remove the signal table; a capture that is paused goes on."""
+    from changelog.source.tables.signals import remove_signals
+
+    with _source(project, given) as connection:
+        remove_signals(connection)
+    console.print("the signal table is removed")
 
 
 @contextmanager

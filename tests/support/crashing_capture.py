@@ -129,6 +129,20 @@ def null_for_toast():
     writer.RecordWriter._completed = completed
 
 
+def pause_late():
+    """Write the rest of what was read before a pause holds the stream."""
+    from changelog.capture.loop import streaming
+
+    original = streaming.StreamLoop._write_each
+
+    def write_each(self, payloads):
+        self._hold = lambda: None
+        original(self, payloads)
+        del self._hold
+
+    streaming.StreamLoop._write_each = write_each
+
+
 def place_with_the_last_commit():
     """Return a message outside of a transaction the position of the commit before it."""
     deliver_each()
@@ -362,6 +376,7 @@ DEFECTS = {
         forget_to_flush,
         acknowledge_early,
         null_for_toast,
+        pause_late,
         place_with_the_last_commit,
         forget_to_skip_messages,
         forget_constants,

@@ -459,6 +459,11 @@ class Backfill:
         if self._recent.noting:
             self._take_fence()
 
+    def let_go(self) -> None:
+        """Hold no snapshot at the source while the stream stands still; another is taken later."""
+        if self._fence is not None:
+            self._give_up("the stream is paused")
+
     def _finish_resumed(self) -> None:
         """Finish what an earlier attempt had copied."""
         done = [

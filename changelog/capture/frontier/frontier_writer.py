@@ -131,6 +131,8 @@ class FrontierWriter:
             },
             excluded=dict(ledger.excluded),
             children={t: each for t, each in ledger.children.items() if t in tables.values()},
+            signals=dict(ledger.signals),
+            paused=ledger.paused,
         )
         self._log.write(frontier)
         if grown := self._growth.unknown() & tables.keys():

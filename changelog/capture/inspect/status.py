@@ -159,6 +159,11 @@ class CaptureStatus:
                 f"once that is mended, `changelog resnapshot {table}` takes it back"
             )
         yield from self.removed
+        if self.frontier is not None and self.frontier.frontier.paused is not None:
+            yield (
+                f"signal {self.frontier.frontier.paused} pauses the stream, and the slot keeps "
+                "WAL: a row `resume` of changelog.changelog_signal ends that"
+            )
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
         if age is None or lag is None:
             yield "the log has no frontier yet: no snapshot is whole"
@@ -211,6 +216,8 @@ class CaptureStatus:
                 "tables": sorted(str(table) for table in record.frontier.tables.values()),
                 "records": self.records,
                 "uncopied": list(self.uncopied),
+                "signals": {str(each): told for each, told in record.frontier.signals.items()},
+                "paused": record.frontier.paused,
             },
         }
 
@@ -246,6 +253,9 @@ class CaptureStatus:
             yield name, f"without the rows of {', '.join(children)}, which inherit from it"
         for name, index in sorted(self.key_indexes.items()):
             yield name, f"its key is that of the unique index {index}"
+        if record is not None and record.frontier.signals:
+            number, told = list(record.frontier.signals.items())[-1]
+            yield "last signal", f"{number}: {told}"
         for name, why in self.missing.items():
             yield "not captured", f"{name}: {why}"
         for problem in self.problems:

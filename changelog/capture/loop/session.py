@@ -22,6 +22,7 @@ from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.frontier.sole_writer import SoleWriter
+from changelog.capture.loop.signals import Signals
 from changelog.capture.loop.streaming import StreamLoop
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
@@ -565,6 +566,14 @@ class CaptureSession:
                     self._newcomers,
                     start_s=time.monotonic() - self._begun_at,
                 ),
+                signals=Signals(
+                    slot=self._capture.slot,
+                    connection=environment.connection,
+                    ledger=ledger,
+                    captured=lambda: environment.topics,
+                    request=backfill.request,
+                ),
+                wal_end=environment.current_lsn,
             )
             while self._refused:
                 topic, error = self._refused.popitem()

@@ -6,12 +6,14 @@ flush, ask for the end offsets, write the frontier, acknowledge.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
+from changelog.capture.loop.signals import Signals
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.ledger import Ledger
@@ -21,7 +23,7 @@ from changelog.capture.write.bulk import BulkWriter, NotInBulkError
 from changelog.capture.write.ddl import DdlWriter
 from changelog.capture.write.messages import MessageWriter
 from changelog.capture.write.writer import RecordWriter
-from changelog.contract.base.errors import RecordRefusedError
+from changelog.contract.base.errors import RecordRefusedError, SourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.change import Truncate
 from changelog.contract.rows.relation import TableName
@@ -33,6 +35,9 @@ from changelog.source.stream.message import OWN_PREFIX
 from changelog.source.stream.pgoutput import Message, decode, relations_of
 from changelog.source.stream.stream import ReplicationStream
 from changelog.source.tables.ddl import DDL_PREFIX
+from changelog.source.tables.signals import SIGNAL_PREFIX
+
+log = logging.getLogger("changelog.capture")
 
 POLL_S = 0.2
 OPEN_S = 10.0
@@ -43,8 +48,15 @@ HELD_SHARE = 1 / 200
 
 MOST_INTERVALS = 3
 
+PAUSE_LOOK_S, PAUSE_SAY_S = 0.5, 60.0
+"""How often a pause looks for its end, and how often it says that it holds."""
+
 NUDGE_S = 2.0
 """Silence after which a stream that has an end to reach asks the server for a sign of life."""
+
+
+class _StoppedError(Exception):
+    """Capture was asked to stop while a signal held the stream."""
 
 
 class StreamLoop:
@@ -71,6 +83,8 @@ class StreamLoop:
         names: Mapping[int, TableName],
         watch: CatalogueWatch,
         roster: Roster,
+        signals: Signals,
+        wal_end: Callable[[], Lsn],
     ) -> None:
         """Join the parts of one attempt.
 
@@ -93,7 +107,13 @@ class StreamLoop:
             names: the captured tables by object id.
             watch: looks for changes of tables that the stream does not tell.
             roster: looks for tables that come and go.
+            signals: takes what rows of the signal table ask for.
+            wal_end: asks the server for the end of its WAL.
         """
+        self._signals = signals
+        self._wal_end = wal_end
+        self._stop: Callable[[], bool] = lambda: False
+        self._until: Lsn | None = None
         self._roster = roster
         self._watch = watch
         self._names = names
@@ -121,7 +141,19 @@ class StreamLoop:
 
         Ends with a frontier at the last whole transaction where one is possible: not in the
         middle of a large transaction, whose rest the next start brings.
+
+        Raises:
+            SourceError: a signal holds the stream before `until`.
+            ChangelogError: see `CaptureRun`.
         """
+        self._until, self._stop = until, stop
+        try:
+            self._run(until, stop)
+        except _StoppedError:
+            return  # where the frontier stands
+
+    def _run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
+        self._hold()
         if until is not None and self._progress.settle() < until:
             self._nudge()  # an idle server would keep the last bytes to itself for seconds
         while not stop():
@@ -148,7 +180,8 @@ class StreamLoop:
         while first < end:
             behind, is_plain = payloads.alike(first)
             behind = min(behind, end)
-            if not (is_plain and self._write_bulk(payloads, first, behind)):
+            in_bulk = is_plain and not self._signals.is_open
+            if not (in_bulk and self._write_bulk(payloads, first, behind)):
                 self._write_each(payloads[first:behind])
             first = behind
 
@@ -218,6 +251,7 @@ class StreamLoop:
             case Committed(end_lsn=end_lsn):
                 self._progress.committed(end_lsn)
                 self._report.transactions += 1
+                self._signals.is_open = False
                 self._failpoint(Failpoint.TRANSACTION_PRODUCED)
                 self._advance(idle=False)
             case Emitted():
@@ -226,6 +260,9 @@ class StreamLoop:
     def _emitted(self, message: Emitted) -> None:
         if message.prefix == OWN_PREFIX:
             self._backfill.heard(message, self._began.commit_lsn)
+            return
+        if message.prefix == SIGNAL_PREFIX:
+            self._signals.take(message, self._began)
             return
         if message.prefix == DDL_PREFIX:
             written = self._ddl.write(message, self._began) if self._ddl is not None else 0
@@ -243,13 +280,16 @@ class StreamLoop:
         if idle:
             self._progress.idle_until(self._stream.server_wal_end)
         now = time.monotonic()
-        if now >= self._next_frontier_at and self._frontier_writer.worthwhile(self._progress):
+        is_time = now >= self._next_frontier_at or self._signals.is_due
+        if is_time and self._frontier_writer.worthwhile(self._progress):
             self._write_frontier()
             ended = time.monotonic()
             pause_s = pause_after(ended - now, self._interval_s)
             if self._producer.is_transactional:
                 pause_s = self._interval_s  # without a frontier, nobody sees the changes
             self._next_frontier_at = ended + pause_s
+            if not self._signals.is_due:  # the frontier stands that tells of a pause
+                self._hold()
 
     def _write_frontier(self) -> None:
         lsn = self._progress.frontier_due()
@@ -269,7 +309,55 @@ class StreamLoop:
         self._backfill.frontier_written()
         self._roster.frontier_written()
         self._report.frontier_written(lsn, self._began.ts_us)
+        self._signals.told()
         self._failpoint(Failpoint.ACKNOWLEDGED)
+
+    def _hold(self) -> None:
+        """Stay at the frontier while a signal pauses the stream; what was read waits unwritten.
+
+        Raises:
+            SourceError: there is an end to reach, which lies behind.
+        """
+        say_at = look_at = 0.0
+        while self._signals.paused is not None:
+            now = time.monotonic()
+            if now >= look_at and not self._signals.holds():
+                return
+            look_at = now + PAUSE_LOOK_S if now >= look_at else look_at
+            if self._stop():
+                raise _StoppedError
+            if self._until is not None:
+                self._end_paused(self._until)
+            if now >= say_at:
+                say_at = now + PAUSE_SAY_S
+                self._say_paused()
+            self._backfill.let_go()
+            self._stream.send_status()
+            self._producer.poll()
+            if self._frontier_writer.worthwhile(self._progress):
+                self._write_frontier()  # the same again, so that it can be read for as long
+            time.sleep(POLL_S)
+
+    def _end_paused(self, until: Lsn) -> None:
+        """End a run that has an end to reach: well where the frontier has passed it."""
+        at = self._progress.settle()
+        if at >= until and not self._backfill.pending:
+            raise _StoppedError
+        raise SourceError(
+            f"signal {self._signals.paused} pauses the stream at {at}: {until} is not reached",
+            hint="INSERT INTO changelog.changelog_signal (kind) VALUES ('resume')",
+        )
+
+    def _say_paused(self) -> None:
+        at = self._progress.settle()
+        log.warning(
+            'signal %d pauses the stream at %s until a signal "resume"; the slot keeps the WAL '
+            "since then, %s bytes now",
+            self._signals.paused,
+            at,
+            f"{self._wal_end() - at:,}",
+            extra={"lsn": str(at)},
+        )
 
     def _nudge_when_silent(self, *, heard: bool) -> None:
         now = time.monotonic()

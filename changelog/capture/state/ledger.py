@@ -16,6 +16,9 @@ from changelog.contract.rows.relation import TableName
 
 NEVER = Lsn((1 << 64) - 1)
 
+KEPT_SIGNALS = 20
+"""How many answers to signals a frontier has."""
+
 
 class Ledger:
     """What is known of the topics of one attempt.
@@ -33,6 +36,8 @@ class Ledger:
         uncopied: topics that hold only what has changed since they began.
         children: tables that others inherit from, as `Frontier` has them.
         copied: how many records the copying of tables has written, by topic.
+        signals: what became of the last rows of the signal table, by their ids.
+        paused: the signal that holds the stream; None while it goes on.
         revision: grows with what the next frontier has to say, though its LSN may not have moved.
     """
 
@@ -51,6 +56,8 @@ class Ledger:
         self.uncopied = {*start_state.uncopied}
         self.children: Mapping[TableName, tuple[TableName, ...]] = {}
         self.copied: Counter[str] = Counter()
+        self.signals = dict(start_state.signals)
+        self.paused = start_state.paused
         self.revision = 0
 
     def is_gone(self, topic: str) -> bool:
@@ -110,6 +117,19 @@ class Ledger:
     def inherit(self, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
         """Note which tables others inherit from."""
         self.children = children
+        self.renew()
+
+    def answer(self, signal_id: int, outcome: str) -> None:
+        """Note what became of a signal; the next frontiers say it."""
+        self.signals.pop(signal_id, None)  # an answer that comes again is the last one
+        self.signals[signal_id] = outcome
+        while len(self.signals) > KEPT_SIGNALS:
+            del self.signals[next(iter(self.signals))]
+        self.renew()
+
+    def pause(self, signal_id: int | None) -> None:
+        """Note which signal holds the stream; None when it goes on."""
+        self.paused = signal_id
         self.renew()
 
     def renew(self) -> None:

@@ -34,6 +34,8 @@ class StartState:
         skipped: those of them that begin in this attempt.
         hold_until: no frontier before the stream has passed this: the records that were found
             behind the last one have been sent again, so that none is newer than the next.
+        signals: what the last frontier says of the signal table.
+        paused: the signal that holds the stream where it begins.
     """
 
     epoch: int
@@ -49,6 +51,8 @@ class StartState:
     uncopied: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
     hold_until: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+    signals: Mapping[int, str] = field(default_factory=dict)
+    paused: int | None = None
 
     def skip(self, topics: Collection[str], ends: Mapping[str, tuple[int, ...]]) -> None:
         """Begin topics with what the stream brings; all that they hold up to `ends` is dead."""
@@ -86,6 +90,8 @@ class StartState:
             grown={topic: each for topic, each in frontier.grown.items() if topic in topics},
             partitions={topic: len(each) for topic, each in frontier.ends.items()},
             written=written,
+            signals=frontier.signals,
+            paused=frontier.paused,
         )
 
 

@@ -68,6 +68,8 @@ class Frontier:
             reason.
         children: tables that others inherit from, with all that do. Their rows are those of
             `ONLY` the table: a `SELECT *` of it at the source has the rows of the children too.
+        signals: the last rows of the signal table that were taken, with what became of each.
+        paused: the row that holds the stream at this frontier; None while it goes on.
     """
 
     slot: str
@@ -88,6 +90,8 @@ class Frontier:
     whole: Mapping[str, Lsn] = field(default_factory=dict)
     excluded: Mapping[TableName, str] = field(default_factory=dict)
     children: Mapping[TableName, tuple[TableName, ...]] = field(default_factory=dict)
+    signals: Mapping[int, str] = field(default_factory=dict)
+    paused: int | None = None
 
     def scope_of(self, topic: str) -> Scope:
         """Return what of its table a topic holds."""
@@ -136,6 +140,8 @@ class Frontier:
                     [*table, [list(child) for child in each]]
                     for table, each in self.children.items()
                 ],
+                "signals": [list(each) for each in self.signals.items()],
+                "paused": self.paused,
             },
             separators=(",", ":"),
             sort_keys=True,
@@ -181,6 +187,8 @@ class Frontier:
                     TableName(*each[:2]): tuple(TableName(*child) for child in each[2])
                     for each in raw.get("children", [])
                 },
+                signals={int(each[0]): str(each[1]) for each in raw.get("signals", [])},
+                paused=raw.get("paused"),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             raise CorruptRecordError(f"a record is not a frontier: {error!r}") from error

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from changelog.contract.base.errors import ProtocolError
 from changelog.source.connect.connect import Connection, source_errors
 from changelog.source.stream.message import OWN_PREFIX
+from changelog.source.tables.own_schema import DROP_IF_EMPTY
 
 DDL_PREFIX = f"{OWN_PREFIX}.ddl"
 """Of the messages that the triggers write."""
@@ -89,7 +90,6 @@ DROP EVENT TRIGGER IF EXISTS changelog_ddl;
 DROP EVENT TRIGGER IF EXISTS changelog_drop;
 DROP FUNCTION IF EXISTS changelog.emit_ddl();
 DROP FUNCTION IF EXISTS changelog.emit_drop();
-DROP SCHEMA IF EXISTS changelog;
 """
 _INSTALLED = """
 SELECT count(*) = 2 FROM pg_catalog.pg_event_trigger
@@ -158,7 +158,7 @@ def remove_ddl(connection: Connection) -> None:
     Raises:
         SourceError: the server refuses.
     """
-    _run(connection, _REMOVE, "cannot remove the event triggers of schema changes")
+    _run(connection, _REMOVE + DROP_IF_EMPTY, "cannot remove the event triggers of schema changes")
 
 
 def has_ddl(connection: Connection) -> bool:
