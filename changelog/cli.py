@@ -374,7 +374,7 @@ def signal_install(
 
     A row asks the running capture: `resnapshot`, `pause`, `resume`, `checkpoint`.
     """
-    from changelog.source.tables.signals import install_signals
+    from changelog.source.stream.signals import install_signals
 
     with _source(project, given) as connection:
         install_signals(connection)
@@ -390,7 +390,7 @@ def signal_remove(
     debug: DebugOption = False,
 ) -> None:
     """Remove the signal table; a capture that is paused goes on."""
-    from changelog.source.tables.signals import remove_signals
+    from changelog.source.stream.signals import remove_signals
 
     with _source(project, given) as connection:
         remove_signals(connection)

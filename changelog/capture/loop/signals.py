@@ -17,14 +17,14 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import TableName
 from changelog.source.connect.connect import Connection
 from changelog.source.stream.assemble import Began, Emitted
-from changelog.source.tables.filter import TableFilter
-from changelog.source.tables.signals import (
+from changelog.source.stream.signals import (
     KINDS,
     PAUSE,
     RESNAPSHOT,
     Signal,
     pause_of,
 )
+from changelog.source.tables.filter import TableFilter
 
 log = logging.getLogger("changelog.capture")
 

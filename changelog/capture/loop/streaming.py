@@ -33,9 +33,9 @@ from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX
 from changelog.source.stream.pgoutput import Message, decode, relations_of
+from changelog.source.stream.signals import SIGNAL_PREFIX
 from changelog.source.stream.stream import ReplicationStream
 from changelog.source.tables.ddl import DDL_PREFIX
-from changelog.source.tables.signals import SIGNAL_PREFIX
 
 log = logging.getLogger("changelog.capture")
 

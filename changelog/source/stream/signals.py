@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from changelog.contract.base.errors import ProtocolError
 from changelog.source.connect.connect import Connection, source_errors
+from changelog.source.connect.own_schema import DROP_IF_EMPTY
 from changelog.source.stream.message import OWN_PREFIX
-from changelog.source.tables.own_schema import DROP_IF_EMPTY
 
 SIGNAL_PREFIX = f"{OWN_PREFIX}.signal"
 """Of the messages that the trigger writes."""
