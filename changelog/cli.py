@@ -140,6 +140,16 @@ class _Asked:
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
     ] = None
+    print_lines: Annotated[
+        bool,
+        typer.Option(
+            "--print", help="Changes to standard output, a JSON object a line; without Kafka."
+        ),
+    ] = False
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", help="The same to a file, which the next start goes on with."),
+    ] = None
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
@@ -167,6 +177,9 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
     is away at the start for a minute (`--wait`).
     """
     overrides = {**given, "capture.wait_s": 0} if asked.no_wait else given
+    if asked.print_lines or asked.into is not None:
+        _write_lines(project, overrides, asked)
+        return
     settings = load_project(project, overrides=overrides)
     if asked.check:
         _check(settings, as_json=asked.as_json)
@@ -176,6 +189,36 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
+    """Capture without a log: changes as lines.
+
+    Raises:
+        ConfigurationError: options contradict each other.
+    """
+    settings = load_project(project, overrides=given, needs=[SOURCE])
+    from changelog.capture.lines.command import check_options, line_run, opened
+    from changelog.capture.loop.run import until_lsn
+
+    temporary = given.get("capture.temporary_slot")
+    is_temporary = asked.into is None if temporary is None else bool(temporary)
+    others = {"--check": asked.check, "--metrics-port": asked.metrics_port is not None}
+    check_options(
+        settings,
+        into=asked.into,
+        prints=asked.print_lines,
+        as_json=asked.as_json,
+        temporary=is_temporary,
+        others=[name for name, is_given in others.items() if is_given],
+    )
+    with opened(asked.into) as target:
+        run = line_run(settings, target, temporary=is_temporary, stop=stop_on_signals())
+        run.run(until_lsn(settings, asked.until))
+    if asked.as_json:
+        print_json(run.report.to_json())
+    else:
+        tell(run.report.summary())
 
 
 def _captured(settings: Project, asked: _Asked) -> CaptureReport:

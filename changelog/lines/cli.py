@@ -112,8 +112,8 @@ def read(
     time. A record that cannot be shown ends with 1 behind the lines before it; a closed pipe, as of
     `| head`, ends with 0.
     """
-    from changelog.lines.output import ClosedError, Output
     from changelog.lines.reading import Reading
+    from changelog.runtime.output import ClosedError, Output
 
     collect_rarely()
     settings = project_of(project, given, asked.client)

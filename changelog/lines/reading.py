@@ -20,7 +20,6 @@ from changelog.contract.base.errors import ConfigurationError, LogError, Unavail
 from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
 from changelog.lines.forms.render import Lines
 from changelog.lines.group import GroupPlaces
-from changelog.lines.output import Output
 from changelog.lines.place import (
     Beginning,
     Bounds,
@@ -32,6 +31,7 @@ from changelog.lines.place import (
     first_offsets,
 )
 from changelog.lines.progress import Progress
+from changelog.runtime.output import Output
 from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client, meet
 from changelog.sink.scan import STALL_S
 

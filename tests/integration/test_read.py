@@ -19,9 +19,9 @@ from changelog.contract.base.errors import ConfigurationError, CorruptRecordErro
 from changelog.lines.ask import stored_offsets
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
-from changelog.lines.output import ClosedError, Output
 from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
 from changelog.lines.reading import Reading, Wanted
+from changelog.runtime.output import ClosedError, Output
 from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter

@@ -17,10 +17,10 @@ from changelog.contract.log.partition import partition_of
 from changelog.lines.forms.parse import Given, InputError, line_parser
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
-from changelog.lines.output import Output
 from changelog.lines.place import End
 from changelog.lines.reading import Reading, Wanted
 from changelog.lines.writing import Target, Writing
+from changelog.runtime.output import Output
 from changelog.sink.producer import LogProducer
 from changelog.sink.topics import describe
 from tests.support.wait import wait_until

@@ -32,7 +32,15 @@ from json.encoder import encode_basestring
 
 from changelog.contract.base.errors import EncodeError
 from changelog.contract.rows.codec import refused
-from changelog.contract.rows.relation import Column, Field, KeyRow, Relation, Row, Unchanged
+from changelog.contract.rows.relation import (
+    UNCHANGED,
+    Column,
+    Field,
+    KeyRow,
+    Relation,
+    Row,
+    Unchanged,
+)
 from changelog.contract.rows.text import parse_array
 from changelog.contract.rows.types import ColumnType, Kind
 
@@ -155,6 +163,16 @@ class Documents:
             EncodeError: a value has no exact form; names table and column.
         """
         return self._written(self._columns, row)
+
+    def known_members(self, row: Row) -> list[str]:
+        """Return the members of a row but for values that the stream left out.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+        pairs = zip(self._columns, row, strict=True)
+        known = [(column, field) for column, field in pairs if field is not UNCHANGED]
+        return self._written([column for column, _ in known], [field for _, field in known])
 
     def key_members(self, key: KeyRow) -> list[str]:
         """Return the members of a key.

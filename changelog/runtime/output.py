@@ -1,4 +1,4 @@
-"""Standard output as lines leave by it: whole batches, and nothing kept behind.
+"""Standard output, or a file, as lines leave by it: whole batches, and nothing kept behind.
 
 Python's own buffer would keep what a closed pipe did not take, and fail once more at the end.
 """
@@ -19,9 +19,9 @@ class ClosedError(Exception):
 class Output:
     """Writes bytes to a file descriptor."""
 
-    def __init__(self, descriptor: int = 1) -> None:
-        """Take the descriptor; standard output unless another one is said."""
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int = 1, name: str = "standard output") -> None:
+        """Take the descriptor; standard output unless another one is said, by its name."""
+        self._descriptor, self._name = descriptor, name
         self._watch = select.poll()
         self._watch.register(descriptor, 0)  # for what is told unasked: an error, the far end gone
 
@@ -41,7 +41,7 @@ class Output:
         except OSError as error:
             full = error.errno in {errno.ENOSPC, errno.EDQUOT}
             raise ChangelogError(
-                f"standard output cannot be written: {error.strerror}",
+                f"{self._name} cannot be written: {error.strerror}",
                 hint="make room, and go on where the lines end" if full else "",
             ) from error
 

@@ -1,0 +1,70 @@
+"""What the options of `changelog capture --print` and `--into FILE` ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from changelog.capture.lines.file import LineFile, Stdout
+from changelog.capture.lines.run import LineRun
+from changelog.config import Project
+from changelog.contract.base.errors import ConfigurationError
+
+log = logging.getLogger("changelog.capture")
+
+
+def check_options(
+    settings: Project,
+    *,
+    into: Path | None,
+    prints: bool,
+    as_json: bool,
+    temporary: bool,
+    others: Sequence[str],
+) -> None:
+    """Check that options do not contradict each other; say which settings lines do not know.
+
+    Raises:
+        ConfigurationError: they do.
+    """
+    pairs = [
+        ("--print", "--into", prints and into is not None),
+        ("--print", "--json", prints and as_json),
+        ("--into", "--temporary-slot", into is not None and temporary),
+        ("--print and --into", "--no-create-slot", not settings.capture.create_slot),
+        ("--print and --into", "--start-lsn", bool(settings.capture.start_lsn)),
+        *(("--print and --into", other, True) for other in others),
+    ]
+    for first, second, is_wrong in pairs:
+        if is_wrong:
+            raise ConfigurationError(f"{first} and {second} contradict each other")
+    if settings.capture.messages or settings.capture.ddl:
+        log.warning("not among the lines: messages and schema changes (--messages, --ddl)")
+
+
+@contextmanager
+def opened(into: Path | None) -> Iterator[LineFile | Stdout]:
+    """Open what lines are written to.
+
+    Raises:
+        LogError: another capture writes to the file.
+        ChangelogError: it cannot be opened.
+    """
+    if into is None:
+        yield Stdout()
+        return
+    with closing(LineFile.open(into)) as target:
+        yield target
+
+
+def line_run(
+    settings: Project, target: LineFile | Stdout, *, temporary: bool, stop: Callable[[], bool]
+) -> LineRun:
+    """Return the run that writes to a target."""
+    if isinstance(target, Stdout):
+        return LineRun(settings, target, None, temporary=temporary, stop=stop)
+    return LineRun(
+        settings, target, target.look, temporary=temporary, stop=stop, clear=target.clear
+    )

@@ -1,0 +1,190 @@
+"""One JSON object a line: rows of the snapshot, changes, and marks between them (pure).
+
+`op` stands first. A row of the snapshot is `r`, a change `c`, `u`, `d`, a truncation `t`. Marks
+are `begin` (the first line: which slot of which server, and where), `copied` (the snapshot is
+whole) and `at` (every transaction that commits before this LSN is above). Values have the forms
+of `changelog.contract.forms.document`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, NamedTuple, assert_never
+
+from changelog.capture.rows.shape import RowShape
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.forms.document import Documents, joined, quoted
+from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
+from changelog.contract.rows.relation import UNCHANGED, KeyRow, Row
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Place(NamedTuple):
+    """Where a change stands: its commit and its number in that transaction."""
+
+    lsn: Lsn
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first line.
+
+    Attributes:
+        slot: the replication slot.
+        system_id: the server's identity.
+        lsn: where the snapshot ends and the stream begins.
+        tables: those of which the snapshot has the rows.
+    """
+
+    OPENS: ClassVar[bytes] = b'{"op":"begin"'
+
+    slot: str
+    system_id: str
+    lsn: Lsn
+    tables: tuple[str, ...]
+
+    def line(self) -> bytes:
+        """Return the line."""
+        return _mark(
+            "begin",
+            slot=self.slot,
+            system_id=self.system_id,
+            lsn=str(self.lsn),
+            tables=list(self.tables),
+        )
+
+
+def copied(lsn: Lsn) -> bytes:
+    """Return the line behind the last row of the snapshot."""
+    return _mark("copied", lsn=str(lsn))
+
+
+def at(lsn: Lsn) -> bytes:
+    """Return the line that says that all transactions before an LSN are above."""
+    return _mark("at", lsn=str(lsn))
+
+
+def _mark(op: str, **members: str | list[str]) -> bytes:
+    said = {"op": op, **members}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def is_mark(line: bytes, op: str) -> bool:
+    """Tell whether a line is a mark of a kind."""
+    return line.startswith(b'{"op":"%s"' % op.encode())
+
+
+def begin_of(line: bytes) -> Begin:
+    """Read the first line.
+
+    Raises:
+        CorruptRecordError: it is another one.
+    """
+    found = _read(line)
+    try:
+        if found["op"] != "begin":
+            raise CorruptRecordError('the first line is no "begin"')
+        slot, system, lsn = str(found["slot"]), str(found["system_id"]), Lsn.parse(found["lsn"])
+        return Begin(slot, system, lsn, tuple(map(str, found["tables"])))
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptRecordError('the first line is no "begin"') from error
+
+
+def place_of(line: bytes) -> Place:
+    """Return where a change stands; a mark stands behind all that commits before its LSN.
+
+    Raises:
+        CorruptRecordError: the line is none of ours.
+    """
+    found = _read(line)
+    try:
+        sequence = int(found.get("sequence", -1))
+        # One truncation of several tables has one place: it is written again as a whole.
+        return Place(Lsn.parse(found["lsn"]), sequence - (found["op"] == "t"))
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptRecordError("a line has no place in the WAL") from error
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise CorruptRecordError("a line is no JSON") from error
+    if not isinstance(found, dict):
+        raise CorruptRecordError("a line is no JSON object")
+    return found
+
+
+class LineEncoder:
+    """Writes the lines of one version of a table."""
+
+    def __init__(self, shape: RowShape) -> None:
+        """Prepare; `shape` says how its rows are written."""
+        self._shape = shape
+        self._documents = Documents(shape.logged)
+        name = shape.relation.name
+        self._where = f'"schema":{quoted(name.schema)},"table":{quoted(name.table)}'
+
+    def read(self, row: Row, key: KeyRow, lsn: Lsn, ts_us: int) -> bytes:
+        """Return the line of a row of the snapshot.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+        return self._line("r", Place(lsn, -1), ts_us, None, [*self._key(key), self._after(row)])
+
+    def change(self, change: Change, place: Place, ts_us: int, xid: int) -> bytes:
+        """Return the line of a change; of an update the value that was not sent is left out.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+        match change:
+            case Insert(key=key, row=row):
+                op, members = "c", [*self._key(key), self._after(row)]
+            case Update(old_key=old, key=key, row=row, old=before):
+                moved = [f'"old_key":{self._key_text(old)}'] if old != key else []
+                op = "u"
+                members = [*self._key(key), *moved, *self._before(before), self._after(row)]
+                members += self._unchanged(row)
+            case Delete(key=key, old=before):
+                op, members = "d", [*self._key(key), *self._before(before)]
+            case Truncate():
+                op, members = "t", []
+            case _:
+                assert_never(change)
+        return self._line(op, place, ts_us, xid, members)
+
+    def _line(
+        self, op: str, place: Place, ts_us: int, xid: int | None, members: Sequence[str]
+    ) -> bytes:
+        moment = (_START + timedelta(microseconds=ts_us)).isoformat(timespec="microseconds")
+        head = [f'"op":"{op}"', self._where, f'"lsn":"{place.lsn}"']
+        if xid is not None:
+            head += [f'"sequence":{place.sequence}', f'"xid":{xid}']
+        return joined([*head, f'"ts":"{moment}"', *members]).encode("utf-8") + b"\n"
+
+    def _key(self, key: KeyRow) -> list[str]:
+        return [f'"key":{self._key_text(key)}'] if key else []
+
+    def _key_text(self, key: KeyRow) -> str:
+        return joined(self._documents.key_members(self._shape.key(key)))
+
+    def _before(self, row: Row | None) -> list[str]:
+        if row is None:
+            return []
+        return [f'"before":{joined(self._documents.members(self._shape.row(row)))}']
+
+    def _after(self, row: Row) -> str:
+        return f'"after":{joined(self._documents.known_members(self._shape.row(row)))}'
+
+    def _unchanged(self, row: Row) -> list[str]:
+        fields = zip(self._shape.logged.columns, self._shape.row(row), strict=True)
+        names = [quoted(column.name) for column, field in fields if field is UNCHANGED]
+        return [f'"unchanged":[{",".join(names)}]'] if names else []

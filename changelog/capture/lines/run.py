@@ -1,0 +1,372 @@
+"""Snapshot, then stream, as lines; what PostgreSQL may forget was written before.
+
+With a file: between two transactions, once a second while changes come and once a minute at rest,
+a line `at` says up to where the file is whole; it is on the disk before PostgreSQL hears of it. So
+the slot never stands behind the last such line, and a start goes on there, leaving out what the
+file has already. To standard output the same lines go, and count as taken when they were written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from changelog.capture.frontier.settle import Progress
+from changelog.capture.lines.file import Left
+from changelog.capture.lines.line import Begin, LineEncoder, Place, at, copied
+from changelog.capture.lines.source import LineSource
+from changelog.capture.state.patience import FIRST_WAIT_S, LONGEST_WAIT_S, Patience, sleep
+from changelog.config import Project
+from changelog.contract.base.errors import SlotError, UnavailableError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.secret import redacted
+from changelog.contract.rows.relation import Relation
+from changelog.runtime.output import ClosedError
+from changelog.source.connect.connect import connect
+from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
+from changelog.source.stream.message import OWN_PREFIX, emit
+from changelog.source.stream.pgoutput import decode
+from changelog.source.stream.slot import ExportedSnapshot, check_slot
+from changelog.source.stream.stream import ReplicationStream
+
+log = logging.getLogger("changelog.capture")
+
+POLL_S = 0.2
+AT_S, REST_S = 1.0, 60.0
+BATCH = 1 << 18
+"""Bytes of lines that are put together."""
+
+NAMES = "_lines"
+"""Behind the slot's name: a log of the same project has a slot and a publication of its own."""
+
+
+class Target(Protocol):
+    """Where lines go."""
+
+    def write(self, raw: bytes) -> None:
+        """Write lines."""
+
+    def settle(self) -> None:
+        """Return once what was written will not be lost."""
+
+    def check(self) -> None:
+        """Raise ClosedError where nobody takes any more."""
+
+
+@dataclass(slots=True)
+class LineReport:
+    """What was written: rows of the snapshot, and changes."""
+
+    rows: int = 0
+    changes: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        """Return it as one JSON object."""
+        return {"rows": self.rows, "changes": self.changes}
+
+    def summary(self) -> str:
+        """Return it as a line for people."""
+        return f"{self.rows:,} rows of the snapshot, {self.changes:,} changes"
+
+
+class LineRun:
+    """Writes lines until it is asked to stop, has reached an LSN, or nobody reads any more."""
+
+    def __init__(
+        self,
+        settings: Project,
+        target: Target,
+        left: Callable[[], Left] | None,
+        *,
+        temporary: bool,
+        stop: Callable[[], bool],
+        clear: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            settings: the project.
+            target: takes the lines.
+            left: returns what stands there from earlier runs; None where that cannot be known.
+            temporary: whether the slot goes with the connection.
+            stop: asked often; True ends the run cleanly.
+            clear: takes out the rows of a snapshot that was cut off.
+        """
+        self._settings, self._target, self._left = settings, target, left
+        self._temporary, self._stop, self._clear = temporary, stop, clear
+        self._slot = settings.slot + NAMES + (f"_{os.getpid()}" if temporary else "")
+        self._last = Place(Lsn(0), -1)
+        self._begun = False
+        self.report = LineReport()
+
+    def run(self, until: Lsn | None = None) -> None:
+        """Write; returns after a clean stop, past `until`, or when the far end of a pipe is gone.
+
+        Raises:
+            ChangelogError: what cannot be waited out; see each family.
+        """
+        patience = Patience(self._settings.capture.wait_s, self._stop)
+        wait_s = FIRST_WAIT_S
+        while not self._stop():
+            try:
+                with ExitStack() as stack:
+                    self._attempt(until, stack)
+            except ClosedError:
+                return
+            except UnavailableError as error:
+                if not self._begun:
+                    patience.wait(error)
+                    continue
+                if self._temporary:
+                    raise  # the slot went with the connection
+                log.warning("%s; trying again in %.1f s", redacted(str(error)), wait_s)
+                sleep(wait_s, self._stop)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            else:
+                return
+
+    def _attempt(self, until: Lsn | None, stack: ExitStack) -> None:
+        connection = stack.enter_context(closing(connect(self._settings.postgres)))
+        source = LineSource.open(self._settings, connection, self._slot)
+        source.publish()
+        if self._temporary and self._settings.capture.create_publication:
+            stack.callback(_unpublish, source)
+        start, made = self._begin(source, stack)
+        self._begun = True
+        stream = stack.enter_context(
+            ReplicationStream.open(
+                self._settings.postgres,
+                slot=self._slot if made is None else made.slot,
+                publication=source.publication,
+                start_lsn=start,
+                status_interval=self._settings.capture.status_interval_ms / 1000,
+                connection=None if made is None else made.connection,
+            )
+        )
+        log.info("streaming from %s", start, extra={"lsn": str(start)})
+        lines = _Lines(source, stream, start, self._target, report=self.report, last=self._last)
+        lines.run(until, self._stop)
+
+    def _begin(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
+        """Return where the stream begins, and the temporary slot that sends it."""
+        status = None if self._temporary else source.standing()
+        left = self._left() if self._left is not None else None
+        if left is not None:
+            _check(left, source, exists=status is not None)
+        if status is None:
+            return self._fresh(source, stack)
+        check_slot(status)
+        confirmed = status.confirmed_flush_lsn or Lsn(0)
+        if left is not None and left.begin is not None:
+            if confirmed > max(left.at, left.begin.lsn):
+                raise SlotError(
+                    f'the slot "{self._slot}" has been moved to {confirmed}, past the end of the '
+                    f"file at {left.at}: what lies between is lost",
+                    hint="drop the slot and begin with another file",
+                )
+            if not left.is_copied:
+                self._target.write(copied(left.begin.lsn))
+                self._target.settle()
+            self._go_on_behind(left.last)
+            for table in sorted({*map(str, source.relations)} - {*left.begin.tables}):
+                log.warning('table "%s": the file has no snapshot of it, changes alone', table)
+        return confirmed, None
+
+    def _go_on_behind(self, last: Place) -> None:
+        self._last = max(self._last, last)
+
+    def _fresh(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
+        self._clear()
+        made = source.snapshot(self._slot if self._temporary else f"{self._slot}_{os.getpid()}")
+        stack.callback(made.close)
+        start = made.consistent_point
+        lines = _Batch(self._target)
+        tables = [] if self._settings.capture.skip_snapshot else map(str, source.relations)
+        lines.add(Begin(self._slot, source.system_id, start, tuple(tables)).line())
+        if not self._settings.capture.skip_snapshot:
+            self._copy(source, made, lines)
+        lines.flush()
+        self._target.settle()
+        if not self._temporary:
+            source.keep(made)
+            made.close()
+        lines.add(copied(start))
+        lines.flush()
+        self._target.settle()
+        return start, made if self._temporary else None
+
+    def _copy(self, source: LineSource, made: ExportedSnapshot, lines: _Batch) -> None:
+        encoders = {
+            name: LineEncoder(source.rules.shape(each)) for name, each in source.relations.items()
+        }
+        ts_us, start = time.time_ns() // 1000, made.consistent_point
+
+        def take(relation: Relation, row: tuple[bytes | None, ...]) -> None:
+            key = tuple(row[index] or b"" for index in relation.key_indexes)
+            lines.add(encoders[relation.name].read(row, key, start, ts_us))
+            self.report.rows += 1
+
+        rows = source.copy(made.snapshot_name, take)
+        log.info("snapshot of %d tables: %d rows", len(source.relations), rows)
+
+
+def _check(left: Left, source: LineSource, *, exists: bool) -> None:
+    """Check that file and slot tell one story.
+
+    Raises:
+        SlotError: they do not.
+    """
+    begin = left.begin
+    if begin is None:
+        if exists:
+            raise SlotError(
+                f'the slot "{source.slot}" is there, and the file is empty: what the slot has '
+                "sent so far is not in it",
+                hint=f"SELECT pg_drop_replication_slot('{source.slot}') begins anew",
+            )
+        return
+    if begin.slot != source.slot or begin.system_id != source.system_id:
+        raise SlotError(
+            f'the file was begun on the slot "{begin.slot}" of the server {begin.system_id}, this '
+            f'is "{source.slot}" of {source.system_id}',
+            hint="name another file",
+        )
+    if left.is_copied and not exists:
+        raise SlotError(
+            f'the slot "{source.slot}" is gone: what came since the file ended is lost',
+            hint="name another file: it begins with a snapshot",
+        )
+
+
+def _unpublish(source: LineSource) -> None:
+    from psycopg2 import Error, sql  # noqa: PLC0415
+
+    if source.connection.closed:
+        return
+    try:
+        with source.connection.cursor() as cursor:
+            cursor.execute(
+                sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(source.publication))
+            )
+    except Error as error:
+        log.warning('the publication "%s" stays: %s', source.publication, error)
+
+
+class _Batch:
+    """Puts lines together."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._lines:
+            raw = b"".join(self._lines)
+            self._lines, self._size = [], 0
+            self._target.write(raw)
+
+
+class _Lines:
+    """The stream of one attempt."""
+
+    def __init__(
+        self,
+        source: LineSource,
+        stream: ReplicationStream,
+        start: Lsn,
+        target: Target,
+        *,
+        report: LineReport,
+        last: Place,
+    ) -> None:
+        self._source, self._stream, self._target = source, stream, target
+        self._report, self._last = report, last
+        self._progress = Progress(start)
+        self._assembler = Assembler(source.catalogue.resolver(source.relations.values()))
+        self._batch = _Batch(target)
+        self._encoders: dict[int, tuple[Relation, LineEncoder]] = {}
+        self._began = Began(Lsn(0), 0, 0)
+        self._at, self._at_due = start, 0.0
+        self._has_news = False
+
+    def run(self, until: Lsn | None, stop: Callable[[], bool]) -> None:
+        if until is not None:
+            self._nudge()
+        asked = time.monotonic()
+        while not stop():
+            payloads = self._stream.poll(POLL_S)
+            for place in range(len(payloads)):
+                for event in self._assembler.add(decode(payloads[place])):
+                    self._take(event)
+            self._batch.flush()
+            self._target.check()
+            if not len(payloads):
+                self._progress.idle_until(self._stream.server_wal_end)
+            self._settle()
+            if until is not None:
+                if self._progress.reached >= until and self._progress.between_transactions:
+                    break
+                if time.monotonic() > asked + 2 * AT_S:
+                    asked = time.monotonic()
+                    self._nudge()
+        self._batch.flush()
+        self._settle(now=True)
+
+    def _nudge(self) -> None:
+        emit(self._source.connection, OWN_PREFIX, b"", transactional=True)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Changed(change=change, sequence=sequence):
+                place = Place(self._began.commit_lsn, sequence)
+                if place <= self._last:
+                    return
+                line = self._encoder(change.relation).change(
+                    change, place, self._began.ts_us, self._began.xid
+                )
+                self._batch.add(line)
+                self._report.changes += 1
+                self._has_news = True
+            case Began():
+                self._began = event
+                self._progress.began()
+            case Committed(end_lsn=end_lsn):
+                self._progress.committed(end_lsn)
+            case Emitted(transactional=inside, lsn=lsn):
+                if not inside:
+                    self._progress.idle_until(lsn)
+
+    def _encoder(self, relation: Relation) -> LineEncoder:
+        found = self._encoders.get(relation.oid)
+        if found is None or found[0] is not relation:
+            found = relation, LineEncoder(self._source.rules.shape(relation))
+            self._encoders[relation.oid] = found
+        return found[1]
+
+    def _settle(self, *, now: bool = False) -> None:
+        """Say up to where the lines are whole, and let PostgreSQL forget it."""
+        lsn = self._progress.frontier_due()
+        if lsn is None or lsn <= self._at:
+            return
+        moment = time.monotonic()
+        rest_s = 0.0 if now or self._has_news else REST_S
+        if not now and moment < self._at_due + rest_s:
+            return
+        self._source.check_publication()
+        self._target.write(at(lsn))
+        self._target.settle()
+        self._progress.frontier_written(lsn)
+        self._stream.acknowledge(self._progress.settle())
+        self._at, self._at_due, self._has_news = lsn, moment + AT_S, False

@@ -1,0 +1,174 @@
+"""The source of lines: which tables, by which publication and slot, and what the snapshot has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from changelog.capture.rows.rules import CaptureRules, catalogue_of
+from changelog.config import Project
+from changelog.contract.base.errors import SourceError
+from changelog.contract.log.standing import PublicationVersion
+from changelog.contract.rows.relation import Relation, TableName
+from changelog.native.buffers import Texts
+from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.source.connect.system import check_ready, identify
+from changelog.source.snapshot.copytext import parse_row
+from changelog.source.snapshot.snapshot import (
+    begin_snapshot,
+    chunks_of,
+    plan_tables,
+    read_chunk,
+)
+from changelog.source.stream.slot import ExportedSnapshot, SlotStatus, create_slot, inspect_slot
+from changelog.source.tables.catalogue import Catalogue, check_capturable, select_tables
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.publication import (
+    WantedPublication,
+    make_publication,
+    use_publication,
+)
+from changelog.source.tables.published import publication_version, sends_still
+
+log = logging.getLogger("changelog.capture")
+
+_COPY = "SELECT pg_copy_logical_replication_slot(%s, %s, false)"
+OnRow = Callable[[Relation, tuple[bytes | None, ...]], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class LineSource:
+    """What lines are made of.
+
+    Attributes:
+        connection: in autocommit mode.
+        system_id: the server's identity.
+        relations: the captured tables.
+        catalogue: of the source.
+        rules: what of the tables is captured.
+        slot: its name.
+        publication: its name.
+    """
+
+    settings: Project
+    connection: Connection = field(repr=False)
+    system_id: str
+    relations: dict[TableName, Relation]
+    catalogue: Catalogue
+    rules: CaptureRules
+    slot: str
+    publication: str
+    _version: PublicationVersion | None = None
+    _filters: dict[TableName, str] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, settings: Project, connection: Connection, slot: str) -> LineSource:
+        """Look at the tables; raises as `changelog capture` does where one cannot be captured.
+
+        Args:
+            settings: the project.
+            connection: to the source, in autocommit mode.
+            slot: its name; a publication of ours is called the same.
+
+        Raises:
+            ChangelogError: what stands against it; see each family.
+        """
+        capture = settings.capture
+        check_ready(connection)
+        system = identify(settings.postgres)
+        rules = CaptureRules(capture, str(connection.info.dbname))
+        catalogue = catalogue_of(connection, capture)
+        wanted = TableFilter(capture.tables, capture.exclude)
+        selected = select_tables(catalogue.tables(), wanted)
+        check_capturable(selected)
+        if not selected:
+            raise SourceError("no table matches", hint="look at --tables and --exclude")
+        for what in catalogue.uncaptured(wanted):
+            log.info("not captured: %s", what)
+        relations = {table.name: table.relation for table in selected}
+        rules.check(relations.values())
+        return cls(
+            settings=settings,
+            connection=connection,
+            system_id=system.system_id,
+            relations=relations,
+            catalogue=catalogue,
+            rules=rules,
+            slot=slot,
+            publication=slot if capture.create_publication else capture.publication,
+        )
+
+    def publish(self) -> None:
+        """Have the publication send the tables.
+
+        Raises:
+            SourceError: it cannot be made or used.
+        """
+        wanted = WantedPublication(
+            tables={table: self.rules.where(table) for table in self.relations},
+            operations=self.rules.operations,
+        )
+        make = make_publication if self.settings.capture.create_publication else use_publication
+        self._filters = dict(make(self.connection, self.publication, wanted).filters)
+        self._version = publication_version(self.connection, self.publication)
+
+    def check_publication(self) -> None:
+        """Check that nobody has taken anything out of the publication.
+
+        Raises:
+            SourceError: somebody has.
+        """
+        now = publication_version(self.connection, self.publication)
+        if now != self._version and not sends_still(self.connection, self._version, now):
+            raise SourceError(f'the publication "{self.publication}" was altered meanwhile')
+        self._version = now
+
+    def standing(self) -> SlotStatus | None:
+        """Return the slot, None where it is not there."""
+        return inspect_slot(self.connection, self.slot)
+
+    def snapshot(self, temporary: str) -> ExportedSnapshot:
+        """Make a temporary slot with its snapshot."""
+        return create_slot(self.settings.postgres, temporary, temporary=True)
+
+    def keep(self, made: ExportedSnapshot) -> None:
+        """Make the lasting slot where a temporary one stands: there is one with a whole copy only.
+
+        Raises:
+            SourceError: there is no room for it.
+        """
+        what = f'cannot make the slot "{self.slot}"'
+        with source_errors(self.connection, what), self.connection.cursor() as cursor:
+            cursor.execute(_COPY, (made.slot, self.slot))
+
+    def copy(self, snapshot_name: str, on_row: OnRow) -> int:
+        """Read the rows of all tables in a snapshot; returns their number.
+
+        Raises:
+            SourceError: they cannot be read.
+        """
+        rows = 0
+        relations = list(self.relations.values())
+        with closing(connect(self.settings.postgres)) as reader:
+            plans = plan_tables(self.connection, relations)
+            begin_snapshot(reader, snapshot_name, relations)
+            for relation in relations:
+                where = self._filters.get(relation.name, "")
+                for chunk in chunks_of(plans[relation.oid].stores):
+                    take = _each(relation, on_row)
+                    rows += read_chunk(reader, relation, chunk, take, where=where)
+        return rows
+
+
+def _each(relation: Relation, on_row: OnRow) -> Callable[[Texts], None]:
+    def take(lines: Texts) -> None:
+        for line in _lines(lines):
+            on_row(relation, parse_row(line))
+
+    return take
+
+
+def _lines(lines: Texts) -> Iterator[bytes]:
+    return (lines[place] for place in range(len(lines)))

@@ -1,0 +1,233 @@
+"""`changelog capture --print` and `--into FILE`: changes as lines, without Kafka."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from functools import partial
+
+import psycopg2
+import pytest
+
+from changelog.capture.lines import run as lines_run
+from changelog.capture.lines.command import line_run, opened
+from changelog.capture.loop.run import until_lsn
+from changelog.config import SOURCE, load_project
+from changelog.contract.base.errors import LogError
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+TABLE = (
+    "CREATE TABLE notes (id integer PRIMARY KEY, text text, number numeric)",
+    "ALTER TABLE notes ALTER text SET STORAGE EXTERNAL",
+    "INSERT INTO notes SELECT n, 'row ' || n, n / 7.0 FROM generate_series(1, 500) n",
+)
+CHANGES = (
+    "UPDATE notes SET text = repeat('x', 5000) WHERE id % 5 = 0",
+    "UPDATE notes SET number = 'NaN' WHERE id % 5 = 0",
+    "UPDATE notes SET id = id + 1000 WHERE id % 7 = 0",
+    "DELETE FROM notes WHERE id % 3 = 0",
+    "INSERT INTO notes VALUES (0, E'a\\nb', NULL)",
+)
+
+
+class Lines:
+    """A project without brokers or registry, and a file of lines."""
+
+    def __init__(self, dsn, prefix, folder):
+        self.dsn, self.folder = dsn, folder
+        self.slot = f"{prefix}_lines"
+        self.path = folder / "changes.jsonl"
+        (folder / "changelog.toml").write_text(
+            f'postgres.dsn = "{dsn}"\n[capture]\nslot = "{prefix}"\nstatus_interval_ms = 200\n'
+        )
+
+    def words(self, *more):
+        base = [sys.executable, "-m", "changelog", "capture", "--project", str(self.folder)]
+        return [*base, *more]
+
+    def run(self, *more):
+        done = subprocess.run(
+            self.words(*more), check=False, capture_output=True, text=True, timeout=90
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def catch_up(self):
+        code, _, said = self.run("--into", str(self.path), "--until", "now")
+        assert code == 0, said
+        return said
+
+    def sql(self, *statements):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                connection.commit()
+
+    def query(self, statement):
+        with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+    def written(self):
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def size(self):
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def grew(self, size):
+        return self.size() > size
+
+    def check(self, lines=None):
+        """The fold of the lines is the table, and no change stands twice."""
+        lines = self.written() if lines is None else lines
+        rows: dict[int, dict[str, object]] = {}
+        for line in lines:
+            match line["op"]:
+                case "r" | "c" | "u":
+                    old = rows.pop(line.get("old_key", line["key"])["id"], {})
+                    kept = {name: old[name] for name in line.get("unchanged", ())}
+                    rows[line["key"]["id"]] = kept | line["after"]
+                case "d":
+                    del rows[line["key"]["id"]]
+                case "t":
+                    rows.clear()
+                case _:
+                    assert line["op"] in {"begin", "copied", "at"}
+        there = self.query("SELECT id, text, number::text FROM notes")
+        assert rows == {i: {"id": i, "text": t, "number": n} for i, t, n in there}
+        places = [(each["lsn"], each["sequence"]) for each in lines if "sequence" in each]
+        assert len(places) == len(set(places))
+
+
+@pytest.fixture
+def lines(dsn, prefix, tmp_path):
+    made = Lines(dsn, prefix, tmp_path)
+    made.sql(*TABLE)
+    return made
+
+
+def test_snapshot_and_changes_are_printed_and_a_closed_pipe_ends_it(lines):
+    with (lines.folder / "said").open("w") as said:
+        running = subprocess.Popen(
+            lines.words("--print"), stdout=subprocess.PIPE, stderr=said, text=True
+        )
+    seen: list[dict] = []
+    assert running.stdout is not None
+    out = running.stdout
+
+    def read(op):
+        while not (seen and seen[-1]["op"] == op):
+            seen.append(json.loads(out.readline()))
+
+    read("copied")
+    lines.sql(*CHANGES)
+    read("at")
+    while seen[-1]["op"] != "at" or seen[-2].get("key") != {"id": 0}:
+        seen.append(json.loads(out.readline()))
+    lines.check(seen)
+    assert all("sequence" in each for each in seen if each["op"] in "cud")
+    assert next(each for each in seen if each.get("unchanged")) is not None
+    out.close()
+    assert running.wait(timeout=30) == 0
+    assert "Traceback" not in (lines.folder / "said").read_text()
+    # A temporary slot and its publication are gone with it.
+    assert (
+        lines.query(
+            f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{lines.slot}%'"
+        )
+        == []
+    )
+    assert lines.query("SELECT pubname FROM pg_publication") == []
+
+
+def test_a_file_is_gone_on_with_where_it_ended(lines):
+    lines.catch_up()
+    lines.check()
+    lines.sql(*CHANGES)
+    lines.catch_up()
+    lines.check()
+    with lines.path.open("a") as file:
+        file.write('{"op":"c","schema":"pub')
+    lines.sql("INSERT INTO notes VALUES (-1, 'later', 1)", "TRUNCATE notes", *TABLE[2:])
+    lines.catch_up()
+    lines.check()
+    # What the file has already is left out, although the slot sends it again.
+    *kept, last = lines.path.read_bytes().splitlines(keepends=True)
+    assert json.loads(last)["op"] == "at"
+    lines.path.write_bytes(b"".join(kept[:-3]))
+    code, _, said = lines.run("--into", str(lines.path), "--until", "now")
+    assert code == 1
+    assert "past the end of the file" in said
+
+
+def test_killed_at_any_moment_it_loses_and_doubles_nothing(lines):
+    lines.sql("INSERT INTO notes SELECT n, 'many', n FROM generate_series(1001, 60000) n")
+    for _ in range(6):
+        with (lines.folder / "said").open("a") as said:
+            running = subprocess.Popen(lines.words("--into", str(lines.path)), stderr=said)
+        before = lines.size()
+        wait_until(partial(lines.grew, before), 60, "lines come")
+        lines.sql(
+            "UPDATE notes SET number = number + 1 WHERE id % 20 = 0",
+            "DELETE FROM notes WHERE id = (SELECT max(id) FROM notes)",
+            f"INSERT INTO notes VALUES ({-time.time_ns() // 1000 % 10**9}, 'more', 0)",
+        )
+        running.send_signal(signal.SIGKILL)
+        running.wait(timeout=10)
+    lines.catch_up()
+    lines.check()
+
+
+def test_what_does_not_fit_together_is_refused(lines):
+    lines.catch_up()
+    with (
+        opened(lines.path),
+        pytest.raises(LogError, match="another capture writes"),
+        opened(lines.path),
+    ):
+        pass
+    other = lines.folder / "other"
+    code, _, said = lines.run("--into", str(other), "--until", "now")
+    assert (code, "the file is empty" in said) == (1, True)
+    other.write_text("mine\n")
+    code, _, said = lines.run("--into", str(other))
+    assert (code, "is no file of" in said) == (1, True)
+    assert other.read_text() == "mine\n"
+    lines.sql(f"SELECT pg_drop_replication_slot('{lines.slot}')")
+    code, _, said = lines.run("--into", str(lines.path), "--until", "now")
+    assert (code, "what came since the file ended is lost" in said) == (1, True)
+    for words in (["--print", "--into", "x"], ["--print", "--json"], ["--print", "--check"]):
+        code, _, said = lines.run(*words)
+        assert (code, "contradict each other" in said) == (2, True)
+
+
+@pytest.mark.parametrize("is_defect", [False, True])
+def test_what_a_file_has_is_left_out_when_it_is_sent_again(lines, monkeypatch, is_defect):
+    """With its twin, in which a start forgets the place of the last line."""
+    lines.catch_up()
+    lines.sql("INSERT INTO notes VALUES (9998, 'once', 0), (9999, 'once', 0)")
+    settings = load_project(lines.folder, needs=[SOURCE])
+
+    def attempt(lsn):
+        with opened(lines.path) as target:
+            line_run(settings, target, temporary=False, stop=lambda: False).run(lsn)
+
+    def killed(*_, **__):
+        if b'"id":9999' in lines.path.read_bytes():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lines_run._Lines, "_settle", killed)
+        with pytest.raises(KeyboardInterrupt):
+            attempt(None)
+    if is_defect:
+        monkeypatch.setattr(lines_run.LineRun, "_go_on_behind", lambda *_: None)
+    attempt(until_lsn(settings, "now"))
+    if is_defect:
+        with pytest.raises(AssertionError):
+            lines.check()
+    else:
+        lines.check()
