@@ -125,6 +125,14 @@ app.add_typer(ddl_app, name="ddl")
 app.add_typer(signal_app, name="signal")
 
 
+def _tell_settings(asked: bool) -> None:
+    if asked:
+        from changelog.reference import settings_text
+
+        print(settings_text([Postgres, Kafka, Registry, CaptureSettings]), end="")
+        raise typer.Exit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """What is said of one run of capture, beside the settings."""
@@ -150,6 +158,15 @@ class _Asked:
         Path | None,
         typer.Option("--into", help="The same to a file, which the next start goes on with."),
     ] = None
+    config_help: Annotated[
+        bool,
+        typer.Option(
+            "--config-help",
+            callback=_tell_settings,
+            is_eager=True,
+            help="Print all settings: meaning, default, key in the file, variable, option.",
+        ),
+    ] = False
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),

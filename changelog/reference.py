@@ -1,16 +1,16 @@
-"""The page of all settings, `docs/configuration.md`, made of their declarations."""
+"""All settings as text, made of their declarations: `docs/configuration.md`, `--config-help`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from changelog.config import every_section
-from changelog.runtime.setting import Declared, declared
+from changelog.runtime.setting import Declared, Section, declared
 
 _HEAD = """# Settings
 
@@ -41,6 +41,19 @@ def page() -> str:
         for each in declared(model, name):
             lines += _entry(each)
             lines += _parts(each)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def settings_text(sections: Iterable[type[Section]]) -> str:
+    """Return the settings of some sections for a terminal, each as on the page."""
+    lines = []
+    for model in sections:
+        lines += [f"[{model.section}]  {(model.__doc__ or '').strip()}", ""]
+        for each in declared(model, model.section):
+            head, *more = _entry(each)
+            entry = [head.removeprefix("- "), *more]
+            lines += [line.replace("**`", "").replace("`**", ":").rstrip() for line in entry]
         lines.append("")
     return "\n".join(lines)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
@@ -322,6 +324,23 @@ def test_the_page_names_every_setting_with_what_gives_it() -> None:
         assert each.setting.help in entry
         for given in (*each.setting.flags, each.variable):
             assert f"`{given}`" in entry, each.name
+
+
+def test_config_help_says_each_setting_of_capture_with_what_gives_it() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "changelog", "capture", "--config-help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    sections = ("postgres.", "kafka.", "registry.", "capture.")
+    for each in every_setting():
+        if each.name.startswith(sections):
+            assert f"\n{each.name}: " in said
+            assert each.setting.help in said
+            assert all(f"`{given}`" in said for given in (*each.setting.flags, each.variable))
+    assert 'capture.on_error: `"exit"` or `"log"`; default `"exit"`' in said
 
 
 def test_a_section_that_nobody_gave_is_at_its_defaults(folder: Path) -> None:
