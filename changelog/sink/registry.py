@@ -29,7 +29,6 @@ _NOT_LET_IN = {401, 403}
 _TOO_MANY = 429
 _FORBIDDEN = "the subject's compatibility setting forbids the new version"
 _SERVER_ERROR = 500
-_TIMEOUT_S = 15
 _RETRIES = 2
 _RETRY_WAIT_MS = 200
 VALUE_LEVEL = "BACKWARD"
@@ -68,7 +67,6 @@ class Registry:
             self._client = SchemaRegistryClient(
                 {
                     **connection.client_config(),
-                    "timeout": _TIMEOUT_S,
                     "max.retries": _RETRIES,
                     "retries.wait.ms": _RETRY_WAIT_MS,
                 }

@@ -16,7 +16,10 @@ _TRICKLE_BYTES = 400
 class Proxy:
     """Passes bytes on between clients of `port` and a server; a context manager.
 
-    `refuse`, `hold`, `reset` and `trickle` make the network fail until `heal`.
+    `refuse`, `hold`, `reset`, `trickle` and `silence` make the network fail until `heal`.
+
+    Attributes:
+        passed: how many bytes servers were sent.
     """
 
     def __init__(self, port: int, server_port: int) -> None:
@@ -26,7 +29,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._flowing = threading.Event()
         self._flowing.set()
-        self._slow = False
+        self._slow = self._mute = False
+        self.passed = 0
         self._lost: set[int] = set()
         self._closed = threading.Event()
         self._listener: socket.socket | None = None
@@ -73,9 +77,13 @@ class Proxy:
         """Let a few kilobytes a second pass."""
         self._slow = True
 
+    def silence(self) -> None:
+        """Let servers hear everything, and nobody what they answer."""
+        self._mute = True
+
     def heal(self) -> None:
         """Pass everything on again; what was held back comes late, as after a partition."""
-        self._slow = False
+        self._slow = self._mute = False
         self._flowing.set()
         if self._listener is None:
             self._listen()
@@ -103,17 +111,19 @@ class Proxy:
         with self._lock:
             self._pairs += [client, server]
         for source, target in ((client, server), (server, client)):
-            threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+            args = (source, target, source is server)
+            threading.Thread(target=self._pump, args=args, daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         try:
             while piece := source.recv(_TRICKLE_BYTES if self._slow else 1 << 16):
                 self._flowing.wait()
-                if source.fileno() in self._lost:
+                if source.fileno() in self._lost or (is_answer and self._mute):
                     continue
                 if self._slow:
                     self._closed.wait(_PAUSE_S)
                 target.sendall(piece)
+                self.passed += 0 if is_answer else len(piece)
         except OSError:
             pass
         self._flowing.wait()

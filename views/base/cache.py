@@ -37,6 +37,11 @@ class _Cluster(RedisCluster):
                 node.redis_connection.connection_pool.disconnect()
 
 
+def is_cluster(url: str) -> bool:
+    """Tell whether an address is that of a cluster."""
+    return _CLUSTER in url
+
+
 def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py's own
     """Open a connection: to a server, or by `redis+cluster://` to the cluster that it is of.
 
@@ -45,7 +50,7 @@ def connect(url: str, **settings: Any) -> Connection:  # noqa: ANN401 - redis-py
         redis.RedisError: a cluster cannot be asked for its servers.
     """
     try:
-        if _CLUSTER not in url:
+        if not is_cluster(url):
             return redis.Redis.from_url(url, **settings)
         settings.pop("retry_on_error", None)
         found: RedisCluster = _Cluster.from_url(url.replace(_CLUSTER, "://", 1), **settings)

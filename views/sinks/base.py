@@ -50,6 +50,7 @@ class SinkSettings:
         registry: of the schemas of such topics.
         topic_prefix: what the names of such topics begin with, before a point.
         retry_seconds: how long a server that is busy or away is asked again.
+        answer_seconds: how long one that took a request may be silent before it counts as away.
     """
 
     warehouse: str
@@ -60,6 +61,7 @@ class SinkSettings:
     registry: RegistryConnection | None = None
     topic_prefix: str = "views"
     retry_seconds: float = 60.0
+    answer_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

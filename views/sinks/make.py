@@ -53,7 +53,7 @@ def make_sink(
         ConfigurationError: there is no such kind, the settings do not say where it is, or it does
             not know an option.
     """
-    retry = settings.retry_seconds
+    patience = settings.retry_seconds, settings.answer_seconds
     match kind:
         case "delta":
             return DeltaSink(
@@ -68,7 +68,7 @@ def make_sink(
             return SearchSink(
                 view=view,
                 key=key,
-                server=SearchClient(url, retry),
+                server=SearchClient(url, *patience),
                 options=search_options(view, options),
             )
         case "cache":
@@ -76,7 +76,7 @@ def make_sink(
             return CacheSink(
                 view=view,
                 key=key,
-                server=CacheClient(url, retry),
+                server=CacheClient(url, *patience),
                 options=read_options(CacheOptions, view, kind, options),
             )
         case "postgres":
@@ -84,7 +84,7 @@ def make_sink(
             return PostgresSink(
                 view=view,
                 key=key,
-                server=PostgresClient(url, retry),
+                server=PostgresClient(url, *patience),
                 options=postgres_options(view, options),
             )
         case "topic":
@@ -95,7 +95,7 @@ def make_sink(
                 view=view,
                 key=key,
                 prefix=settings.topic_prefix,
-                server=TopicServer(kafka, settings.registry, retry),
+                server=TopicServer(kafka, settings.registry, *patience),
                 options=read_options(TopicOptions, view, kind, options),
             )
         case _:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from changelog.contract.base.secret import redacted
 
+_ANSWER_S = 15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
@@ -40,9 +42,12 @@ class RegistryConnection:
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def client_config(self) -> dict[str, str]:
-        """Return the settings of confluent-kafka's `SchemaRegistryClient`."""
-        return {"url": self.url, **self.options}
+    def client_config(self) -> dict[str, str | int]:
+        """Return the settings of confluent-kafka's `SchemaRegistryClient`.
+
+        Without one of its own it would wait for ever for a registry that stands still.
+        """
+        return {"url": self.url, "timeout": _ANSWER_S, **self.options}
 
     def __str__(self) -> str:
         """Return the address without its password."""

@@ -5,9 +5,11 @@ Holds nothing but the address, so it can be pickled for executors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
@@ -23,11 +25,37 @@ from redis.retry import Retry
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
-from views.base.cache import Connection, connect
+from views.base.cache import Connection, connect, is_cluster
 from views.sinks.base import UnavailableSinkError
 
 _PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
+_CLUSTER_RETRIES = 10
+_CLUSTER_ANSWER_SECONDS = 10.0
+"""A cluster is asked again by number alone, each time anew: no deadline can be laid over that."""
+
+
+class _PatientRetry(Retry):
+    """Asks again a number of times, and not once a time has passed: an answer may take long."""
+
+    def __init__(self, pauses: int, seconds: float) -> None:
+        super().__init__(ExponentialBackoff(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS), pauses)
+        self._seconds = seconds
+
+    def call_with_retry(
+        self,
+        do: Callable[[], Any],
+        fail: Callable[..., Any],
+        is_retryable: Callable[[Exception], bool] | None = None,
+        with_failure_count: bool = False,
+    ) -> Any:  # noqa: ANN401 - theirs
+        """Do something until it goes, or the time is up."""
+        end = time.monotonic() + self._seconds
+
+        def has_time(error: Exception) -> bool:
+            return time.monotonic() < end and (is_retryable is None or is_retryable(error))
+
+        return super().call_with_retry(do, fail, has_time, with_failure_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +65,28 @@ class CacheClient:
     Attributes:
         url: its address; user and password may be in it.
         retry_seconds: about how long a busy or absent server is asked again.
+        answer_seconds: how long it may be silent, which is asked again too.
     """
 
     url: str = field(repr=False)
     retry_seconds: float
+    answer_seconds: float = 60.0
 
     @contextmanager
     def client(self) -> Iterator[Connection]:
         """Open a connection; errors inside the block become SinkErrors."""
         pauses = max(1, round(self.retry_seconds / _LONGEST_PAUSE_SECONDS))
+        answer_seconds = self.answer_seconds
+        if is_cluster(self.url):
+            pauses = min(pauses, _CLUSTER_RETRIES)
+            answer_seconds = min(answer_seconds, _CLUSTER_ANSWER_SECONDS)
         with self._errors():
             client = connect(
                 self.url,
                 decode_responses=True,
                 socket_connect_timeout=5.0,
-                socket_timeout=60.0,
-                retry=Retry(ExponentialBackoff(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS), pauses),
+                socket_timeout=answer_seconds,
+                retry=_PatientRetry(pauses, self.retry_seconds),
                 retry_on_error=[ConnectionError, TimeoutError, BusyLoadingError],
             )
             with client:

@@ -5,7 +5,7 @@ Holds nothing but the address, so it can be pickled for executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
+from views.base.watched import watched
 from views.sinks.base import UnavailableSinkError
 
 T = TypeVar("T")
@@ -64,10 +65,12 @@ class PostgresClient:
     Attributes:
         url: libpq's connection string; user, password and TLS parameters may be in it.
         retry_seconds: about how long a busy or absent server is asked again.
+        answer_seconds: how long it may answer nobody before a connection is given up.
     """
 
     url: str = field(repr=False)
     retry_seconds: float
+    answer_seconds: float = 60.0
 
     @contextmanager
     def connection(self, name: str = "changelog") -> Iterator[Connection]:
@@ -78,11 +81,16 @@ class PostgresClient:
             ConfigurationError: the address cannot be used.
             SinkError: the server refuses the login, or a statement.
         """
-        connection = self._connected(name)
+        settings = self._settings(name)
+        connection = self._connected(settings)
         try:
-            yield connection
-        except psycopg2.Error as error:
-            raise self._error(error, is_lost=bool(connection.closed)) from error
+            with watched(connection, settings, self.answer_seconds) as watch:
+                try:
+                    yield connection
+                except psycopg2.Error as error:
+                    if watch.is_cut:
+                        raise self._silent() from error
+                    raise self._error(error, is_lost=bool(connection.closed)) from error
         finally:
             connection.close()
 
@@ -122,15 +130,14 @@ class PostgresClient:
                 hint="an example: postgresql://user:password@host:5432/database?sslmode=verify-full",
             ) from None
 
-    def _connected(self, name: str) -> Connection:
+    def _settings(self, name: str) -> dict[str, Any]:
         given = self._given()
         options = f"{given.pop('options', '')} {_SESSION}".strip()
-        settings: dict[str, Any] = {
-            **_DEFAULTS,
-            **given,
-            "options": options,
-            "application_name": name,
-        }
+        # With the encoding named here, a new connection asks for nothing else.
+        fixed = {"options": options, "application_name": name, "client_encoding": "UTF8"}
+        return {**_DEFAULTS, **given, **fixed}
+
+    def _connected(self, settings: Mapping[str, Any]) -> Connection:
         retrying = Retrying(
             retry=retry_if_exception_type(UnavailableSinkError),
             stop=stop_after_delay(self.retry_seconds),
@@ -158,6 +165,12 @@ class PostgresClient:
             )
         return UnavailableSinkError(
             f"{self.place} does not answer: {said}", hint="see that it runs, then run it again"
+        )
+
+    def _silent(self) -> SinkError:
+        return UnavailableSinkError(
+            f"{self.place} answers nobody for {self.answer_seconds:.0f} s",
+            hint="see that it runs, then run it again",
         )
 
     def _error(self, error: psycopg2.Error, *, is_lost: bool) -> SinkError:

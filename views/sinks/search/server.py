@@ -27,7 +27,7 @@ Body = Mapping[str, Any] | bytes | None
 _BUSY = frozenset({429, 502, 503, 504})
 _NOT_FOUND = 404
 _ERROR = 400
-_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_CONNECT_S = 5.0
 _BULK_ANSWER = "errors,items.*._id,items.*.status,items.*.error"
 _OLDER = 409
 GONE = ""
@@ -45,10 +45,12 @@ class SearchClient:
     Attributes:
         url: its address; user and password may be in it.
         retry_seconds: how long a busy or absent server is asked again.
+        answer_seconds: how long it may be silent, which is asked again too.
     """
 
     url: str = field(repr=False)
     retry_seconds: float
+    answer_seconds: float = 60.0
 
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
@@ -59,7 +61,9 @@ class SearchClient:
                 hint="write http://host:port or https://host:port",
             )
         with httpx.Client(
-            base_url=self.url.rstrip("/"), timeout=_TIMEOUT, verify=authorities()
+            base_url=self.url.rstrip("/"),
+            timeout=httpx.Timeout(self.answer_seconds, connect=_CONNECT_S),
+            verify=authorities(),
         ) as client:
             yield client
 

@@ -136,11 +136,13 @@ class TopicServer:
         kafka: the brokers.
         registry: of Avro's schemas; None without one.
         retry_seconds: how long a server that is busy or away is asked again.
+        answer_seconds: how long brokers may be silent to a request.
     """
 
     kafka: KafkaConnection
     registry: RegistryConnection | None
     retry_seconds: float
+    answer_seconds: float = 60.0
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
@@ -337,7 +339,8 @@ class TopicServer:
     def _admin(self, what: str) -> Iterator[AdminClient]:
         """Return a client, which has to live until it is answered."""
         with self.errors(what):
-            yield AdminClient({**self.kafka.client_config(), "log_level": 0})
+            silence = {"socket.timeout.ms": round(1000 * self.answer_seconds), "log_level": 0}
+            yield AdminClient({**silence, **self.kafka.client_config()})
 
     def _is_led(self, topic: str) -> bool:
         with self._admin(f'topic "{topic}"') as admin:

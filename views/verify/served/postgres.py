@@ -19,9 +19,12 @@ from psycopg2 import extensions, sql
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from views.base.address import Address
+from views.base.watched import watched
 from views.verify.values.jsonform import reader
 from views.verify.values.types import Type, arrow_type
 
+_SESSION = {"connect_timeout": 10, "options": "-c timezone=UTC", "client_encoding": "UTF8"}
+_SILENT_S = 60.0
 _SAMPLE = 200
 _PAGE_BYTES = 8 << 20
 _MOST_ROWS = 20_000
@@ -64,8 +67,11 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
     names = json.loads(address.location.get("columns", "{}"))
     place = sql.Identifier(*table.split("."))
     try:
-        with closing(psycopg2.connect(url, connect_timeout=10, options="-c timezone=UTC")) as link:
-            link.set_client_encoding("UTF8")
+        settings = {**extensions.parse_dsn(url), **_SESSION}
+        with (
+            closing(psycopg2.connect(**settings)) as link,
+            watched(link, settings, _SILENT_S),
+        ):
             link.set_session(isolation_level="REPEATABLE READ", readonly=True)
             _check_columns(link, table, [names.get(name, name) for name, _ in columns])
             values = [_value(sql.Identifier(names.get(name, name)), kind) for name, kind in columns]
