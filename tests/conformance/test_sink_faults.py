@@ -34,7 +34,7 @@ from views.sinks.search.sink import SearchSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-FEW, MORE, MANY = 10, 20, 12_000
+FEW, MORE, MANY = 10, 20, 32_000
 DEADLINE_S = 60.0
 """For limits of one, two and five seconds, on a machine that has much else to do."""
 
@@ -215,7 +215,7 @@ def full(endpoints):
             admin = AdminClient({"bootstrap.servers": endpoints.brokers})
             admin.incremental_alter_configs([resource])[resource].result()
 
-        limited("600")
+        limited("100")
         return lambda: limited(None)
 
     return {"search": search, "cache": cache, "topic": topic}

@@ -25,8 +25,8 @@ CANARY = "c4n4ry-secret"
 PASSED_BYTES = 1 << 20
 """So much of a generation has gone through when it is said to be in the middle."""
 SCHEMA = "id int, text string"
-_PAYLOAD = "concat_ws('', transform(sequence(1, 16), n -> sha2(concat(id, '-', n), 256)))"
-"""A kilobyte that no compression makes small."""
+_PAYLOAD = "concat_ws('', transform(sequence(1, 4), n -> sha2(concat(id, '-', n), 256)))"
+"""A quarter of a kilobyte that no compression makes small."""
 
 
 @dataclass
@@ -164,7 +164,10 @@ def rows_of(spark: Any, count: int) -> Any:
 
 
 def gated_rows(spark: Any, count: int, gate: Path) -> Any:
-    """Return rows of which the last come only once a file is there."""
+    """Return rows of which the last come only once a file is there.
+
+    There have to be three times as many as Spark hands on at once: it keeps some of them back.
+    """
     place = str(gate)
 
     def held(batches: Iterator[Any]) -> Iterator[Any]:
