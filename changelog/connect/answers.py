@@ -6,21 +6,17 @@ that were sent and no others; flags are read in any letters; secrets come back a
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from changelog.connect.rules.keys import CLASSES, KEYS, masked
-from changelog.connect.rules.settings import (
-    parse_settings,
-    plugin_class,
-    problems,
-    unmasked,
-    validation,
-)
+from changelog.connect.plugins import VERSION
+from changelog.connect.postgres.target import Target
+from changelog.connect.requests import Answer, Asked, RequestError, place_of, text_of
+from changelog.connect.rules.kinds import masked, problems, unmasked
+from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -32,54 +28,7 @@ from changelog.connect.rules.state import (
     connector_record,
 )
 from changelog.connect.store import Store
-from changelog.connect.target import Target
 from changelog.contract.base.errors import ConfigurationError
-
-VERSION = "4.0.0"
-"""Of the interface: clients switch features by it."""
-
-_LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING", "ERROR": "ERROR",
-           "FATAL": "CRITICAL", "OFF": "CRITICAL"}  # fmt: skip
-
-
-class RequestError(Exception):
-    """A request that cannot be answered as asked, with the code of HTTP."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Code, body (None for an empty one) and place of what was made."""
-
-    code: int
-    body: Any = None
-    location: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request: parts of its path by name, its query, and its body, None for an empty one."""
-
-    path: Mapping[str, str]
-    query: Sequence[tuple[str, str]]
-    body: Any
-
-    def flag(self, name: str) -> bool:
-        """Return a flag of the query, in any letters; false where it is missing."""
-        return any(each == name and value.lower() == "true" for each, value in self.query)
-
-    def object(self) -> dict[str, Any]:
-        """Return the body.
-
-        Raises:
-            RequestError: it is no object.
-        """
-        if not isinstance(self.body, dict):
-            raise RequestError(400, "the body is no JSON object")
-        return self.body
 
 
 class Answers:
@@ -260,7 +209,7 @@ class Answers:
         said = asked.object().get("offsets")
         if not isinstance(said, list) or not said:
             raise RequestError(400, "the body has a list of offsets")
-        places = dict(_place(each) for each in said)
+        places = dict(place_of(each) for each in said)
         with closing(Target(parse_settings(connector.config))) as target:
             target.set_places(places)
         return Answer(
@@ -274,41 +223,6 @@ class Answers:
         return Answer(
             200, {"message": "The offsets for this connector have been reset successfully"}
         )
-
-    def plugins(self, _: Asked) -> Answer:
-        """List the classes."""
-        return Answer(
-            200, [{"class": each, "type": "sink", "version": VERSION} for each in CLASSES]
-        )
-
-    def plugin_config(self, asked: Asked) -> Answer:
-        """Define the keys of a class."""
-        _plugin(asked)
-        return Answer(200, [each.definition(order) for order, each in enumerate(KEYS, 1)])
-
-    def validate(self, asked: Asked) -> Answer:
-        """Tell what is wrong with a configuration."""
-        return Answer(200, validation(_plugin(asked), asked.object()))
-
-    def loggers(self, _: Asked) -> Answer:
-        """List the one logger there is."""
-        return Answer(200, {"root": _level()})
-
-    def logger(self, asked: Asked) -> Answer:
-        """Tell a logger's level."""
-        if asked.path["logger"] != "root":
-            raise RequestError(404, f"Logger {asked.path['logger']} not found.")
-        return Answer(200, _level())
-
-    def set_logger(self, asked: Asked) -> Answer:
-        """Set a logger's level, of this worker."""
-        self.logger(asked)
-        level = str(asked.object().get("level", "")).upper()
-        if level not in _LEVELS:
-            raise RequestError(404, "invalid log level")
-        logging.getLogger("changelog").setLevel(_LEVELS[level])
-        is_cluster = any(each == ("scope", "cluster") for each in asked.query)
-        return Answer(204) if is_cluster else Answer(200, ["root"])
 
     def _found(self, asked: Asked) -> Connector:
         with self._store.read() as cluster:
@@ -363,13 +277,6 @@ def _state(cluster: Cluster, connector: Connector, task: int) -> str:
     return str(cluster.task_status(connector.name, task)["state"])
 
 
-def _plugin(asked: Asked) -> str:
-    found = plugin_class(asked.path["plugin"])
-    if found is None:
-        raise RequestError(404, f"Unknown plugin {asked.path['plugin']}")
-    return found
-
-
 def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, str]:
     """Return a configuration as it is kept: texts, with its name and with its secrets.
 
@@ -382,7 +289,7 @@ def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> d
         given = unmasked({**config, "name": name}, kept)
     except ConfigurationError as error:
         raise RequestError(400, str(error)) from None
-    texts = {key: _text(value) for key, value in given.items()}
+    texts = {key: text_of(value) for key, value in given.items()}
     wrong = problems(texts)
     if wrong:
         said = "\n".join(reason for reasons in wrong.values() for reason in reasons)
@@ -394,30 +301,3 @@ def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> d
             "`/connector-plugins/{connectorType}/config/validate`",
         )
     return texts
-
-
-def _text(value: object) -> Any:  # noqa: ANN401 - what is no value is refused by its key
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else value
-
-
-def _place(said: Any) -> tuple[tuple[str, int], int | None]:  # noqa: ANN401 - any JSON
-    """Return a partition and its place; numbers may be texts, and null forgets a place."""
-    try:
-        partition, offset = said["partition"], said["offset"]
-        topic, number = partition["kafka_topic"], int(partition["kafka_partition"])
-        place = None if offset is None else int(offset["kafka_offset"])
-    except (TypeError, KeyError, ValueError):
-        topic, number, place = None, -1, None
-    if not isinstance(topic, str) or number < 0 or (place is not None and place < 0):
-        raise RequestError(
-            400, "an offset is {partition: {kafka_topic, kafka_partition}, offset: {kafka_offset}}"
-        )
-    return (topic, number), place
-
-
-def _level() -> dict[str, Any]:
-    names = {"WARNING": "WARN", "CRITICAL": "FATAL"}
-    level = logging.getLevelName(logging.getLogger("changelog").getEffectiveLevel())
-    return {"level": names.get(level, level), "last_modified": None}

@@ -21,7 +21,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from changelog.connect.answers import Answer, Answers, Asked, RequestError
+from changelog.connect.answers import Answers
+from changelog.connect.plugins import Plugins
+from changelog.connect.requests import Answer, Asked, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
@@ -38,6 +40,7 @@ Act = Callable[[Asked], Answer]
 
 def routes(answers: Answers) -> list[Route]:
     """Return each path with its methods."""
+    plugins = Plugins()
     one, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
     plugin = "/connector-plugins/{plugin}/config"
     table: list[tuple[str, dict[str, Act]]] = [
@@ -67,11 +70,11 @@ def routes(answers: Answers) -> list[Route]:
                 "DELETE": answers.reset_offsets,
             },
         ),
-        ("/connector-plugins", {"GET": answers.plugins}),
-        (plugin, {"GET": answers.plugin_config}),
-        (f"{plugin}/validate", {"PUT": answers.validate}),
-        ("/admin/loggers", {"GET": answers.loggers}),
-        ("/admin/loggers/{logger}", {"GET": answers.logger, "PUT": answers.set_logger}),
+        ("/connector-plugins", {"GET": plugins.plugins}),
+        (plugin, {"GET": plugins.plugin_config}),
+        (f"{plugin}/validate", {"PUT": plugins.validate}),
+        ("/admin/loggers", {"GET": plugins.loggers}),
+        ("/admin/loggers/{logger}", {"GET": plugins.logger, "PUT": plugins.set_logger}),
     ]
     return [Route(path, _endpoint(acts), methods=list(acts)) for path, acts in table]
 

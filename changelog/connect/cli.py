@@ -17,7 +17,7 @@ from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.setting import Given
-from changelog.sections import Kafka
+from changelog.sections import Kafka, Registry
 
 TOKEN = "CHANGELOG_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 _LEAST_TOKEN = 16
@@ -51,7 +51,7 @@ class _Serve:
     debug: DebugOption = False
 
 
-@takes(Chosen(Kafka))
+@takes(Chosen(Kafka), Chosen(Registry))
 def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
     """Run connectors from topics to PostgreSQL, asked for as at a worker of Kafka Connect.
 
@@ -66,7 +66,8 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.connect.worker import Worker
     from changelog.sink.topics import cluster_id
 
-    kafka = load_project(project, overrides=given, needs=[BROKERS]).kafka
+    settings = load_project(project, overrides=given, needs=[BROKERS])
+    kafka, registry = settings.kafka, settings.registry
     token = _token(asked.token_file)
     if asked.host not in LOOPBACK and not token:
         raise ConfigurationError(
@@ -101,7 +102,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
                 hint="--tls-certificate and --tls-key are files in PEM that belong together",
             ) from None
         stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
-        with closing(Worker(kafka, store, group=asked.group, name=name)):
+        with closing(Worker(kafka, store, registry=registry, group=asked.group, name=name)):
             tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
             uvicorn.Server(config).run(sockets=[listener])
 

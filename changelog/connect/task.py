@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from changelog.connect.rules.events import BadRecordError, operations
-from changelog.connect.rules.settings import SinkSettings
-from changelog.connect.target import Asked, OvertakenError, Partition, Refused, Target
-from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, SinkError, UnavailableError
+from changelog.connect.bad_records import BadRecords
+from changelog.connect.postgres.target import Asked, OvertakenError, Partition, Refused, Target
+from changelog.connect.rules.events import operations
+from changelog.connect.rules.reading import BadRecordError, Reading
+from changelog.connect.rules.settings import PkMode, SinkSettings
+from changelog.connect.schemas import Schemas
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.runtime.edge import one_line
 from changelog.sink.client import REQUEST_S, log_error, make_client
 
@@ -32,7 +35,6 @@ _LOOK_S = 10.0
 _AGAIN_S = 1.0
 _MOST = 50_000
 """Records of a batch, whatever is asked for: a producer of dead letters holds 100,000."""
-_PREFIX = "__connect.errors."
 _CLIENT = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -57,18 +59,33 @@ def run_task(
     share: Share,
     stop: threading.Event,
     *,
+    registry: RegistryConnection | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
     """Write the records of a share until stopped.
 
+    Args:
+        kafka: the brokers.
+        settings: what the sink does.
+        share: which partitions.
+        stop: set by who wants an end.
+        registry: of Avro's schemas, where the settings name none; None for none.
+        started: called when it reads.
+
     Raises:
         ChangelogError: it cannot go on, and waiting would not help; says why.
     """
-    bad = _BadRecords(kafka, settings, share)
-    with closing(bad):
+    schemas = Schemas(settings.registry or registry)
+    bad = BadRecords(kafka, settings, share.task)
+    reading = Reading(
+        key_form=settings.key_form,
+        value_form=settings.value_form,
+        schema=schemas.schema if schemas.is_there else None,
+    )
+    with closing(schemas), closing(bad):
         while not stop.is_set():
             try:
-                _attempt(kafka, settings, share, stop, bad=bad, started=started)
+                _attempt(kafka, settings, share, stop, bad=bad, reading=reading, started=started)
             except OvertakenError as error:
                 log.info("%s", one_line(error))
                 stop.wait(_POLL_S)
@@ -83,27 +100,35 @@ def _attempt(
     share: Share,
     stop: threading.Event,
     *,
-    bad: _BadRecords,
+    bad: BadRecords,
+    reading: Reading,
     started: Callable[[], None],
 ) -> None:
     """Read from the places until stopped, or until the partitions are others."""
     config = {**kafka.client_config(group_id=f"connect-{settings.name}"), **_CLIENT}
     consumer = make_client(Consumer, config)
     try:
-        with closing(Target(settings)) as target:
+        with ExitStack() as opened:
+            target = opened.enter_context(closing(Target(settings)))
             partitions = shared(_partitions(consumer, settings.topics), share)
             places = _places(consumer, target, settings, partitions)
             consumer.assign([TopicPartition(*each, place) for each, place in places.items()])
+            batches = opened.enter_context(
+                closing(_Batches(target, settings, reading, places, bad))
+            )
             started()
             looked = time.monotonic()
             while not stop.is_set():
                 messages = consumer.consume(min(settings.batch_size, _MOST), _POLL_S)
                 if messages:
-                    _write(target, settings, messages, places, bad)
+                    batches.take(messages)
+                else:
+                    batches.settle()
                 if time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
                     if shared(_partitions(consumer, settings.topics), share) != partitions:
-                        return
+                        break
+            batches.settle()
     except KafkaException as error:
         raise log_error(error, f'cannot read the topics of connector "{settings.name}"') from error
     finally:
@@ -166,128 +191,87 @@ def _places(
     return places
 
 
-def _write(
-    target: Target,
-    settings: SinkSettings,
-    messages: Sequence[Message],
-    places: dict[Partition, int],
-    bad: _BadRecords,
-) -> None:
-    asked, unread = [], []
-    moved: dict[Partition, int] = {}
-    by_place: dict[tuple[str, int, int], Message] = {}
-    for message in messages:
-        error = message.error()
-        if error is not None:
-            raise log_error(error, f'cannot read the topics of connector "{settings.name}"')
-        place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
-        by_place[place] = message
-        moved[place[:2]] = place[2] + 1
-        try:
-            wanted = operations(settings, message.key(), message.value())
-        except BadRecordError as why:
-            unread.append(Refused(place, str(why)))
-        else:
-            asked.append(Asked(place, wanted))
-    moves = {each: (places[each], end) for each, end in moved.items()}
-    count = bad.count
+class _Batches:
+    """Writes batches one after the other in a thread, while the next one is read."""
 
-    def refuse(refused: Sequence[Refused]) -> None:
-        bad.tell([*unread, *refused], by_place)
-
-    try:
-        target.write(asked, moves, refuse=refuse)
-    except BaseException:
-        bad.count = count  # these records come again
-        raise
-    places |= moved
-
-
-class _BadRecords:
-    """Where bad records go, and how many are too many."""
-
-    def __init__(self, kafka: KafkaConnection, settings: SinkSettings, share: Share) -> None:
-        self._kafka, self._settings, self._share = kafka, settings, share
-        self._producer: Producer | None = None
-        self.count = 0
-
-    def tell(
-        self, refused: Sequence[Refused], messages: Mapping[tuple[str, int, int], Message]
+    def __init__(
+        self,
+        target: Target,
+        settings: SinkSettings,
+        reading: Reading,
+        places: dict[Partition, int],
+        bad: BadRecords,
     ) -> None:
-        """Send records to the dead letters, acknowledged before their places are moved.
+        self._target, self._settings, self._reading = target, settings, reading
+        self._places, self._bad = places, bad
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{settings.name}-writer")
+        self._pending: Future[None] | None = None
 
-        Raises:
-            SinkError: these are too many.
-            LogError: the topic does not take them.
-        """
-        if not refused:
-            return
-        limit = self._settings.error_limit
-        if limit is not None and self.count + len(refused) > limit:
-            topic, partition, offset = refused[0].place
-            raise SinkError(
-                f'the record at offset {offset} of partition {partition} of topic "{topic}" cannot '
-                f"be written: {refused[0].reason}"
-                + (
-                    f" (bad records: {self.count + len(refused)}, errorLimit {limit})"
-                    if limit
-                    else ""
-                ),
-                hint="mend the table or the configuration and restart the task, or set "
-                "errors.tolerance=all with errors.deadletterqueue.topic.name",
-            )
-        if not self._settings.dead_letters:
-            self.count += len(refused)
-            for each in refused:
-                log.warning("%s: left out %s: %s", self._settings.name, each.place, each.reason)
-            return
-        producer = self._opened()
-        failures: list[object] = []
-        for each in refused:
-            message = messages[each.place]
-            producer.produce(
-                self._settings.dead_letters,
-                key=message.key(),
-                value=message.value(),
-                headers=[*(message.headers() or ()), *self._headers(each)],
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-            )
-        if producer.flush(2 * REQUEST_S) or failures:
-            raise LogError(
-                f'topic "{self._settings.dead_letters}" does not take dead letters: '
-                f"{failures[0] if failures else 'no answer'}"
-            )
-        self.count += len(refused)
+    def take(self, messages: Sequence[Message]) -> None:
+        """Read a batch, wait for the one before, and have this one written."""
+        batch = self._read(messages)
+        self.settle()
+        self._pending = self._writer.submit(self._write, batch)
 
-    def _headers(self, refused: Refused) -> list[tuple[str, str | bytes | None]]:
-        topic, partition, offset = refused.place
-        said = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "connector.name": self._settings.name,
-            "task.id": self._share.task,
-            "stage": "TASK_PUT",
-            "exception.class.name": "changelog.BadRecordError",
-            "exception.message": refused.reason,
-        }
-        return [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
-
-    def _opened(self) -> Producer:
-        if self._producer is None:
-            name = self._settings.dead_letters
-            admin = make_client(AdminClient, self._kafka.client_config())
-            if name not in admin.list_topics(timeout=REQUEST_S).topics:
-                try:
-                    admin.create_topics([NewTopic(name, 1, -1)])[name].result(2 * REQUEST_S)
-                except KafkaException as error:
-                    if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
-                        raise log_error(error, f'cannot make topic "{name}"') from error
-            config = self._kafka.client_config(enable_idempotence=True)
-            self._producer = make_client(Producer, config)
-        return self._producer
+    def settle(self) -> None:
+        """Wait for the batch that is being written; raises what became of it."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def close(self) -> None:
-        """Let go of the producer; all it had is acknowledged."""
-        if self._producer is not None:
-            self._producer.flush(_AGAIN_S)
+        """Wait for the batch that is being written, whatever becomes of it."""
+        self._writer.shutdown()
+
+    def _read(self, messages: Sequence[Message]) -> _Batch:
+        batch = _Batch({}, [], [], {})
+        has_key = self._settings.pk_mode is PkMode.RECORD_KEY
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                raise log_error(
+                    error, f'cannot read the topics of connector "{self._settings.name}"'
+                )
+            place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+            key, value = message.key(), message.value()
+            batch.messages[place] = message
+            batch.moved[place[:2]] = place[2] + 1
+            try:
+                wanted = operations(self._settings, key, value, self._reading)
+                shape = self._reading.shape(key if has_key else None, value)
+            except BadRecordError as why:
+                batch.unread.append(Refused(place, str(why)))
+            else:
+                batch.asked.append(Asked(place, wanted, *shape))
+        return batch
+
+    def _write(self, batch: _Batch) -> None:
+        moves = {each: (self._places[each], end) for each, end in batch.moved.items()}
+        count = self._bad.count
+
+        def refuse(refused: Sequence[Refused]) -> None:
+            self._bad.tell([*batch.unread, *refused], batch.messages)
+
+        try:
+            self._target.write(batch.asked, moves, refuse=refuse)
+        except BaseException:
+            self._bad.count = count  # these records come again
+            raise
+        self._places |= batch.moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Records of a batch, read.
+
+    Attributes:
+        messages: by their places.
+        asked: what those ask for that could be read.
+        unread: those that could not.
+        moved: where each partition goes on behind them.
+    """
+
+    messages: dict[tuple[str, int, int], Message]
+    asked: list[Asked]
+    unread: list[Refused]
+    moved: dict[Partition, int]

@@ -29,7 +29,7 @@ from changelog.connect.rules.state import (
 )
 from changelog.connect.store import TASKS, Record, Store, tasks_topic
 from changelog.connect.task import Share, run_task
-from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import one_line
@@ -73,16 +73,25 @@ def share_of(name: str, task: int) -> int:
 class Worker:
     """The tasks of this process; one thread of its own looks after them."""
 
-    def __init__(self, kafka: KafkaConnection, store: Store, *, group: str, name: str) -> None:
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        store: Store,
+        *,
+        registry: RegistryConnection | None,
+        group: str,
+        name: str,
+    ) -> None:
         """Join the group.
 
         Args:
             kafka: the brokers.
+            registry: of connectors that name none; None for none.
             store: what all workers know.
             group: of the workers that share the tasks.
             name: of this one, `host:port`.
         """
-        self._kafka, self._store, self._name = kafka, store, name
+        self._kafka, self._registry, self._store, self._name = kafka, registry, store, name
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}
         self._stop = threading.Event()
@@ -188,7 +197,14 @@ class Worker:
         try:
             settings = parse_settings(run.wanted.config)
             share = Share(task[1], run.wanted.of)
-            run_task(self._kafka, settings, share, run.stop, started=started)
+            run_task(
+                self._kafka,
+                settings,
+                share,
+                run.stop,
+                registry=self._registry,
+                started=started,
+            )
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED
         except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden

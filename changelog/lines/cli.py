@@ -278,7 +278,7 @@ class _Schemas:
         return self._framed(raw)
 
     def _opened(self) -> Framed:
-        from changelog.lines.forms.avro import FramedReader
+        from changelog.contract.forms.framed import FramedReader
         from changelog.sink.registry import Registry as Client
 
         if not self._connection.url:

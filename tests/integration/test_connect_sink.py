@@ -1,19 +1,25 @@
 """A sink's task on a real broker and a real PostgreSQL: rows, forms, bad records, rivals."""
 
+import io
 import json
+import struct
+import subprocess
+import sys
 import threading
 from contextlib import closing, contextmanager
 from typing import Any
 
+import fastavro
 import psycopg2
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from changelog.connect import target as target_module
+from changelog.connect.postgres import target as target_module
+from changelog.connect.postgres.target import PLACES, Asked, OvertakenError, Target
 from changelog.connect.rules.events import Insert
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.target import PLACES, Asked, OvertakenError, Target
 from changelog.connect.task import Share, run_task
 from changelog.contract.base.errors import ChangelogError, LogError, SinkError
 from tests.support.wait import wait_until
@@ -76,7 +82,7 @@ def settings(dsn, prefix):
 
 
 @pytest.fixture
-def running(kafka):
+def running(kafka, registry):
     """A task in a thread; what ended it is in the list that comes out."""
 
     @contextmanager
@@ -85,7 +91,7 @@ def running(kafka):
 
         def work():
             try:
-                run_task(kafka, settings, Share(0, 1), stop)
+                run_task(kafka, settings, Share(0, 1), stop, registry=registry)
             except ChangelogError as error:
                 ended.append(error)
 
@@ -229,6 +235,275 @@ def test_an_unknown_topic_and_a_missing_table_are_said(make_topic, send, setting
     with running(settings(topic)) as ended:
         wait_until(lambda: ended, DEADLINE_S, "the task has failed")
     assert "there is no table" in str(ended[0])
+
+
+@pytest.fixture
+def framed(registry, prefix):
+    """Registers a schema; returns what encodes values under it."""
+
+    client = SchemaRegistryClient({"url": registry.url})
+
+    def make(subject, schema):
+        client.set_compatibility(f"{prefix}-{subject}", "NONE")
+        number = client.register_schema(f"{prefix}-{subject}", Schema(json.dumps(schema), "AVRO"))
+        parsed = fastavro.parse_schema(schema)
+
+        def encode(value):
+            body = io.BytesIO()
+            fastavro.schemaless_writer(body, parsed, value)
+            return struct.pack(">BI", 0, number) + body.getvalue()
+
+        return encode
+
+    yield make
+    client.close()
+
+
+EVERY_TYPE = {
+    "n": "smallint",
+    "r": "real",
+    "d": "double precision",
+    "q": "numeric(10,2)",
+    "z": "numeric",
+    "v": "character varying(20)",
+    "c": "character(4)",
+    "f": "boolean",
+    "y": "bytea",
+    "w": "date",
+    "tm": "time without time zone",
+    "tz": "time with time zone",
+    "ts": "timestamp without time zone",
+    "tt": "timestamp with time zone",
+    "i": "interval",
+    "u": "uuid",
+    "j": "json",
+    "jb": "jsonb",
+    "b": "bit(3)",
+    "a": "integer[]",
+    "m": "text[]",
+    "qa": "numeric(6,1)[]",
+    "odd name": "inet",
+}
+ROWS = """
+ (1, -5, 0.1, 1e300, 12.50, 12345678901234567890.1234, E'a\\tb\\\\', 'x', true, '\\x00ff',
+  '0044-03-15 BC', '24:00:00', '10:00:00+02', 'infinity', '2024-01-31 12:34:56.789+02',
+  '1 month 2 days 00:00:03', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"x": [1.50, null]}',
+  '{"y": "z"}', B'101', '{1,NULL,3}', E'{"a,b",NULL,"q\\\\"uote"}', '{1.5}', '10.0.0.0/8'),
+ (2, NULL, 'NaN', '-Infinity', 'NaN', 'Infinity', '', NULL, false, '', 'infinity', NULL, NULL,
+  '-infinity', '-infinity', NULL, NULL, NULL, NULL, NULL, '[2:3]={7,8}', '{{a,b},{c,d}}', NULL,
+  NULL)
+"""
+
+
+@pytest.mark.parametrize("count", [0, 200])
+def test_our_own_log_comes_out_as_the_table_it_was(
+    execute, settings, running, dsn, kafka, registry, prefix, count
+):
+    """Whole rows in Avro, tombstones by key, every type; by JSON statements and by COPY."""
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in EVERY_TYPE.items())
+    execute(f"CREATE TABLE source (id bigint PRIMARY KEY, {columns})")
+    execute(f"INSERT INTO source VALUES {ROWS}")
+    execute(f"INSERT INTO source (id, v) SELECT n, 'v' FROM generate_series(3, {count + 3}) n")
+
+    def capture():
+        command = [sys.executable, "-m", "changelog", "capture", "--until", "now", "--slot", prefix]
+        command += ["--postgres", dsn, "--broker", kafka.brokers, "--topic-prefix", prefix]
+        command += ["--schema-registry", registry.url, "--tables", "public.source"]
+        command += ["--partitions", "1"]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+    capture()
+    execute("DELETE FROM source WHERE id = 3")
+    execute("UPDATE source SET n = n + 1 WHERE id = 1")
+    capture()
+    more = {"insert.mode": "upsert", "pk.mode": "record_key", "auto.create": "true"}
+    more |= {"value.converter": "io.confluent.connect.avro.AvroConverter"}
+    with running(settings(f"{prefix}.source", **more)) as ended:
+        wait_until(
+            lambda: (
+                ended
+                or (
+                    execute("SELECT n FROM t WHERE id = 1") == [(-4,)]
+                    and execute("SELECT count(*) FROM t") == [(2 + count,)]
+                )
+            ),
+            DEADLINE_S,
+            "all rows are written",
+        )
+        assert ended == []
+    assert execute("SELECT t::text FROM t EXCEPT ALL SELECT s::text FROM source s") == []
+    kinds = dict(
+        execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = 't'::regclass AND attnum > 0"
+        )
+    )
+    assert kinds == {"id": "bigint", **EVERY_TYPE}
+    execute(f"SELECT pg_drop_replication_slot('{prefix}')")
+
+
+DEBEZIUM_ROW = [
+    {"name": "id", "type": "int"},
+    {"name": "s", "type": ["null", {"type": "int", "connect.type": "int16"}], "default": None},
+    {"name": "w", "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
+    {
+        "name": "tm",
+        "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTime"}],
+    },
+    {
+        "name": "ts",
+        "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}],
+    },
+    {
+        "name": "tz",
+        "type": ["null", {"type": "string", "connect.name": "io.debezium.time.ZonedTime"}],
+    },
+    {"name": "j", "type": ["null", {"type": "string", "connect.name": "io.debezium.data.Json"}]},
+    {
+        "name": "q",
+        "type": [
+            "null",
+            {
+                "type": "record",
+                "name": "VariableScaleDecimal",
+                "namespace": "io.debezium.data",
+                "connect.name": "io.debezium.data.VariableScaleDecimal",
+                "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+            },
+        ],
+    },
+    {
+        "name": "b",
+        "type": [
+            "null",
+            {
+                "type": "bytes",
+                "connect.name": "io.debezium.data.Bits",
+                "connect.parameters": {"length": "10"},
+            },
+        ],
+    },
+    {"name": "a", "type": ["null", {"type": "array", "items": ["null", "int"]}]},
+    {"name": "big", "type": ["null", "string"]},
+]
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "shop.public.t",
+    "fields": [
+        {
+            "name": "before",
+            "type": ["null", {"type": "record", "name": "Value", "fields": DEBEZIUM_ROW}],
+        },
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ],
+}
+KEY = {
+    "type": "record",
+    "name": "Key",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "int"}],
+}
+
+
+def test_debeziums_envelope_in_avro(make_topic, send, execute, settings, running, framed):
+    topic = make_topic()
+    key, value = framed("key", KEY), framed("value", ENVELOPE)
+    row = {
+        "id": 1,
+        "s": 7,
+        "w": 19_753,
+        "tm": 45_296_789_000,
+        "ts": 1_706_704_496_789_000,
+        "tz": "10:00:00Z",
+        "j": '{"x": 1.50}',
+        "q": {"scale": 2, "value": (-12345).to_bytes(3, "big", signed=True)},
+        "b": (5).to_bytes(2, "little"),
+        "a": [1, None],
+        "big": "long",
+    }
+    unsent = {**row, "s": 8, "big": "__debezium_unavailable_value"}
+    send(
+        topic,
+        (key({"id": 1}), value({"before": None, "after": row, "op": "c"})),
+        (key({"id": 1}), value({"before": None, "after": unsent, "op": "u"})),
+        (key({"id": 2}), value({"before": None, "after": {**row, "id": 2}, "op": "r"})),
+        (key({"id": 2}), value({"before": {**row, "id": 2}, "after": None, "op": "d"})),
+        (key({"id": 2}), None),
+    )
+    more = {"insert.mode": "upsert", "pk.mode": "record_key", "schema.evolution": "basic"}
+    with running(settings(topic, **more)) as ended:
+        wait_until(
+            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = 5"),
+            DEADLINE_S,
+            "all records are written",
+        )
+        assert ended == []
+    wanted = '(1,8,2024-01-31,12:34:56.789,"2024-01-31 12:34:56.789",10:00:00+00,"{""x"": 1.50}",'
+    assert execute("SELECT t::text FROM t") == [(wanted + '-123.45,0000000101,"{1,NULL}",long)',)]
+
+
+def _rows(*names):
+    fields = [{"name": name, "type": ["null", "int"], "default": None} for name in names]
+    return {"type": "record", "name": "row", "fields": fields}
+
+
+def test_a_new_field_becomes_a_column_and_a_lost_one_stays(
+    make_topic, send, execute, settings, running, framed
+):
+    topic = make_topic()
+    first, second = framed("value", _rows("id", "a")), framed("value", _rows("id", "b"))
+    send(topic, first({"id": 1, "a": 1}), second({"id": 2, "b": 2}))
+    more = {**UPSERT, "auto__create": "true", "auto__evolve": "true"}
+    with running(settings(topic, **more)) as ended:
+        wait_until(lambda: ended or execute("SELECT 1 FROM t WHERE id = 2"), DEADLINE_S, "rows")
+        assert ended == []
+    assert execute("SELECT id, a, b FROM t ORDER BY id") == [(1, 1, None), (2, None, 2)]
+
+
+def test_twin_without_evolution_the_new_field_is_refused(
+    make_topic, send, execute, settings, running, framed
+):
+    topic = make_topic()
+    first, second = framed("value", _rows("id", "a")), framed("value", _rows("id", "b"))
+    send(topic, first({"id": 1, "a": 1}), second({"id": 2, "b": 2}))
+    execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    with running(settings(topic, **UPSERT)) as ended:
+        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
+    assert "no column for the field b" in str(ended[0])
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_update_changes_what_is_there_and_makes_nothing(
+    make_topic, send, execute, settings, running, count
+):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    execute("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 3) n")
+    send(topic, *({"id": n, "a": "new"} for n in range(2, 2 + count)))
+    with running(settings(topic, insert__mode="update", pk__fields="id")) as ended:
+        wait_until(
+            lambda: ended or execute(f"SELECT 1 FROM {PLACES} WHERE next_offset = {count}"),
+            DEADLINE_S,
+            "all records are written",
+        )
+        assert ended == []
+    assert execute("SELECT id, a FROM t ORDER BY id") == [(1, "old"), (2, "new"), (3, "new")]
+
+
+def test_rows_of_avro_without_a_key_are_appended_and_a_broken_one_is_told(
+    make_topic, send, execute, settings, running, framed
+):
+    topic = make_topic()
+    value = framed("value", _rows("a"))
+    good = [value({"a": n}) for n in range(100)]
+    send(topic, *good, good[0][:-1])
+    with running(settings(topic, auto__create="true", batch__size="100")) as ended:
+        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
+    assert "offset 100 of partition 0" in str(ended[0])
+    assert "does not decode" in str(ended[0])
+    assert execute("SELECT count(*), sum(a) FROM t") in ([(100, 4950)], [])
 
 
 def _two_writers_of_one_partition(dsn, settings):

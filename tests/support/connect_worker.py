@@ -3,7 +3,7 @@
 import sys
 
 from changelog.cli import main
-from changelog.connect.target import Target
+from changelog.connect.postgres.target import Target
 
 DEFECT = "--places-are-never-moved"
 

@@ -1,33 +1,24 @@
 """What a record asks of a table: rows, envelopes of changes, Debezium's, flattened, tombstones.
 
-Numbers keep their digits: Python's floats never see them. A row goes to PostgreSQL as JSON, which
-reads it by the types of the columns.
+Numbers keep their digits: Python's floats never see them. PostgreSQL reads the values by the types
+of the columns. A value that Debezium's source did not send is left out of its row.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import Any
 
-import orjson
+from changelog.connect.rules.reading import JSON, BadRecordError, Reading
+from changelog.connect.rules.settings import Mode, PkMode, SinkSettings
+from changelog.contract.forms.declared import PLACEHOLDER
 
-from changelog.connect.rules.settings import PkMode, SinkSettings
-
-_SAFE_DIGITS = 18  # orjson writes 64-bit integers and no longer ones
 _OPS = {"c", "r", "u", "d"}
 _DELETED, _MARK = "__deleted", "__"
-
-
-class BadRecordError(Exception):
-    """A record cannot be written as asked; the message says why and quotes no value."""
-
-
-class Number(str):
-    """A number as it is written."""
-
-    __slots__ = ()
+_PLACEHOLDER_BYTES = b64encode(PLACEHOLDER.encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,144 +45,119 @@ class Delete:
 Operation = Insert | Upsert | Delete
 
 
-def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON; numbers beyond 64 bits or with a fraction are `Number`.
-
-    Raises:
-        BadRecordError: it is no JSON.
-    """
-    try:
-        return json.loads(
-            raw.decode(),
-            parse_float=Number,
-            parse_int=_whole,
-            parse_constant=_no_number,
-            object_pairs_hook=_object,
-        )
-    except (ValueError, RecursionError):
-        raise BadRecordError(f"the {what} is no JSON") from None
-
-
-def _whole(text: str) -> int | Number:
-    return int(text) if len(text) <= _SAFE_DIGITS else Number(text)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a name twice")
-    return made
-
-
-def json_of(value: object) -> bytes:
-    """Return JSON with the digits that were read.
-
-    Raises:
-        BadRecordError: a text is no Unicode: half of a surrogate pair.
-    """
-    try:
-        return orjson.dumps(value, default=_digits, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
-    except TypeError:
-        raise BadRecordError("a text is no Unicode, or the value nests too deeply") from None
-
-
-def _digits(value: object) -> orjson.Fragment:
-    if isinstance(value, Number):
-        return orjson.Fragment(value.encode())
-    raise TypeError
-
-
-def operations(settings: SinkSettings, key: bytes | None, value: bytes | None) -> list[Operation]:
+def operations(
+    settings: SinkSettings, key: bytes | None, value: bytes | None, reading: Reading = JSON
+) -> list[Operation]:
     """Return what a record asks for, in order; empty where it is left out as the settings say.
 
     Raises:
         BadRecordError: it has no row, no key, or asks for what the settings do not allow.
+        LogError: the registry refuses, or does not answer.
     """
-    said = None if value is None else _payload(parse_json(value, "value"))
+    said = None if value is None else reading.read(value, "value")
+    record = _Record(settings, key, reading)
     if said is None:
-        return _deleted(settings, lambda: _key_of_record(settings, key))
+        return record.deleted(record.key_of_record)
     if not isinstance(said, dict):
         raise BadRecordError("the value is no object")
     if "op" in said and ("after" in said or "before" in said):
-        return _change(settings, key, said)
-    if str(said.get(_DELETED, "")).lower() == "true":
-        return _deleted(settings, lambda: _key(settings, key, said))
-    return [_row(settings, key, said)]
+        return _change(record, said)
+    if _DELETED in said and str(said[_DELETED]).lower() == "true":
+        return record.deleted(lambda: record.key_of(said))
+    return [record.row(said)]
 
 
-def _payload(said: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return what is inside the JSON converter's pair of schema and payload."""
-    is_pair = isinstance(said, dict) and said.keys() == {"schema", "payload"}
-    return said["payload"] if is_pair else said
-
-
-def _change(settings: SinkSettings, key: bytes | None, said: dict[str, Any]) -> list[Operation]:
+def _change(record: _Record, said: dict[str, Any]) -> list[Operation]:
+    settings = record.settings
     op, before, after = said["op"], said.get("before"), said.get("after")
     if op not in _OPS:
         raise BadRecordError("the envelope's op is none of c, r, u and d")
     if op == "d":
-        return _deleted(settings, lambda: _key(settings, key, before))
+        return record.deleted(lambda: record.key_of(before))
     if not isinstance(after, dict):
         raise BadRecordError(f"the envelope's op is {op} and it has no row in after")
-    if not settings.upsert and op == "u":
-        raise BadRecordError("an update needs writeMode upsert")
-    row = _row(settings, key, after)
-    if op == "u" and isinstance(before, dict) and set(settings.keys) <= before.keys():
-        old = {name: before[name] for name in settings.keys}
-        if any(old[name] != row.row[name] for name in settings.keys):
+    if not settings.keyed and op == "u":
+        raise BadRecordError("an update needs writeMode upsert or update")
+    row = record.row(after)
+    if settings.keys and op == "u" and isinstance(before, dict):
+        old = {name: before[name] for name in settings.keys if before.get(name) is not None}
+        if len(old) == len(settings.keys) and any(old[name] != row.row[name] for name in old):
+            if settings.mode is Mode.UPDATE:
+                raise BadRecordError("an update of the key needs writeMode upsert")
             return [Delete(old), row]
     return [row]
 
 
-def _deleted(settings: SinkSettings, key: Any) -> list[Operation]:  # noqa: ANN401 - of no argument
-    if settings.deletes is None:
-        raise BadRecordError(
-            "a delete needs writeMode upsert, or delete.enabled false to leave it out"
-        )
-    return [Delete(key())] if settings.deletes else []
+@lru_cache(maxsize=1000)
+def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the fields that are written, None for all."""
+    if columns:
+        return tuple(name for name in columns if name in fields)
+    marked = any(name.startswith(_MARK) for name in fields)
+    return tuple(name for name in fields if not name.startswith(_MARK)) if marked else None
 
 
-def _row(settings: SinkSettings, key: bytes | None, said: dict[str, Any]) -> Insert | Upsert:
-    names = settings.columns or [name for name in said if not name.startswith(_MARK)]
-    row = {name: said[name] for name in names if name in said}
-    if settings.pk_mode is not PkMode.NONE:
-        row |= _key(settings, key, said)
-    if not row:
-        raise BadRecordError("the value has no field of a column")
-    return Upsert(row) if settings.upsert else Insert(row)
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record's key, beside how rows are made."""
 
+    settings: SinkSettings
+    key: bytes | None
+    reading: Reading
 
-def _key(settings: SinkSettings, key: bytes | None, said: Any) -> dict[str, Any]:  # noqa: ANN401
-    if settings.pk_mode is PkMode.RECORD_KEY:
-        return _key_of_record(settings, key)
-    if not isinstance(said, dict):
-        raise BadRecordError("there is no row in before that has the key")
-    return _picked(settings, said, "value")
+    def deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
+        if self.settings.deletes is None:
+            raise BadRecordError(
+                "a delete needs writeMode upsert or update, or delete.enabled false to leave it out"
+            )
+        return [Delete(key())] if self.settings.deletes else []
 
+    def row(self, said: dict[str, Any]) -> Insert | Upsert:
+        names = _names(tuple(said), self.settings.columns)
+        row = said if names is None else {name: said[name] for name in names}
+        if PLACEHOLDER in row.values() or _PLACEHOLDER_BYTES in row.values():
+            row = self._without_unsent(row)
+        if self.settings.pk_mode is not PkMode.NONE:
+            row = {**row, **self.key_of(said)}
+        if not row:
+            raise BadRecordError("the value has no field of a column")
+        return Upsert(row) if self.settings.keyed else Insert(row)
 
-def _key_of_record(settings: SinkSettings, key: bytes | None) -> dict[str, Any]:
-    if key is None:
-        raise BadRecordError("the record has no key")
-    if len(settings.keys) != 1:
-        return _picked(settings, _payload(parse_json(key, "key")), "key")
-    try:
-        said = _payload(parse_json(key, "key"))
-    except BadRecordError:  # a key of text, as the StringConverter writes it
+    def _without_unsent(self, row: dict[str, Any]) -> dict[str, Any]:
+        if not self.settings.keyed:
+            raise BadRecordError("it lacks a value that its source did not send")
+        unsent = (PLACEHOLDER, _PLACEHOLDER_BYTES)
+        return {name: value for name, value in row.items() if value not in unsent}
+
+    def key_of(self, said: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+        if self.settings.pk_mode is PkMode.RECORD_KEY:
+            return self.key_of_record()
+        if not isinstance(said, dict):
+            raise BadRecordError("there is no row in before that has the key")
+        return self._picked(said, "value")
+
+    def key_of_record(self) -> dict[str, Any]:
+        if self.key is None:
+            raise BadRecordError("the record has no key")
+        keys = self.settings.keys
         try:
-            said = key.decode()
-        except UnicodeDecodeError:
-            raise BadRecordError("the key is no text") from None
-    return _picked(settings, said if isinstance(said, dict) else {settings.keys[0]: said}, "key")
+            said = self.reading.read(self.key, "key")
+        except BadRecordError:  # a key of text, as the StringConverter writes it
+            if len(keys) != 1 or self.key[:1] == b"\0":
+                raise
+            try:
+                said = self.key.decode()
+            except UnicodeDecodeError:
+                raise BadRecordError("the key is no text") from None
+        if len(keys) == 1 and not isinstance(said, dict):
+            said = {keys[0]: said}
+        return self._picked(said, "key")
 
-
-def _picked(settings: SinkSettings, said: Any, what: str) -> dict[str, Any]:  # noqa: ANN401
-    if not isinstance(said, dict):
-        raise BadRecordError(f"the {what} is no object with the fields of pk.fields")
-    for name in settings.keys:
-        if said.get(name) is None:
-            raise BadRecordError(f"the {what} has no {name}, a column of the key")
-    return {name: said[name] for name in settings.keys}
+    def _picked(self, said: Any, what: str) -> dict[str, Any]:  # noqa: ANN401
+        if not isinstance(said, dict) or not said:
+            raise BadRecordError(f"the {what} is no object with the fields of pk.fields")
+        names = self.settings.keys or said.keys()
+        for name in names:
+            if said.get(name) is None:
+                raise BadRecordError(f"the {what} has no {name}, a column of the key")
+        return {name: said[name] for name in names}

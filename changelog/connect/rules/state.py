@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from changelog.connect.rules.keys import masked
+from changelog.connect.rules.kinds import kind_of, masked
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 UNASSIGNED, RUNNING, FAILED = "UNASSIGNED", "RUNNING", "FAILED"
@@ -93,7 +93,7 @@ class Cluster:
             "name": name,
             "connector": {"state": state, "worker_id": worker},
             "tasks": tasks,
-            "type": "sink",
+            "type": kind_of(connector.config).type,
         }
 
     def task_status(self, name: str, task: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Cluster:
             "name": name,
             "config": masked(connector.config),
             "tasks": [{"connector": name, "task": task} for task in connector.tasks],
-            "type": "sink",
+            "type": kind_of(connector.config).type,
         }
 
 

@@ -18,9 +18,9 @@ from changelog.contract.base.headers import (
     encode_headers,
 )
 from changelog.contract.base.position import Position
+from changelog.contract.forms.framed import dumped
+from changelog.contract.forms.moments import moment_text
 from changelog.contract.rows.text import micros_of
-from changelog.lines.forms.avro import dumped
-from changelog.lines.forms.moments import moment_text
 
 Raw = Sequence[tuple[str, str | bytes | None]]
 """Headers as the client gives them."""

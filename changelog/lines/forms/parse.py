@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.base.headers import Headers
-from changelog.lines.forms.avro import one_line
+from changelog.contract.forms.framed import one_line
 from changelog.lines.forms.headers import written
 from changelog.lines.forms.shown import As
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError
 from changelog.contract.base.headers import RecordHeaders
+from changelog.contract.forms.moments import moment_text
 from changelog.lines.forms.headers import as_json, header_text, ours
-from changelog.lines.forms.moments import moment_text
 from changelog.lines.forms.shown import Show
 from changelog.lines.forms.template import HEADER, Field
 

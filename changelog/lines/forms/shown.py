@@ -13,14 +13,14 @@ from typing import Any
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.contract.forms.document import quoted
+from changelog.contract.forms.framed import dumped, one_line
 from changelog.contract.rows.codec import FRAME_BYTES
-from changelog.lines.forms.avro import dumped, one_line
 
 Show = Callable[[bytes], bytes]
 """Returns what is shown of a key or a value that is not null; raises CorruptRecordError."""
 
 Framed = Callable[[bytes], Any]
-"""Returns what a framed value says; `changelog.lines.forms.avro.FramedReader`."""
+"""Returns what a framed value says; `changelog.contract.forms.framed.FramedReader`."""
 
 _MAGIC = b"\0"
 

@@ -2,25 +2,11 @@
 
 import pytest
 
-from changelog.connect.rules.events import (
-    BadRecordError,
-    Delete,
-    Insert,
-    Number,
-    Upsert,
-    json_of,
-    operations,
-    parse_json,
-)
-from changelog.connect.rules.keys import MASK, masked
-from changelog.connect.rules.settings import (
-    PkMode,
-    parse_settings,
-    plugin_class,
-    problems,
-    unmasked,
-    validation,
-)
+from changelog.connect.rules.events import Delete, Insert, Upsert, operations
+from changelog.connect.rules.keys import MASK
+from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
+from changelog.connect.rules.reading import BadRecordError, Number, json_of, parse_json
+from changelog.connect.rules.settings import Mode, PkMode, parse_settings
 from changelog.connect.rules.state import (
     Cluster,
     Connector,
@@ -38,7 +24,7 @@ UPSERT = {**LEAST, "writeMode": "upsert", "pk.fields": "id"}
 def test_the_least_configuration_appends():
     found = parse_settings(LEAST)
     assert (found.topics, found.url) == (("a", "b"), "postgresql://db:5432/app")
-    assert (found.upsert, found.pk_mode, found.deletes) == (False, PkMode.NONE, None)
+    assert (found.mode, found.pk_mode, found.deletes) == (Mode.INSERT, PkMode.NONE, None)
     assert (found.error_limit, found.batch_size, found.table) == (0, 3000, "${topic}")
 
 
@@ -67,20 +53,23 @@ def test_names_of_other_sinks_mean_the_same(synonym, name, value):
         ({"tasks.max": "0"}, "tasks.max"),
         ({"tasks.max": "1.5"}, "tasks.max"),
         ({"batch.size": 10}, "batch.size"),
-        ({"writeMode": "update"}, "writeMode"),
+        ({"writeMode": "merge"}, "writeMode"),
+        ({"writeMode": "update"}, "pk.fields"),
         ({"writeMode": "upsert"}, "pk.fields"),
         ({"pk.fields": "id", "pk.mode": "none"}, "pk.fields"),
-        ({"pk.mode": "record_key"}, "pk.fields"),
+        ({"pk.mode": "record_value"}, "pk.fields"),
         ({"pk.fields": "id", "col.names": "a"}, "col.names"),
         ({"col.names": "a,b", "col.types": "numeric(10,2)"}, "col.types"),
         ({"col.names": "a", "col.types": "int); DROP TABLE x; --"}, "col.types"),
-        ({"auto.create": "true"}, "auto.create"),
+        ({"auto.create": "true", "value.converter": "x.JsonConverter"}, "auto.create"),
+        ({"auto.evolve": "true", "schema.evolution": "none"}, "auto.evolve"),
+        ({"schema.registry.url": "ftp://x"}, "schema.registry.url"),
         ({"delete.enabled": "true"}, "delete.enabled"),
         ({"delete.enabled": "yes"}, "delete.enabled"),
         ({"errorLimit": "3"}, "errorLimit"),
         ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "a"}, "topics"),
         ({"connection.url": "mysql://db/app"}, "connection.url"),
-        ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, "value.converter"),
+        ({"value.converter": "io.confluent.connect.protobuf.ProtobufConverter"}, "value.converter"),
         ({"transforms": "unwrap"}, "transforms"),
         ({"connector.class": "FileStreamSink"}, "connector.class"),
     ],
@@ -114,10 +103,10 @@ def test_secrets_are_masked_and_a_mask_means_the_kept_one():
 
 
 def test_plugins_are_known_by_class_and_short_name():
-    assert plugin_class("PostgresSink") == plugin_class("changelog.PostgresSink")
-    assert plugin_class("io.debezium.connector.jdbc.JdbcSinkConnector")
-    assert plugin_class("JdbcSinkConnector")
-    assert plugin_class("Mirror") is None
+    assert class_of("PostgresSink") == class_of("changelog.PostgresSink")
+    assert class_of("io.debezium.connector.jdbc.JdbcSinkConnector")
+    assert class_of("JdbcSinkConnector")
+    assert class_of("Mirror") is None
 
 
 def asked(value, key=None, **more):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -22,6 +22,7 @@ import orjson
 from fastavro.read import LOGICAL_READERS
 
 from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.moments import date_text, moment_text, time_text
 from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.text import (
@@ -30,13 +31,16 @@ from changelog.contract.rows.text import (
     TIMESTAMP_INFINITY,
     TIMESTAMP_MINUS_INFINITY,
 )
-from changelog.lines.forms.moments import date_text, moment_text, time_text
 
 _OURS = "changelog-"
 _ENDLESS = "endless"
 """Attribute of a date or timestamp of our log, whose two ends stand for infinities."""
 
-_KEPT = {"type", "name", "namespace", "fields", "items", "values", "symbols", "size"}
+_KEPT = {"type", "name", "namespace", "fields", "items", "values", "symbols", "size", "length"}
+DIGITS, BITS = "debezium-digits", "debezium-bits"
+"""Logical types for `prepare`: a record of scale and value as the text of its number, and bytes,
+the lowest first, as the text of so many bits as their `length` says."""
+
 _FLOAT_DIGITS = range(6, 10)
 _FLOAT = struct.Struct("<f")
 _MALFORMED = (
@@ -55,11 +59,21 @@ _MALFORMED = (
 class FramedReader:
     """Reads framed values; a schema is asked for once."""
 
-    def __init__(self, schema: Callable[[int], tuple[str, str]]) -> None:
-        """Take what gives the kind (AVRO, JSON, …) and the text of the schema of an id."""
+    def __init__(
+        self,
+        schema: Callable[[int], tuple[str, str]],
+        *,
+        prepare: Callable[[Any], Any] = lambda raw: raw,
+    ) -> None:
+        """Take what gives schemas.
+
+        Args:
+            schema: gives the kind (AVRO, JSON, …) and the text of the schema of an id.
+            prepare: makes of an Avro schema the one that is read by, whose bodies are the same.
+        """
         for name, read in _READERS.items():
             LOGICAL_READERS[name] = read
-        self._schema = schema
+        self._schema, self._prepare = schema, prepare
         self._readers: dict[int, Callable[[bytes], Any]] = {}
 
     def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -83,7 +97,7 @@ class FramedReader:
             raise CorruptRecordError(f"its schema {number} is of the type {kind}")
         check_tame(text, f"schema {number}")
         try:
-            parsed: Any = fastavro.parse_schema(marked(json.loads(text)))
+            parsed: Any = fastavro.parse_schema(marked(self._prepare(json.loads(text))))
         except (*_MALFORMED, fastavro.schema.SchemaParseException) as error:
             raise CorruptRecordError(f"schema {number} cannot be used: {error}") from error
 
@@ -226,7 +240,17 @@ def _time(digits: int) -> Callable[..., str]:
     return lambda value, *_: time_text(value, digits=digits)
 
 
+def _digits(value: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
+    return _decimal(b64decode(value["value"]), {"scale": value["scale"]})
+
+
+def _bits(value: bytes, schema: dict[str, Any], *_: Any) -> str:  # noqa: ANN401
+    return f"{int.from_bytes(value, 'little'):b}".zfill(int(schema.get("length", 1)))
+
+
 _READERS: dict[str, Callable[..., Any]] = {
+    f"record-{_OURS}{DIGITS}": _digits,
+    f"bytes-{_OURS}{BITS}": _bits,
     f"float-{_OURS}float": _float,
     f"double-{_OURS}double": _double,
     f"bytes-{_OURS}bytes": _base64,

@@ -1,4 +1,4 @@
-"""Framed records to plain values: `changelog.lines.forms.avro`."""
+"""Framed records to plain values: `changelog.contract.forms.framed`."""
 
 import json
 import struct
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.document import Documents, joined
+from changelog.contract.forms.framed import FramedReader, one_line
 from changelog.contract.rows.codec import frame
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import array_type, column_type
-from changelog.lines.forms.avro import FramedReader, one_line
 from tests.support.builders import make_codec, make_relation
 
 TYPES = {

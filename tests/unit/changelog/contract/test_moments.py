@@ -1,10 +1,10 @@
-"""Time in ISO 8601: `changelog.lines.forms.moments` beside what capture reads."""
+"""Time in ISO 8601: `changelog.contract.forms.moments` beside what capture reads."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changelog.contract.forms.moments import date_text, moment_text, time_text
 from changelog.contract.rows.text import days_of, micros_of
-from changelog.lines.forms.moments import date_text, moment_text, time_text
 
 
 @given(st.integers(-2_440_588, 2_145_031_948))  # PostgreSQL's own: 4713 BC to 5874897

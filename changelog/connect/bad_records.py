@@ -1,0 +1,110 @@
+"""Where the bad records of a task go, and how many are too many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from changelog.connect.postgres.target import Refused
+from changelog.connect.rules.settings import SinkSettings
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LogError, SinkError
+from changelog.sink.client import REQUEST_S, log_error, make_client
+
+log = logging.getLogger("changelog.connect")
+
+_PREFIX = "__connect.errors."
+_AGAIN_S = 1.0
+
+
+class BadRecords:
+    """The bad records of one task."""
+
+    def __init__(self, kafka: KafkaConnection, settings: SinkSettings, task: int) -> None:
+        self._kafka, self._settings, self._task = kafka, settings, task
+        self._producer: Producer | None = None
+        self.count = 0
+
+    def tell(
+        self, refused: Sequence[Refused], messages: Mapping[tuple[str, int, int], Message]
+    ) -> None:
+        """Send records to the dead letters, acknowledged before their places are moved.
+
+        Raises:
+            SinkError: these are too many.
+            LogError: the topic does not take them.
+        """
+        if not refused:
+            return
+        limit = self._settings.error_limit
+        if limit is not None and self.count + len(refused) > limit:
+            topic, partition, offset = refused[0].place
+            raise SinkError(
+                f'the record at offset {offset} of partition {partition} of topic "{topic}" cannot '
+                f"be written: {refused[0].reason}"
+                + (
+                    f" (bad records: {self.count + len(refused)}, errorLimit {limit})"
+                    if limit
+                    else ""
+                ),
+                hint="mend the table or the configuration and restart the task, or set "
+                "errors.tolerance=all with errors.deadletterqueue.topic.name",
+            )
+        if not self._settings.dead_letters:
+            self.count += len(refused)
+            for each in refused:
+                log.warning("%s: left out %s: %s", self._settings.name, each.place, each.reason)
+            return
+        producer = self._opened()
+        failures: list[object] = []
+        for each in refused:
+            message = messages[each.place]
+            producer.produce(
+                self._settings.dead_letters,
+                key=message.key(),
+                value=message.value(),
+                headers=[*(message.headers() or ()), *self._headers(each)],
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+        if producer.flush(2 * REQUEST_S) or failures:
+            raise LogError(
+                f'topic "{self._settings.dead_letters}" does not take dead letters: '
+                f"{failures[0] if failures else 'no answer'}"
+            )
+        self.count += len(refused)
+
+    def _headers(self, refused: Refused) -> list[tuple[str, str | bytes | None]]:
+        topic, partition, offset = refused.place
+        said = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "connector.name": self._settings.name,
+            "task.id": self._task,
+            "stage": "TASK_PUT",
+            "exception.class.name": "changelog.BadRecordError",
+            "exception.message": refused.reason,
+        }
+        return [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            name = self._settings.dead_letters
+            admin = make_client(AdminClient, self._kafka.client_config())
+            if name not in admin.list_topics(timeout=REQUEST_S).topics:
+                try:
+                    admin.create_topics([NewTopic(name, 1, -1)])[name].result(2 * REQUEST_S)
+                except KafkaException as error:
+                    if error.args[0].code() != error.args[0].TOPIC_ALREADY_EXISTS:
+                        raise log_error(error, f'cannot make topic "{name}"') from error
+            config = self._kafka.client_config(enable_idempotence=True)
+            self._producer = make_client(Producer, config)
+        return self._producer
+
+    def close(self) -> None:
+        """Let go of the producer; all it had is acknowledged."""
+        if self._producer is not None:
+            self._producer.flush(_AGAIN_S)

@@ -1,0 +1,71 @@
+"""What a worker answers of itself: its version, kinds of connectors, levels of its log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from changelog.connect.requests import Answer, Asked, RequestError
+from changelog.connect.rules.kinds import KINDS, class_of, definitions, kind_of, validation
+
+VERSION = "4.0.0"
+"""Of the interface: clients switch features by it."""
+
+_LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING", "ERROR": "ERROR",
+           "FATAL": "CRITICAL", "OFF": "CRITICAL"}  # fmt: skip
+
+
+class Plugins:
+    """The answers that need nothing of what all workers know."""
+
+    def plugins(self, _: Asked) -> Answer:
+        """List the classes."""
+        return Answer(
+            200,
+            [
+                {"class": each, "type": kind.type, "version": VERSION}
+                for kind in KINDS
+                for each in kind.classes
+            ],
+        )
+
+    def plugin_config(self, asked: Asked) -> Answer:
+        """Define the keys of a class."""
+        return Answer(200, definitions(kind_of({"connector.class": _plugin(asked)})))
+
+    def validate(self, asked: Asked) -> Answer:
+        """Tell what is wrong with a configuration."""
+        return Answer(200, validation(_plugin(asked), asked.object()))
+
+    def loggers(self, _: Asked) -> Answer:
+        """List the one logger there is."""
+        return Answer(200, {"root": _level()})
+
+    def logger(self, asked: Asked) -> Answer:
+        """Tell a logger's level."""
+        if asked.path["logger"] != "root":
+            raise RequestError(404, f"Logger {asked.path['logger']} not found.")
+        return Answer(200, _level())
+
+    def set_logger(self, asked: Asked) -> Answer:
+        """Set a logger's level, of this worker."""
+        self.logger(asked)
+        level = str(asked.object().get("level", "")).upper()
+        if level not in _LEVELS:
+            raise RequestError(404, "invalid log level")
+        logging.getLogger("changelog").setLevel(_LEVELS[level])
+        is_cluster = any(each == ("scope", "cluster") for each in asked.query)
+        return Answer(204) if is_cluster else Answer(200, ["root"])
+
+
+def _plugin(asked: Asked) -> str:
+    found = class_of(asked.path["plugin"])
+    if found is None:
+        raise RequestError(404, f"Unknown plugin {asked.path['plugin']}")
+    return found
+
+
+def _level() -> dict[str, Any]:
+    names = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+    level = logging.getLevelName(logging.getLogger("changelog").getEffectiveLevel())
+    return {"level": names.get(level, level), "last_modified": None}

@@ -1,0 +1,218 @@
+"""Rows written to a table: appended, by key, or deleted.
+
+They go by COPY where that is the same: straight into the table, or into a table of the session's
+own from which one statement writes by key. What has no form for COPY goes as JSON, which PostgreSQL
+reads by the types of the columns.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from psycopg2 import extensions, sql
+
+from changelog.connect.postgres.tables import Table, names_sql
+from changelog.connect.rules.events import Delete, Operation
+from changelog.connect.rules.forms import document, lines, same
+from changelog.connect.rules.reading import BadRecordError
+from changelog.connect.rules.settings import Mode
+
+Row = Mapping[str, Any]
+_FEW = 20
+"""So many rows are sooner sent as JSON: one statement."""
+
+
+def execute(
+    cursor: extensions.cursor, table: Table, operations: Sequence[Operation], mode: Mode
+) -> None:
+    """Do what operations ask for.
+
+    Raises:
+        BadRecordError: one of them does not fit the table.
+        psycopg2.Error: PostgreSQL refuses.
+    """
+    if mode is Mode.INSERT:
+        rows = [each.row for each in operations if not isinstance(each, Delete)]
+        for names, some in _runs(rows):
+            _append(cursor, table, names, some)
+        return
+    for deletes, rows in _folded(table, operations):
+        if deletes:
+            _delete(cursor, table, deletes)
+        for names, some in _by_names(rows):
+            _write(cursor, table, names, some, mode)
+
+
+def _folded(table: Table, operations: Sequence[Operation]) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Return what is deleted and then written, one row a key.
+
+    Keys are told apart as PostgreSQL does; where their type is not one that we know to do so
+    for, each operation goes alone.
+    """
+    deleted: dict[object, Row] = {}
+    rows: dict[object, Row] = {}
+    kinds = [(name, table.types.get(name, "")) for name in table.keys]
+    for each in operations:
+        is_delete = isinstance(each, Delete)
+        said = each.key if isinstance(each, Delete) else each.row
+        try:
+            key = tuple([same(kind, said[name]) for name, kind in kinds])
+        except KeyError:
+            raise BadRecordError(
+                f"the record lacks a column of the key of table {table.text}"
+            ) from None
+        if None in key:
+            yield list(deleted.values()), list(rows.values())
+            deleted, rows = {}, {}
+            yield ([said], []) if is_delete else ([], [said])
+        elif is_delete:
+            rows.pop(key, None)
+            deleted[key] = said
+        else:
+            old = rows.get(key)
+            rows[key] = said if old is None else {**old, **said}
+    yield list(deleted.values()), list(rows.values())
+
+
+def _append(
+    cursor: extensions.cursor, table: Table, names: tuple[str, ...], rows: Sequence[Row]
+) -> None:
+    raw = _lines(table, names, rows)
+    if raw is not None:
+        _copy(cursor, table.name, names, raw)
+        return
+    cursor.execute(
+        sql.SQL(
+            "INSERT INTO {table} ({columns}) SELECT {columns}"
+            " FROM json_populate_recordset(NULL::{table}, %s::json)"
+        ).format(table=table.name, columns=names_sql(names)),
+        (document(table.types, rows, table.text),),
+    )
+
+
+def _write(
+    cursor: extensions.cursor,
+    table: Table,
+    names: tuple[str, ...],
+    rows: Sequence[Row],
+    mode: Mode,
+) -> None:
+    """Write rows by their keys, all of which have the same columns."""
+    changed = [name for name in names if name not in table.keys]
+    if mode is Mode.UPDATE and not changed:
+        return
+    raw = _lines(table, names, rows) if table.stages else None
+    source: sql.Composable
+    given: tuple[str, ...] = ()
+    if raw is None:
+        source = sql.SQL("json_populate_recordset(NULL::{}, %s::json)").format(table.name)
+        given = (document(table.types, rows, table.text),)
+    else:
+        staging = _staging(cursor, table)
+        _copy(cursor, staging, names, raw)
+        source = staging
+    statement = _upsert if mode is Mode.UPSERT else _update
+    cursor.execute(statement(table, names, changed, source), given)
+
+
+def _upsert(
+    table: Table, names: Sequence[str], changed: Sequence[str], source: sql.Composable
+) -> sql.Composable:
+    update = sql.SQL(", ").join(
+        sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in changed
+    )
+    return sql.SQL(
+        "INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} ON CONFLICT ({keys}) DO "
+    ).format(
+        table=table.name, columns=names_sql(names), source=source, keys=names_sql(table.keys)
+    ) + (sql.SQL("UPDATE SET ") + update if changed else sql.SQL("NOTHING"))
+
+
+def _update(
+    table: Table, _names: Sequence[str], changed: Sequence[str], source: sql.Composable
+) -> sql.Composable:
+    return sql.SQL("UPDATE {table} AS old SET {set} FROM {source} AS new WHERE {same}").format(
+        table=table.name,
+        source=source,
+        set=sql.SQL(", ").join(
+            sql.SQL("{0} = new.{0}").format(sql.Identifier(name)) for name in changed
+        ),
+        same=_same_key(table.keys, "new"),
+    )
+
+
+def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> None:
+    picked = [{name: each[name] for name in table.keys} for each in keys]
+    cursor.execute(
+        sql.SQL(
+            "DELETE FROM {table} AS old"
+            " USING json_populate_recordset(NULL::{table}, %s::json) AS gone WHERE {same}"
+        ).format(table=table.name, same=_same_key(table.keys, "gone")),
+        (document(table.types, picked, table.text),),
+    )
+
+
+def _same_key(keys: Iterable[str], other: str) -> sql.Composable:
+    return sql.SQL(" AND ").join(
+        sql.SQL("old.{0} = {1}.{0}").format(sql.Identifier(name), sql.SQL(other)) for name in keys
+    )
+
+
+def _lines(table: Table, names: Sequence[str], rows: Sequence[Row]) -> bytes | None:
+    if not table.copies or len(rows) < _FEW:
+        return None
+    return lines(table.types, names, rows, table.text)
+
+
+def _copy(
+    cursor: extensions.cursor, into: sql.Composable, names: Sequence[str], raw: bytes
+) -> None:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, names_sql(names))
+    cursor.copy_expert(statement, io.BytesIO(raw), 1 << 20)
+
+
+def _staging(cursor: extensions.cursor, table: Table) -> sql.Composable:
+    """Return an empty table of the session's own with the columns of a table as they are.
+
+    A rollback may have taken it away, so that it is looked for each time.
+    """
+    shape = f"{table.text}{sorted(table.types.items())}"
+    name = f"changelog_staging_{crc32(shape.encode()):08x}"
+    staging = sql.SQL("pg_temp.{}").format(sql.Identifier(name))
+    cursor.execute("SELECT to_regclass(%s) IS NULL", (f"pg_temp.{name}",))
+    if cursor.fetchone() == (True,):
+        cursor.execute(
+            sql.SQL(
+                "CREATE TEMP TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} LIMIT 0"
+            ).format(sql.Identifier(name), names_sql(table.types), table.name)
+        )
+    else:
+        cursor.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(staging))
+        if cursor.fetchone() is not None:  # of an earlier statement of this transaction
+            cursor.execute(sql.SQL("TRUNCATE {}").format(staging))
+    return staging
+
+
+_Groups = Iterable[tuple[tuple[str, ...], list[Row]]]
+
+
+def _by_names(rows: Sequence[Row]) -> _Groups:
+    """Return rows by the columns that they have: what a row leaves out keeps its value."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row), []).append(row)
+    return found.items()
+
+
+def _runs(rows: Sequence[Row]) -> _Groups:
+    """Return rows that are appended, in their order."""
+    found: list[tuple[tuple[str, ...], list[Row]]] = []
+    for row in rows:
+        names = tuple(row)
+        if not found or found[-1][0] != names:
+            found.append((names, []))
+        found[-1][1].append(row)
+    return found

@@ -1,0 +1,204 @@
+"""A sink's tables: looked at, made, and given the columns that records have and they lack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import psycopg2
+from psycopg2 import extensions, sql
+
+from changelog.connect.rules.settings import SinkSettings
+from changelog.contract.base.errors import ConfigurationError, SinkError
+
+CREATE_LOCK = 0x636F6E6E6563
+_MODIFIED = re.compile(r"(?P<base>[^()]+)(?P<numbers>\(\d+(?:,-?\d+)?\))(?P<array>(?:\[\])*)")
+_LOOK = """
+SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), a.atttypid), NULL),
+       a.attidentity <> 'a' AND c.relkind IN ('r', 'p') AND NOT c.relhasrules
+       AND NOT c.relrowsecurity,
+       has_database_privilege(current_database(), 'TEMP'),
+       (SELECT array_position(i.indkey::int2[], a.attnum) FROM pg_index i
+         WHERE i.indrelid = a.attrelid AND i.indisprimary)
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+ WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+   AND a.attgenerated = ''
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: as it is written in statements.
+        text: the same for people.
+        types: of its columns that can be written; of a domain the type below it.
+        keys: columns by which rows are written; empty without a key.
+        copies: whether COPY does the same in it as INSERT.
+        stages: whether this user may make temporary tables.
+    """
+
+    name: sql.Composable
+    text: str
+    types: Mapping[str, str]
+    keys: tuple[str, ...]
+    copies: bool
+    stages: bool
+
+
+class Tables:
+    """The tables of a connector, by topic."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        """Take what the connector does; nothing is looked at yet."""
+        self._settings = settings
+        self._known: dict[str, Table] = {}
+
+    def forget(self, topic: str) -> None:
+        """Look at a table anew when it is asked for next."""
+        self._known.pop(topic, None)
+
+    def table(
+        self,
+        cursor: extensions.cursor,
+        topic: str,
+        columns: Mapping[str, str],
+        keys: Iterable[str],
+    ) -> Table | None:
+        """Return the table of a topic; None where it is missing and records do not say its columns.
+
+        Args:
+            cursor: of the transaction.
+            topic: whose table it is.
+            columns: that records say they have, with their types in SQL.
+            keys: columns of the key of a table that is made.
+
+        Raises:
+            SinkError: there is none, or it lacks a column of the settings.
+        """
+        found = self._known.get(topic)
+        if found is None or (self._settings.evolve and columns.keys() - found.types.keys()):
+            found = self._looked_at(cursor, topic, self._wanted(columns), tuple(keys))
+        if found is not None:
+            self._known[topic] = found
+        return found
+
+    def _wanted(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        given = self._settings
+        if given.types:
+            return dict(zip(given.columns, given.types, strict=True))
+        picked = given.columns or tuple(columns)
+        return {name: columns[name] for name in picked if name in columns}
+
+    def _looked_at(
+        self,
+        cursor: extensions.cursor,
+        topic: str,
+        wanted: Mapping[str, str],
+        keys: tuple[str, ...],
+    ) -> Table | None:
+        name = _name(self._settings.table.replace("${topic}", topic))
+        quoted = name.as_string(cursor)
+        if self._settings.create and not _is_there(cursor, quoted):
+            if not wanted:
+                return None
+            _create(cursor, name, wanted, self._settings.keys or keys)
+        cursor.execute(_LOOK, (quoted,))
+        rows = cursor.fetchall()
+        missing = wanted.keys() - {row[0] for row in rows}
+        if rows and missing and self._settings.evolve:
+            _add(cursor, name, {each: wanted[each] for each in wanted if each in missing})
+            cursor.execute(_LOOK, (quoted,))
+            rows = cursor.fetchall()
+        return self._table(name, quoted, rows)
+
+    def _table(
+        self,
+        name: sql.Composable,
+        quoted: str,
+        rows: list[tuple[str, str, bool, bool, int | None]],
+    ) -> Table:
+        if not rows:
+            raise SinkError(f"there is no table {quoted}", hint="make it, or auto.create=true")
+        types = {column: kind for column, kind, *_ in rows}
+        wrong = {*self._settings.columns, *self._settings.keys} - types.keys()
+        if wrong:
+            raise SinkError(
+                f"table {quoted} has no column {', '.join(sorted(wrong))}",
+                hint="col.names and pk.fields name its columns",
+            )
+        primary = sorted((place, column) for column, *_, place in rows if place is not None)
+        keys = self._settings.keys or tuple(column for _, column in primary)
+        if self._settings.keyed and not keys:
+            raise SinkError(
+                f"table {quoted} has no primary key, and pk.fields names none",
+                hint="pk.fields names the columns of a unique index",
+            )
+        return Table(name, quoted, types, keys, all(row[2] for row in rows), rows[0][3])
+
+
+def _name(text: str) -> sql.Identifier:
+    parts = text.split(".")
+    if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
+        raise ConfigurationError(
+            f'"{text}" is no name of a table', hint="target.tablename: table or schema.table"
+        )
+    return sql.Identifier(*parts)
+
+
+def _is_there(cursor: extensions.cursor, quoted: str) -> bool:
+    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (quoted,))
+    return cursor.fetchone() == (True,)
+
+
+def _create(
+    cursor: extensions.cursor,
+    name: sql.Composable,
+    wanted: Mapping[str, str],
+    keys: tuple[str, ...],
+) -> None:
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
+    parts = [
+        sql.SQL("{} ").format(sql.Identifier(each)) + _type(cursor, kind)
+        for each, kind in wanted.items()
+    ]
+    if keys:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(names_sql(keys)))
+    cursor.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts))
+    )
+
+
+def _add(cursor: extensions.cursor, name: sql.Composable, missing: Mapping[str, str]) -> None:
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
+    for each, kind in missing.items():
+        cursor.execute(
+            sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} ").format(
+                name, sql.Identifier(each)
+            )
+            + _type(cursor, kind)
+        )
+
+
+def _type(cursor: extensions.cursor, said: str) -> sql.Composable:
+    """Return a type as PostgreSQL writes it; text for one that this database does not have."""
+    parts = _MODIFIED.fullmatch(said)
+    base, numbers, array = parts.group("base", "numbers", "array") if parts else (said, "", "")
+    cursor.execute("SAVEPOINT a_type")
+    try:
+        cursor.execute("SELECT to_regtype(%s)::text", (base,))
+        row = cursor.fetchone()
+    except psycopg2.Error:  # no name of a type at all
+        cursor.execute("ROLLBACK TO SAVEPOINT a_type")
+        row = None
+    cursor.execute("RELEASE SAVEPOINT a_type")
+    if row is None or row[0] is None:
+        return sql.SQL("text" + ("[]" if said.endswith("[]") else ""))
+    return sql.SQL(row[0] + numbers + array)
+
+
+def names_sql(names: Iterable[str]) -> sql.Composable:
+    """Return names of columns with commas between."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))

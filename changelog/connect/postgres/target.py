@@ -1,0 +1,235 @@
+"""Rows and the places in the topics, written to PostgreSQL in one transaction.
+
+A place is moved only from where this writer last saw it. Who was overtaken moves none, and its
+transaction is rolled back: no record is written twice, and none is left out, whoever dies when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import psycopg2
+from psycopg2 import extensions
+
+from changelog.connect.postgres.rows import execute
+from changelog.connect.postgres.session import Session, is_of_a_row
+from changelog.connect.postgres.tables import CREATE_LOCK, Tables
+from changelog.connect.rules.events import Delete, Operation
+from changelog.connect.rules.reading import BadRecordError
+from changelog.connect.rules.settings import SinkSettings
+from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.contract.base.secret import redacted
+
+PLACES = "changelog_connect_offsets"
+"""The table of places, in the first schema of the user's search path."""
+
+Partition = tuple[str, int]
+
+
+class OvertakenError(UnavailableError):
+    """Another task has moved a place: what was read is to be read again from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a record asks for.
+
+    Attributes:
+        place: topic, partition and offset.
+        operations: in their order.
+        columns: types in SQL that its schemas say, by column.
+        keys: columns of its key's schema.
+    """
+
+    place: tuple[str, int, int]
+    operations: Sequence[Operation]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    keys: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that PostgreSQL or the table's columns do not take, and why."""
+
+    place: tuple[str, int, int]
+    reason: str
+
+
+class Target:
+    """A database, by one connection; one thread uses it."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        """Connect, and make the table of places where it is missing.
+
+        Raises:
+            UnavailableError: no server answers.
+            SinkError: it refuses.
+            ConfigurationError: the address cannot be used.
+        """
+        self._settings = settings
+        self._tables = Tables(settings)
+        self._session = Session(settings)
+        try:
+            with self._session.transaction() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
+                cursor.execute("SELECT to_regclass(%s) IS NULL", (PLACES,))
+                if cursor.fetchone() == (True,):
+                    cursor.execute(
+                        f"CREATE TABLE {PLACES} (connector text, topic text, partition int,"
+                        " next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))"
+                    )
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; what is not committed is not written."""
+        self._session.close()
+
+    def places(self) -> dict[Partition, int]:
+        """Return the place of this connector in each partition that it has one in."""
+        with self._session.transaction() as cursor:
+            cursor.execute(
+                f"SELECT topic, partition, next_offset FROM {PLACES} WHERE connector = %s",
+                (self._settings.name,),
+            )
+            return {(topic, partition): place for topic, partition, place in cursor.fetchall()}
+
+    def set_places(self, places: Mapping[Partition, int | None]) -> None:
+        """Put places somewhere else, or forget them (None): for a connector that is stopped."""
+        with self._session.transaction() as cursor:
+            for (topic, partition), place in places.items():
+                where = (self._settings.name, topic, partition)
+                if place is None:
+                    cursor.execute(
+                        f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)",
+                        where,
+                    )
+                else:
+                    cursor.execute(
+                        f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s)"
+                        " ON CONFLICT (connector, topic, partition)"
+                        " DO UPDATE SET next_offset = EXCLUDED.next_offset",
+                        (*where, place),
+                    )
+
+    def begin(self, places: Mapping[Partition, int]) -> None:
+        """Write where partitions begin of which there is no place yet.
+
+        Raises:
+            OvertakenError: another task was first.
+        """
+        with self._session.transaction() as cursor:
+            for (topic, partition), place in places.items():
+                cursor.execute(
+                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                    (self._settings.name, topic, partition, place),
+                )
+                self._check_moved(cursor, topic, partition)
+
+    def write(
+        self,
+        asked: Sequence[Asked],
+        moves: Mapping[Partition, tuple[int, int]],
+        *,
+        refuse: Callable[[Sequence[Refused]], None],
+    ) -> None:
+        """Write what records ask for and move the places, all or nothing.
+
+        Args:
+            asked: in the order of each partition.
+            moves: from where to where, of each partition.
+            refuse: told of the records that cannot be written, perhaps none, before anything
+                stands; what it raises undoes all.
+
+        Raises:
+            OvertakenError: a place is no longer where this writer left it.
+            UnavailableError: the server is away; nothing of this is written, or all of it.
+            SinkError: it refuses what no single record causes.
+        """
+        with self._session.transaction() as cursor:
+            for (topic, partition), (old, new) in sorted(moves.items()):
+                cursor.execute(
+                    f"UPDATE {PLACES} SET next_offset = %s"
+                    " WHERE (connector, topic, partition, next_offset) = (%s, %s, %s, %s)",
+                    (new, self._settings.name, topic, partition, old),
+                )
+                self._check_moved(cursor, topic, partition)
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            refused: list[Refused] = []
+            for topic, records in _by_topic(asked):
+                refused += self._apply(cursor, topic, records)
+            refuse(refused)
+
+    def _check_moved(self, cursor: extensions.cursor, topic: str, partition: int) -> None:
+        if cursor.rowcount != 1:
+            raise OvertakenError(
+                f'another task of connector "{self._settings.name}" has moved its place in '
+                f'partition {partition} of topic "{topic}"'
+            )
+
+    def _apply(
+        self, cursor: extensions.cursor, topic: str, asked: Sequence[Asked]
+    ) -> list[Refused]:
+        """Write records; where that fails halve them, until those that are bad are alone."""
+        cursor.execute("SAVEPOINT batch")
+        try:
+            self._execute(cursor, topic, asked)
+        except (BadRecordError, psycopg2.Error) as error:
+            if isinstance(error, psycopg2.Error) and not is_of_a_row(error):
+                raise
+            cursor.execute("ROLLBACK TO SAVEPOINT batch")
+            self._tables.forget(topic)  # it may have got a column meanwhile
+            half = len(asked) // 2
+            if half:
+                first = self._apply(cursor, topic, asked[:half])
+                return first + self._apply(cursor, topic, asked[half:])
+            return self._alone(cursor, topic, asked[0])
+        cursor.execute("RELEASE SAVEPOINT batch")
+        return []
+
+    def _alone(self, cursor: extensions.cursor, topic: str, asked: Asked) -> list[Refused]:
+        """Try the one record that is left once more, by the table as it is now."""
+        try:
+            self._execute(cursor, topic, [asked])
+        except BadRecordError as error:
+            reason = str(error)
+        except psycopg2.Error as error:
+            if not is_of_a_row(error):
+                raise
+            reason = f"{error.diag.message_primary} ({error.pgcode})"
+        else:
+            cursor.execute("RELEASE SAVEPOINT batch")
+            return []
+        cursor.execute("ROLLBACK TO SAVEPOINT batch")
+        self._tables.forget(topic)
+        return [Refused(asked.place, redacted(reason))]
+
+    def _execute(self, cursor: extensions.cursor, topic: str, asked: Sequence[Asked]) -> None:
+        operations = [each for one in asked for each in one.operations]
+        table = self._tables.table(cursor, topic, *_shape(asked))
+        if table is not None:
+            execute(cursor, table, operations, self._settings.mode)
+        elif not all(isinstance(each, Delete) for each in operations):
+            raise SinkError(
+                f'there is no table for topic "{topic}", and its records do not say the types of '
+                "its columns",
+                hint="make it, or give col.names and col.types beside auto.create",
+            )
+
+
+def _shape(asked: Sequence[Asked]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the columns that records say they have, and those of their keys."""
+    columns: dict[str, str] = {}
+    for each in {id(one.columns): one.columns for one in asked}.values():
+        columns |= each
+    return columns, next((one.keys for one in asked if one.keys), ())
+
+
+def _by_topic(asked: Sequence[Asked]) -> Iterable[tuple[str, list[Asked]]]:
+    found: dict[str, list[Asked]] = {}
+    for each in asked:
+        if each.operations:
+            found.setdefault(each.place[0], []).append(each)
+    return found.items()

@@ -1,0 +1,178 @@
+"""Avro schemas as a sink reads them: columns' own names, their types in SQL, Debezium's types.
+
+Debezium's converters say what a number means (days, microseconds, a numeric of any scale) by names
+that Avro does not know. They are put into Avro's words before values are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from changelog.contract.forms.framed import BITS, DIGITS
+
+_RENAMED: Mapping[str, tuple[str, str]] = {
+    "io.debezium.time.Date": ("int", "date"),
+    "io.debezium.time.Time": ("int", "time-millis"),
+    "io.debezium.time.MicroTime": ("long", "time-micros"),
+    "io.debezium.time.Timestamp": ("long", "local-timestamp-millis"),
+    "io.debezium.time.MicroTimestamp": ("long", "local-timestamp-micros"),
+    "io.debezium.time.NanoTimestamp": ("long", "local-timestamp-nanos"),
+    "io.debezium.data.VariableScaleDecimal": ("record", DIGITS),
+    "io.debezium.data.Bits": ("bytes", BITS),
+}
+_NAMED: Mapping[str, str] = {
+    "io.debezium.time.ZonedTimestamp": "timestamp with time zone",
+    "io.debezium.time.ZonedTime": "time with time zone",
+    "io.debezium.time.Interval": "interval",
+    "io.debezium.data.Json": "jsonb",
+    "io.debezium.data.Uuid": "uuid",
+    "io.debezium.data.Xml": "xml",
+}
+_LOGICAL: Mapping[str, str] = {
+    "date": "date",
+    "time-millis": "time without time zone",
+    "time-micros": "time without time zone",
+    "timestamp-millis": "timestamp with time zone",
+    "timestamp-micros": "timestamp with time zone",
+    "timestamp-nanos": "timestamp with time zone",
+    "local-timestamp-millis": "timestamp without time zone",
+    "local-timestamp-micros": "timestamp without time zone",
+    "local-timestamp-nanos": "timestamp without time zone",
+    "uuid": "uuid",
+    DIGITS: "numeric",
+    BITS: "bit varying",
+}
+_SIMPLE: Mapping[str, str] = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "enum": "text",
+    "bytes": "bytea",
+    "fixed": "bytea",
+    "record": "jsonb",
+    "map": "jsonb",
+}
+_SMALL = {"int8", "int16"}
+_MOST_DIGITS = 1000
+_PG_TYPE = re.compile(r"[\w .\"]{1,200}(?:\(\d+(?:,-?\d+)?\))?[\w ]{0,40}(?:\[\])*")
+_ROW_FIELDS = ("after", "before")
+
+
+def prepared(raw: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
+    """Return a schema with the columns' own names and with Avro's words for Debezium's types."""
+    match raw:
+        case list():
+            return [prepared(each) for each in raw]
+        case dict():
+            made = {name: each for name, each in raw.items() if name != "default"}
+            made |= {name: prepared(raw[name]) for name in ("items", "values") if name in raw}
+            if isinstance(raw.get("type"), dict | list):
+                made["type"] = prepared(raw["type"])
+            if "fields" in raw:
+                made["fields"] = [_field(each) for each in raw["fields"]]
+            return made | _meaning(raw)
+        case _:
+            return raw
+
+
+def _field(raw: Mapping[str, Any]) -> dict[str, Any]:
+    made = {name: each for name, each in raw.items() if name != "default"}
+    return {**made, "name": raw.get("column", raw["name"]), "type": prepared(raw["type"])}
+
+
+def _meaning(raw: Mapping[str, Any]) -> dict[str, Any]:
+    plain, logical = _RENAMED.get(str(raw.get("connect.name")), ("", ""))
+    if plain != raw.get("type") or not plain:
+        return {}
+    length = (raw.get("connect.parameters") or {}).get("length", 1)
+    return {"logicalType": logical, **({"length": length} if logical == BITS else {})}
+
+
+def columns_of(raw: Any) -> dict[str, str]:  # noqa: ANN401 - an Avro schema is JSON
+    """Return the type in SQL of each column of a row, or of the row in an envelope.
+
+    A type of our own log is PostgreSQL's own; its user's types are text where the target lacks
+    them.
+
+    >>> columns_of({"type": "record", "name": "t", "fields": [{"name": "a", "type": "int"}]})
+    {'a': 'integer'}
+    """
+    named: dict[str, Any] = {}
+    _collect(raw, named)
+    row = _row_of(_bare(raw, named), named)
+    fields = row.get("fields", ()) if isinstance(row, dict) else ()
+    return {
+        each.get("column", each["name"]): _type_of_field(each, named)
+        for each in fields
+        if not each["name"].startswith("__")
+    }
+
+
+def _collect(raw: Any, named: dict[str, Any]) -> None:  # noqa: ANN401
+    if isinstance(raw, list):
+        for each in raw:
+            _collect(each, named)
+    elif isinstance(raw, dict):
+        if "name" in raw and raw.get("type") in {"record", "enum", "fixed"}:
+            space = f"{raw['namespace']}." if raw.get("namespace") else ""
+            named |= {raw["name"]: raw, space + raw["name"]: raw}
+        for each in (raw.get("type"), raw.get("items"), raw.get("values")):
+            _collect(each, named)
+        for each in raw.get("fields", ()):
+            _collect(each["type"], named)
+
+
+def _row_of(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    if not isinstance(raw, dict):
+        return raw
+    fields = {each["name"]: each["type"] for each in raw.get("fields", ())}
+    if "op" in fields:
+        for name in _ROW_FIELDS:
+            if name in fields:
+                return _bare(fields[name], named)
+    return raw
+
+
+def _bare(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the first type that is not null; a name means what it was given to."""
+    if isinstance(raw, list):
+        raw = next((each for each in raw if each != "null"), "null")
+    if isinstance(raw, dict) and isinstance(raw.get("type"), dict | list):
+        return _bare(raw["type"], named)
+    return named.get(raw, raw) if isinstance(raw, str) else raw
+
+
+def _type_of_field(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    own = field.get("pg_type")
+    if isinstance(own, str) and _PG_TYPE.fullmatch(own):
+        return own
+    return _sql_type(field["type"], named)
+
+
+def _sql_type(raw: Any, named: Mapping[str, Any]) -> str:  # noqa: ANN401
+    bare = _bare(raw, named)
+    if not isinstance(bare, dict):
+        return _SIMPLE.get(bare, "text")
+    means = {**bare, **_meaning(bare)}
+    plain, logical = str(bare["type"]), means.get("logicalType")
+    if plain == "array":
+        return f"{_sql_type(bare['items'], named)}[]"
+    if bare.get("connect.type") in _SMALL:
+        return "smallint"
+    if logical == "decimal":
+        digits, scale = int(bare.get("precision", 0)), int(bare.get("scale", 0))
+        return f"numeric({digits},{scale})" if 0 < digits <= _MOST_DIGITS else "numeric"
+    return (
+        _NAMED.get(str(bare.get("connect.name")))
+        or _LOGICAL.get(str(logical))
+        or _SIMPLE.get(plain, "text")
+    )
+
+
+Schema = Callable[[int], tuple[str, str]]
+"""Gives kind and text of the schema of an id."""

@@ -1,0 +1,102 @@
+"""A configuration by the first names of its keys, and each thing that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from changelog.connect.rules.keys import Key
+from changelog.contract.base.errors import ConfigurationError
+
+_LIMIT = 2**31 - 1
+_MOST_NAME = 200
+
+
+class Given:
+    """The values by their first names, and what is wrong with them."""
+
+    def __init__(self, keys: Sequence[Key], config: Mapping[str, Any], what: str) -> None:
+        """Take a configuration.
+
+        Args:
+            keys: that there are.
+            config: what is given.
+            what: the kind of connector, for messages.
+        """
+        self._known = {name: key for key in keys for name in (key.name, *key.also)}
+        self._what = what
+        self.values: dict[str, str] = {}
+        self.errors: dict[str, list[str]] = {}
+        for name, value in config.items():
+            self._take(name, value)
+        for key in keys:
+            if key.required and not self.values.get(key.name):
+                self.fail(key.name, f"{key.name} is required and has no value")
+        self._check_name()
+
+    def _take(self, name: str, value: object) -> None:
+        key = self._known.get(name)
+        if not isinstance(value, str):
+            self.fail(name, f"the value of {name} is no text")
+        elif key is None:
+            self.fail(name, f"{name} is no key of this {self._what}")
+        elif self.values.get(key.name, value) != value:
+            self.fail(name, f"{name} and {key.name} are the same and have different values")
+        else:
+            self.values[key.name] = value
+            self._check(key, name, value)
+
+    def _check(self, key: Key, name: str, value: str) -> None:
+        if key.choices and value.lower() not in key.choices:
+            self.fail(name, f"{name} is one of {', '.join(key.choices)}")
+        if key.kind == "BOOLEAN" and value.lower() not in {"true", "false"}:
+            self.fail(name, f"{name} is true or false")
+        if key.kind == "INT" and not (
+            re.fullmatch(r"\d{1,10}", value, re.ASCII) and key.least <= int(value) <= _LIMIT
+        ):
+            self.fail(name, f"{name} is a whole number, {key.least} at least")
+
+    def _check_name(self) -> None:
+        name = self.values.get("name", "")
+        if len(name) > _MOST_NAME or not name.isprintable() or "/" in name or name != name.strip():
+            self.fail("name", "name has printable characters without a slash, 200 at most")
+
+    def fail(self, name: str, reason: str) -> None:
+        """Take down what is wrong with a key."""
+        self.errors.setdefault(name, []).append(reason)
+
+    def check(self, plugin: str) -> None:
+        """Refuse a configuration that cannot be used.
+
+        Raises:
+            ConfigurationError: something is wrong with it; names each key and why, and no value.
+        """
+        if self.errors:
+            said = "; ".join(reason for reasons in self.errors.values() for reason in reasons)
+            raise ConfigurationError(
+                f"the configuration cannot be used: {said}",
+                hint=f"PUT /connector-plugins/{plugin}/config/validate tells what is wrong",
+            )
+
+    def text(self, name: str) -> str:
+        """Return a value, or the key's default, or nothing."""
+        return self.values.get(name, self._known[name].default or "")
+
+    def number(self, name: str) -> int:
+        """Return a whole number."""
+        return int(self.text(name))
+
+    def list(self, name: str) -> tuple[str, ...]:
+        """Return the parts between commas."""
+        return tuple(part.strip() for part in split(self.text(name)) if part.strip())
+
+    def flag(self, name: str) -> bool | None:
+        """Return whether it is true; None where nothing is given."""
+        said = self.text(name).lower()
+        return None if not said else said == "true"
+
+
+def split(text: str) -> list[str]:
+    """Split at commas, but not inside brackets, as in `numeric(10,2)`."""
+    return re.split(r",(?![^()]*\))", text)

@@ -1,0 +1,148 @@
+"""The kinds of connectors: which class means which, its keys, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from changelog.connect.rules.given import Given
+from changelog.connect.rules.keys import GROUP, MASK, Key
+from changelog.connect.rules.settings import sink_given
+from changelog.connect.rules.sink_keys import SINK_CLASSES, SINK_KEYS
+from changelog.contract.base.errors import ConfigurationError
+
+_SECRET_WORDS = ("password", "secret", "token")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of connectors.
+
+    Attributes:
+        type: `sink` or `source`, as clients know them.
+        classes: its names; the first is our own.
+        keys: of its configurations.
+        given: reads one, with all that is wrong with it.
+    """
+
+    type: str
+    classes: tuple[str, ...]
+    keys: tuple[Key, ...]
+    given: Callable[[Mapping[str, Any]], Given]
+
+
+SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given)
+KINDS = (SINK,)
+_BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.name, *key.also)}
+
+
+def class_of(name: str) -> str | None:
+    """Return the class that a plugin's name or short name means; None for an unknown one."""
+    every = [each for kind in KINDS for each in kind.classes]
+    known = {each.rpartition(".")[2].lower(): each for each in reversed(every)}
+    known |= {each.lower(): each for each in every}
+    return known.get(name.lower())
+
+
+def kind_of(config: Mapping[str, Any]) -> Kind:
+    """Return the kind of a configuration; a sink where its class is missing or unknown."""
+    found = class_of(str(config.get("connector.class", "")))
+    return next((kind for kind in KINDS if found in kind.classes), SINK)
+
+
+def problems(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what is wrong with a configuration, by key; empty where nothing is."""
+    return kind_of(config).given(config).errors
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value of a key is never shown; a key that nobody defined may be."""
+    key = _BY_NAME.get(name)
+    return key.kind == "PASSWORD" if key else any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def masked(config: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration without its secrets.
+
+    An address is shown where it holds no password.
+
+    >>> masked({"connection.password": "x", "connection.url": "postgresql://db/app"})
+    {'connection.password': '********', 'connection.url': 'postgresql://db/app'}
+    """
+    return {name: _shown(name, value) for name, value in config.items()}
+
+
+def _shown(name: str, value: str) -> str:
+    if name == "connection.url" or name.endswith("schema.registry.url"):
+        return value if "@" not in value and "password" not in value.lower() else MASK
+    return MASK if value and is_secret(name) else value
+
+
+def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration with the kept secrets where it has masks.
+
+    Raises:
+        ConfigurationError: a mask stands for nothing, or an address or a user changes beside a
+            mask: a password goes to no server that it was not given for.
+    """
+    masks = [name for name, value in given.items() if value == MASK]
+    moved = [
+        each
+        for each in sorted(given.keys() | kept.keys())
+        if _says_where(each) and given.get(each, "") not in {MASK, kept.get(each, "")}
+    ]
+    for name in masks:
+        if not kept.get(name) or moved:
+            raise ConfigurationError(
+                f"{name} is masked, and " + (f"{moved[0]} changes" if moved else "none is kept"),
+                hint="give the secret itself",
+            )
+    return {name: kept[name] if name in masks else value for name, value in given.items()}
+
+
+def _says_where(name: str) -> bool:
+    return name.endswith((".url", ".user", ".username", ".hostname", ".port"))
+
+
+def definitions(kind: Kind) -> list[dict[str, Any]]:
+    """Return the answer of `GET /connector-plugins/{plugin}/config`."""
+    return [each.definition(order) for order, each in enumerate(kind.keys, 1)]
+
+
+def validation(plugin: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of `PUT /connector-plugins/{plugin}/config/validate`."""
+    kind = kind_of({"connector.class": plugin})
+    found = kind.given(config).errors
+    texts = {name: value for name, value in config.items() if isinstance(value, str)}
+    shown, known, configs = masked(texts), set[str](), []
+    for order, key in enumerate(kind.keys, 1):
+        names = (key.name, *key.also)
+        known |= {*names}
+        errors = [reason for name in names for reason in found.get(name, ())]
+        value = next((shown[name] for name in names if name in shown), key.default)
+        configs.append(_validated(key.definition(order), value, errors, key.choices))
+    for name in sorted(found.keys() - known):
+        unknown = Key(name=name, text="")
+        configs.append(_validated(unknown.definition(len(configs) + 1), None, found[name], ()))
+    return {
+        "name": plugin,
+        "error_count": sum(len(each["value"]["errors"]) for each in configs),
+        "groups": [GROUP],
+        "configs": configs,
+    }
+
+
+def _validated(
+    definition: dict[str, Any], value: str | None, errors: list[str], choices: tuple[str, ...]
+) -> dict[str, Any]:
+    return {
+        "definition": definition,
+        "value": {
+            "name": definition["name"],
+            "value": value,
+            "recommended_values": list(choices),
+            "errors": errors,
+            "visible": True,
+        },
+    }

@@ -1,0 +1,160 @@
+"""Keys and values of records to plain values: JSON, or Avro under a registry's schemas.
+
+What a value is, its converter says; without one, bytes that begin as a framed record are one, since
+no JSON begins with a zero.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import orjson
+
+from changelog.connect.rules.avro import Schema, columns_of, prepared
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.framed import FramedReader
+from changelog.contract.rows.codec import FRAME_BYTES, unframe
+
+_SAFE_DIGITS = 18  # orjson writes 64-bit integers and no longer ones
+_AVRO, _MAGIC = "AvroConverter", b"\0"
+
+
+class BadRecordError(Exception):
+    """A record cannot be written as asked; the message says why and quotes no value."""
+
+
+class Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class Reading:
+    """Reads the records of a sink."""
+
+    def __init__(self, *, key_form: str, value_form: str, schema: Schema | None) -> None:
+        """Take the converters' names, empty for what a record looks like, and what gives schemas.
+
+        Args:
+            key_form: of the keys.
+            value_form: of the values.
+            schema: of an id of the registry; None where there is no registry.
+        """
+        self._forms = {"key": key_form, "value": value_form}
+        self._schema = schema
+        self._framed = None if schema is None else FramedReader(schema, prepare=prepared)
+        self._columns: dict[bytes, dict[str, str]] = {b"": {}}
+        self._shapes: dict[tuple[bytes, bytes], tuple[Mapping[str, str], tuple[str, ...]]] = {}
+
+    def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+        """Return what a key or a value says, in types of JSON.
+
+        Raises:
+            BadRecordError: it does not read.
+            LogError: the registry refuses, or does not answer.
+        """
+        form = self._forms[what]
+        if form == _AVRO or (not form and is_framed(raw)):
+            if self._framed is None:
+                raise BadRecordError(
+                    f"the {what} is framed as a registry's, and no registry is set"
+                )
+            try:
+                return self._framed(raw)
+            except CorruptRecordError as error:
+                raise BadRecordError(f"the {what} does not decode: {error}") from None
+        return payload(parse_json(raw, what))
+
+    def shape(
+        self, key: bytes | None, value: bytes | None
+    ) -> tuple[Mapping[str, str], tuple[str, ...]]:
+        """Return what the schemas of a record's key and value say.
+
+        That are the types in SQL of all columns, by column, and the names of the key's.
+        """
+        both = self._frame(key, "key"), self._frame(value, "value")
+        found = self._shapes.get(both)
+        if found is None:
+            keys = self._of(both[0])
+            found = self._shapes[both] = {**keys, **self._of(both[1])}, tuple(keys)
+        return found
+
+    def _frame(self, raw: bytes | None, what: str) -> bytes:
+        if raw is None or self._framed is None or self._forms[what] not in {"", _AVRO}:
+            return b""
+        return raw[:FRAME_BYTES] if is_framed(raw) else b""
+
+    def _of(self, frame: bytes) -> dict[str, str]:
+        if frame not in self._columns:
+            assert self._schema is not None  # noqa: S101 - else there are no frames
+            kind, text = self._schema(unframe(frame)[0])
+            self._columns[frame] = columns_of(json.loads(text)) if kind == "AVRO" else {}
+        return self._columns[frame]
+
+
+def is_framed(raw: bytes) -> bool:
+    """Tell whether bytes look like a record of a registry's schema."""
+    return raw[:1] == _MAGIC and len(raw) >= FRAME_BYTES
+
+
+def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON; numbers beyond 64 bits or with a fraction are `Number`.
+
+    Raises:
+        BadRecordError: it is no JSON.
+    """
+    try:
+        return json.loads(
+            raw.decode(),
+            parse_float=Number,
+            parse_int=_whole,
+            parse_constant=_no_number,
+            object_pairs_hook=_object,
+        )
+    except (ValueError, RecursionError):
+        raise BadRecordError(f"the {what} is no JSON") from None
+
+
+def _whole(text: str) -> int | Number:
+    return int(text) if len(text) <= _SAFE_DIGITS else Number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name twice")
+    return made
+
+
+def payload(said: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return what is inside the JSON converter's pair of schema and payload."""
+    is_pair = isinstance(said, dict) and said.keys() == {"schema", "payload"}
+    return said["payload"] if is_pair else said
+
+
+def json_of(value: object) -> bytes:
+    """Return JSON with the digits that were read.
+
+    Raises:
+        BadRecordError: a text is no Unicode: half of a surrogate pair.
+    """
+    try:
+        return orjson.dumps(value, default=_digits, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+    except TypeError:
+        raise BadRecordError("a text is no Unicode, or the value nests too deeply") from None
+
+
+def _digits(value: object) -> orjson.Fragment:
+    if isinstance(value, Number):
+        return orjson.Fragment(value.encode())
+    raise TypeError
+
+
+JSON = Reading(key_form="", value_form="", schema=None)
+"""Reads JSON alone."""

@@ -1,0 +1,143 @@
+"""The keys of a sink: topics to PostgreSQL.
+
+Names that the JDBC sinks of Confluent and Debezium have for the same thing are synonyms.
+"""
+
+from __future__ import annotations
+
+from changelog.connect.rules.keys import Key
+
+SINK_CLASS = "changelog.PostgresSink"
+SINK_CLASSES = (
+    SINK_CLASS,
+    "io.confluent.connect.jdbc.JdbcSinkConnector",
+    "io.debezium.connector.jdbc.JdbcSinkConnector",
+)
+CONVERTERS = ("JsonConverter", "StringConverter", "AvroConverter")
+_CONVERTERS = (
+    "JsonConverter, StringConverter over JSON, or AvroConverter; without it Avro where a record "
+    "is framed as a registry's are, else JSON."
+)
+SINK_KEYS = (
+    Key(name="name", required=True, text="Name of the connector, unique among all."),
+    Key(
+        name="connector.class",
+        default=SINK_CLASS,
+        choices=tuple(each.lower() for each in SINK_CLASSES),
+        text=f"One of {', '.join(SINK_CLASSES)}; all are this sink.",
+    ),
+    Key(name="topics", kind="LIST", required=True, text="Topics, separated by commas."),
+    Key(
+        name="tasks.max",
+        kind="INT",
+        default="1",
+        least=1,
+        text="Most tasks; partitions are shared.",
+    ),
+    Key(
+        name="connection.url",
+        kind="PASSWORD",
+        required=True,
+        text="postgresql://host:port/database, also with jdbc: before it.",
+    ),
+    Key(name="connection.user", also=("connection.username",), text="User at the database."),
+    Key(name="connection.password", kind="PASSWORD", text="The user's password."),
+    Key(
+        name="target.tablename",
+        also=("table.name.format", "collection.name.format"),
+        default="${topic}",
+        text="Table, with its schema before a dot; ${topic} is the topic's name.",
+    ),
+    Key(
+        name="col.names",
+        also=("fields.whitelist",),
+        kind="LIST",
+        text="Fields that are written; all by default, and then each must be a column.",
+    ),
+    Key(name="col.types", kind="LIST", text="Types of col.names, for auto.create."),
+    Key(
+        name="pk.fields",
+        also=("primary.key.fields",),
+        kind="LIST",
+        text="Columns of the key; with record_key all its fields by default.",
+    ),
+    Key(
+        name="pk.mode",
+        also=("primary.key.mode",),
+        choices=("none", "record_key", "record_value"),
+        text="Where the key is: record_value by default where pk.fields is given.",
+    ),
+    Key(
+        name="writeMode",
+        also=("insert.mode",),
+        default="insert",
+        choices=("insert", "upsert", "update"),
+        text="Rows are appended, written by key, or those that are there are changed by key.",
+    ),
+    Key(
+        name="delete.enabled",
+        kind="BOOLEAN",
+        text="Whether tombstones and deletes delete (true by default with upsert) or are left out.",
+    ),
+    Key(
+        name="batch.size",
+        kind="INT",
+        default="3000",
+        least=1,
+        text="Most records of one transaction.",
+    ),
+    Key(name="auto.create", kind="BOOLEAN", text="Make a table that is missing."),
+    Key(name="auto.evolve", kind="BOOLEAN", text="Add the columns that a table lacks; drop none."),
+    Key(
+        name="schema.evolution",
+        choices=("none", "basic"),
+        text="basic: auto.create and auto.evolve.",
+    ),
+    Key(
+        name="auto.offset.reset",
+        also=("consumer.override.auto.offset.reset",),
+        default="earliest",
+        choices=("earliest", "latest"),
+        text="Where a partition begins of which the target has no place.",
+    ),
+    Key(
+        name="errors.tolerance",
+        default="none",
+        choices=("none", "all"),
+        text="Whether a bad record fails the task or is left out, and told.",
+    ),
+    Key(
+        name="errors.deadletterqueue.topic.name",
+        text="Topic that takes bad records, with the reason in headers.",
+    ),
+    Key(
+        name="errorLimit",
+        kind="INT",
+        least=0,
+        text="Bad records that a task leaves out before it fails; without it, any number.",
+    ),
+    Key(name="key.converter", text=_CONVERTERS),
+    Key(name="value.converter", text=_CONVERTERS),
+    Key(
+        name="schema.registry.url",
+        also=("value.converter.schema.registry.url", "key.converter.schema.registry.url"),
+        text="Registry of Avro's schemas; the worker's by default.",
+    ),
+    Key(
+        name="basic.auth.user.info",
+        also=("value.converter.basic.auth.user.info", "key.converter.basic.auth.user.info"),
+        kind="PASSWORD",
+        text="user:password at the registry.",
+    ),
+    Key(
+        name="basic.auth.credentials.source",
+        also=(
+            "value.converter.basic.auth.credentials.source",
+            "key.converter.basic.auth.credentials.source",
+        ),
+        choices=("user_info",),
+        text="USER_INFO: user and password are in basic.auth.user.info.",
+    ),
+    Key(name="key.converter.schemas.enable", kind="BOOLEAN", text="Both forms are recognised."),
+    Key(name="value.converter.schemas.enable", kind="BOOLEAN", text="Both forms are recognised."),
+)
