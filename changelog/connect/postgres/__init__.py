@@ -1,5 +1,5 @@
 """A sink's database: connection, tables, rows, and the places beside them.
 
-Settings and what records ask for come in; rows and places go to PostgreSQL in one transaction.
+Settings and what records ask for come in; rows and places go out, in one transaction.
 `changelog.connect` imports it.
 """
