@@ -184,7 +184,7 @@ def test_no_registry_at_the_address_is_unavailable_and_named(monkeypatch):
 
 def test_a_registry_that_never_answers_does_not_hang(monkeypatch):
     monkeypatch.setattr(module, "_RETRIES", 0)
-    monkeypatch.setattr(module, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("changelog.contract.base.connection._ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         connection = RegistryConnection(url=f"http://127.0.0.1:{port}")
