@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from changelog.runtime.command_line import Chosen, takes
@@ -9,7 +13,7 @@ from changelog.runtime.edge import run_app
 from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from replay.base.sections import Spark
-from views.base.sections import Rebuild
+from views.base.sections import Rebuild, Runs
 from views.rebuild.plan.asked import Asked
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -35,15 +39,26 @@ compares it with what serves, `--publish` switches to it, `--abort` removes it
 
 `rebuild-view flights_snapshot --drop` removes the view from every sink
 
+`rebuild-view --all --timeout 7200 --wait 600 --max-age 3600` for schedulers, which try again;
+`rebuild-view schedule` needs none: it runs what `[schedule]` of changelog.toml says
+
 **Exit codes** 0 done (--diff: whether or not there are differences) · 1 failed or stopped, the old
 generation serves · 2 usage or configuration ·
 3 refuted by verification, the old generation serves · 4 the log can no longer give it · 5 another
 rebuild of the view runs
 """
 
+_SCHEDULED = """**Example** in changelog.toml
+
+`[schedule.nightly]` `cron = "0 3 * * *"` `run = "--all --from start --verify full"`
+`timezone = "Europe/Berlin"`
+
+`rebuild-view schedule --next` says when
+"""
+
 
 @app.command(epilog=_EPILOG, no_args_is_help=True)
-@takes(Chosen(Rebuild), Chosen(Spark))
+@takes(Chosen(Rebuild), Chosen(Runs), Chosen(Spark))
 def rebuild_view(*, asked: Asked, given: Given) -> None:
     """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 
@@ -55,7 +70,33 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
     command.run(asked, given)
 
 
+schedule_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@schedule_app.command(epilog=_SCHEDULED)
+def schedule(
+    project: Annotated[
+        Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
+    ] = Path(),
+    next_times: Annotated[
+        bool, typer.Option("--next", help="Say when each is due next, and end.")
+    ] = False,
+) -> None:
+    """Run what `[schedule]` of changelog.toml declares, each at its times, until a signal ends it.
+
+    Each run is a process of its own; of one schedule there is one at a time.
+    """
+    from views import scheduling
+
+    scheduling.run(project, next_times=next_times)
+
+
 def main() -> None:
     """Run the command line."""
     collect_rarely()
-    run_app(app, "rebuild-view")
+    if sys.argv[1:2] == ["schedule"]:
+        # No command beside the views: a view of that name is `rebuild-view --project . schedule`.
+        del sys.argv[1]
+        run_app(schedule_app, "rebuild-view schedule")
+    else:
+        run_app(app, "rebuild-view")

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import typer
@@ -64,8 +65,12 @@ from views.rebuild.result.report import (
     results_table,
     staged_lines,
 )
+from views.rebuild.result.trends import trends
 from views.rebuild.rollback import roll_back
 from views.rebuild.staged import abort_staged, publish_staged
+from views.runs.limit import TimeLimit
+from views.runs.recent import is_recent
+from views.runs.tell import told
 
 _WIDE = 200
 
@@ -194,8 +199,27 @@ def _run(
         _follow(specs, settings, as_json=as_json, debug=debug)
     elif asked.rollback:
         _roll_back(specs, settings, as_json=as_json, debug=debug)
+    elif todo := _not_recent(asked, specs, settings):
+        _rebuild(todo, settings, unusable, as_json=as_json, debug=debug)
     else:
-        _rebuild(specs, settings, unusable, as_json=as_json, debug=debug)
+        _ended(Outcome.of(unusable), as_json=as_json, debug=debug)
+
+
+def _not_recent(
+    asked: Asked, specs: Sequence[ViewSpec], settings: RebuildSettings
+) -> Sequence[ViewSpec]:
+    """Return the views that a run shortly before has not built."""
+    if asked.max_age is None:
+        return specs
+    history = History(settings.warehouse)
+    since = datetime.now(UTC) - timedelta(seconds=asked.max_age)
+    todo = []
+    for spec in specs:
+        if is_recent(spec, history.rows([spec.name]), since, settings.verify):
+            tell(f"{spec.name} is left out: it was built less than {asked.max_age:,.0f} s ago")
+        else:
+            todo.append(spec)
+    return todo
 
 
 def _declared(
@@ -221,16 +245,19 @@ def _rebuild(
     debug: bool,
 ) -> None:
     stages = Stages(console)
-    stop = stop_on_signals()
+    limit = TimeLimit(settings.runs.timeout_seconds, stop_on_signals())
 
     def work() -> Outcome:
-        return _rebuilt(groups_of(specs, settings), settings, stages, stop)
+        return _rebuilt(groups_of(specs, settings), settings, stages, limit.asks_to_stop)
 
-    with stages.shown():
-        outcome = _in_thread(work, stop)
-    asked = {spec.name: place for place, spec in enumerate(specs)}
-    results = sorted(outcome.results, key=lambda result: asked[result.view])
-    _ended(Outcome.of([*results, *unusable]), as_json=as_json, debug=debug)
+    places = {spec.name: place for place, spec in enumerate(specs)}
+    with told([*places, *(each.view for each in unusable)], settings) as tell_of:
+        with limit.enforced(), stages.shown():
+            outcome = _in_thread(work, limit.asks_to_stop)
+        results = sorted(limit.said(outcome.results), key=lambda result: places[result.view])
+        outcome = Outcome.of([*results, *unusable])
+        tell_of(outcome)
+    _ended(outcome, as_json=as_json, debug=debug)
 
 
 def _roll_back(
@@ -455,6 +482,8 @@ def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> No
             print_json(row.to_json())
     else:
         _show(history_table(rows))
+        for each in trends(rows):
+            tell(each.line())
 
 
 def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:

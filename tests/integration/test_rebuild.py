@@ -8,7 +8,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -648,3 +648,45 @@ def test_a_warehouse_that_cannot_be_written_fails_with_the_reason(
         path.write_text(text, encoding="utf-8")
     assert ran.code == 2, ran.err
     assert "Traceback" not in ran.err
+
+
+def test_a_run_has_a_time_limit_and_tells_that_it_failed(project, view, run, tmp_path) -> None:
+    """What a scheduler starts: it ends in time, tells of it, and the next one does the rest."""
+    heard, metrics = tmp_path / "heard.json", tmp_path / "views.prom"
+    told = ("--on-failure", f"cat > {heard}", "--metrics-file", str(metrics))
+    ran = run(view, "--timeout", "0.001", *told, "--json")
+    assert ran.code == 1
+    assert "ended by its time limit" in ran.results[0]["error"]
+    said = json.loads(heard.read_text())
+    assert (said["failed"], said["exit_code"]) == ([view], 1)
+    assert "changelog_view_published_timestamp_seconds{" not in metrics.read_text()
+    heard.unlink()
+    assert run(view, "--timeout", "600", *told, "--json").code == 0
+    assert not heard.exists()
+    text = metrics.read_text()
+    assert f'changelog_view_verified{{view="{view}"}} 1.0' in text
+    assert f'changelog_view_published_timestamp_seconds{{view="{view}"}}' in text
+
+
+def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) -> None:
+    assert run(view, "--json").code == 0
+    again = run(view, "--max-age", "3600", "--json")
+    assert (again.code, again.results) == (0, [])
+    assert "left out" in again.err
+    assert [row[0] for row in project.history(view) if row[1] == "published"] == [1]
+    assert run(view, "--max-age", "0", "--json").results[0]["generation"] == 2
+    project.view(f"{view}.sql", TOTALS.replace("ordered.", "has ordered."))
+    assert run(view, "--max-age", "3600", "--json").results[0]["generation"] == 3
+
+
+def test_a_run_waits_for_another_one_as_long_as_it_may(project, view, run) -> None:
+    held = ExitStack()
+    held.enter_context(locked(project.root, [view]))
+    with held:
+        assert run(view, "--wait", "0.1", "--json").code == 5
+        timer = threading.Timer(2, held.close)
+        timer.start()
+        ran = run(view, "--wait", "300", "--json")
+        timer.join()
+    assert (ran.code, ran.results[0]["published"]) == (0, True)
+    assert "waits for a lock" in ran.err

@@ -12,7 +12,7 @@ from changelog.contract.log.topic import frontier_topic
 from replay.base.config import OnBadRecord, ReplaySettings
 from replay.base.sections import Logs, Spark, warehouse_of
 from replay.cut.asof import AsOf
-from views.base.sections import Rebuild
+from views.base.sections import Rebuild, Runs
 
 if TYPE_CHECKING:
     from replay.spark.session import SessionSettings
@@ -71,6 +71,11 @@ class RebuildSettings:
     def rebuild(self) -> Rebuild:
         """Return what is kept, and how views are rebuilt."""
         return self.project.section(Rebuild)
+
+    @property
+    def runs(self) -> Runs:
+        """Return how long a run may take and wait, and who hears of it."""
+        return self.project.section(Runs)
 
     @property
     def warehouse(self) -> str:

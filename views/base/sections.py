@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from changelog.runtime.setting import Section, Setting
 from replay.base.sections import Kept
@@ -113,6 +113,84 @@ class Sinks(Section):
     cache: Cache = Cache()
     postgres: Postgres = Postgres()
     topic: Topic = Topic()
+
+
+class Told(Enum):
+    """Which runs a webhook hears of."""
+
+    FAILURE = "failure"
+    ALWAYS = "always"
+
+
+class Runs(Section):
+    """Runs that nobody watches: how long they may take, and who hears of them."""
+
+    section: ClassVar[str] = "runs"
+    timeout_seconds: Annotated[
+        float | None,
+        Field(gt=0),
+        Setting(
+            "A rebuild that takes longer is ended as by SIGTERM: nothing more is published, what "
+            "was built is removed, exit code 1.",
+            "--timeout",
+        ),
+    ] = None
+    wait_seconds: Annotated[
+        float,
+        Field(ge=0),
+        Setting(
+            "So long a rebuild waits for another run of the view to end, before it ends with 5.",
+            "--wait",
+        ),
+    ] = 0
+    on_failure: Annotated[
+        str,
+        Setting(
+            "A command of the shell that a rebuild runs when it failed, with one JSON object on "
+            "its standard input.",
+            "--on-failure",
+        ),
+    ] = ""
+    webhook: Annotated[
+        str,
+        Setting("An address that gets that object by POST, tried four times.", secret=True),
+    ] = ""
+    webhook_on: Annotated[
+        Told, Setting("Which rebuilds the webhook hears of: those that failed, or all.")
+    ] = Told.FAILURE
+    metrics_file: Annotated[
+        str,
+        Setting(
+            "A file that each rebuild writes its metrics to, for the node exporter's textfile "
+            "collector; its name ends with `.prom`.",
+            "--metrics-file",
+        ),
+    ] = ""
+    push_gateway: Annotated[
+        str, Setting("A push gateway of Prometheus that gets them.", secret=True)
+    ] = ""
+
+
+class Planned(BaseModel):
+    """A run of `rebuild-view` at certain times."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    cron: Annotated[
+        str, Setting("When: minute, hour, day, month, day of the week, such as `0 3 * * *`.")
+    ]
+    run: Annotated[str, Setting("Options of `rebuild-view`.")] = "--all"
+    timezone: Annotated[str, Setting("In which time zone, such as `Europe/Berlin`.")] = "UTC"
+
+
+class Schedule(RootModel[dict[str, Planned]]):
+    """When `rebuild-view schedule` runs what, each by its name."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    section: ClassVar[str] = "schedule"
+    root: Annotated[
+        dict[str, Planned],
+        Setting("What `rebuild-view schedule` runs, each by its name: docs/scheduling.md."),
+    ] = Field(default_factory=dict)
 
 
 class Parameters(RootModel[dict[str, Any]]):

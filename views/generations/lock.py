@@ -18,12 +18,15 @@ view into the same warehouse need a scheduler between them.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -35,14 +38,41 @@ from changelog.contract.base.secret import redacted
 from views.generations import reservation
 from views.generations.reservation import Others, reserving
 
+log = logging.getLogger("changelog.views")
+
 FOLDER = Path(".changelog") / "locks"
 _LOOK_S = 0.5
 _PROBED_S = 0.5
 """A follower that looks who builds holds that lock for an instant."""
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a lock of a view, and what ends the wait.
+
+    Attributes:
+        until: a moment of the monotonic clock; the locks of a run share it.
+        stop: tells whether somebody asked to end.
+    """
+
+    until: float
+    stop: Callable[[], bool] = lambda: False
+
+    @classmethod
+    def of(cls, seconds: float, stop: Callable[[], bool]) -> Patience:
+        """Return the patience that ends in so many seconds."""
+        return cls(time.monotonic() + seconds, stop)
+
+    def is_over(self) -> bool:
+        """Tell whether to wait no longer."""
+        return self.stop() or time.monotonic() >= self.until
+
+
+_NONE = Patience(0.0)
+
+
 @contextmanager
-def locked(root: Path, views: Iterable[str]) -> Iterator[None]:
+def locked(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
     """Work alone on `views` in the project at `root`: nobody builds or follows them.
 
     Raises:
@@ -50,12 +80,12 @@ def locked(root: Path, views: Iterable[str]) -> Iterator[None]:
         ChangelogError: the project's folder cannot be written.
     """
     names = list(views)
-    with building(root, names), following(root, names):
+    with building(root, names, patience), following(root, names, patience):
         yield
 
 
 @contextmanager
-def building(root: Path, views: Iterable[str]) -> Iterator[None]:
+def building(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
     """Build generations of `views`, maybe beside somebody who follows them.
 
     Raises:
@@ -65,13 +95,14 @@ def building(root: Path, views: Iterable[str]) -> Iterator[None]:
     folder = folder_of(root)
     with ExitStack() as held:
         for view in sorted(set(views)):
-            held.enter_context(_one(folder, view, "", f'another rebuild of view "{view}" runs'))
+            taken = f'another rebuild of view "{view}" runs'
+            held.enter_context(_one(folder, view, "", taken, patience))
             held.enter_context(reserving(folder, view))
         yield
 
 
 @contextmanager
-def following(root: Path, views: Iterable[str]) -> Iterator[None]:
+def following(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
     """Follow `views`, maybe beside somebody who rebuilds them.
 
     Raises:
@@ -81,7 +112,8 @@ def following(root: Path, views: Iterable[str]) -> Iterator[None]:
     folder = folder_of(root)
     with ExitStack() as held:
         for view in sorted(set(views)):
-            held.enter_context(_one(folder, view, ".follow", f'view "{view}" is followed'))
+            taken = f'view "{view}" is followed'
+            held.enter_context(_one(folder, view, ".follow", taken, patience))
         yield
 
 
@@ -187,16 +219,11 @@ def folder_of(root: Path) -> Path:
 
 
 @contextmanager
-def _one(folder: Path, view: str, kind: str, taken: str) -> Iterator[None]:
+def _one(folder: Path, view: str, kind: str, taken: str, patience: Patience) -> Iterator[None]:
     owner = folder / f"{view}{kind}.json"
     lock = FileLock(folder / f"{view}{kind}.lock")
     try:
-        lock.acquire(timeout=_PROBED_S)
-    except Timeout:
-        raise LockedError(
-            f"{taken}: {_described(owner)}",
-            hint="wait for it, or end that process; a dead one holds no lock",
-        ) from None
+        _acquire(lock, owner, taken, patience)
     except OSError as error:
         raise ChangelogError(f"cannot lock {owner.stem}: {error.strerror}") from error
     try:
@@ -205,6 +232,25 @@ def _one(folder: Path, view: str, kind: str, taken: str) -> Iterator[None]:
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
+
+
+def _acquire(lock: FileLock, owner: Path, taken: str, patience: Patience) -> None:
+    told = False
+    while True:
+        try:
+            lock.acquire(timeout=_PROBED_S)
+        except Timeout:
+            if patience.is_over():
+                raise LockedError(
+                    f"{taken}: {_described(owner)}",
+                    hint="wait for it (--wait SECONDS), or end that process; a dead one holds no "
+                    "lock",
+                ) from None
+        else:
+            return
+        if not told:
+            log.info("waits for a lock: %s: %s", taken, _described(owner))
+            told = True
 
 
 def _write_owner(path: Path) -> None:

@@ -36,6 +36,7 @@ from views.generations.generation import Generation
 from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, History
 from views.generations.lock import (
     Moving,
+    Patience,
     advancing,
     building,
     following,
@@ -148,7 +149,8 @@ class Rebuild:
         self._alone = goes_back or has_others or settings.source is Source.REFRESH
         root = settings.project.root
         self._moving = Moving(root, names, self._stop)
-        with (locked if self._alone else building)(root, names):
+        patience = Patience.of(settings.runs.wait_seconds, self._stop)
+        with (locked if self._alone else building)(root, names, patience):
             return attempted(lambda: self.run_locked(specs), self._stop)
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
@@ -729,6 +731,7 @@ class Rebuild:
             generation=build.number,
             frontier=shown(plan.record),
             verdict=plan.cut.verdict.kind.value,
+            exact_until_ms=plan.cut.verdict.deadline_ms,
             records_read=sum(found.records_read for found in known) if whole else None,
             rows=build.rows,
             tombstones=sum(found.tombstones for found in known) if whole else None,

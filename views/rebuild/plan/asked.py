@@ -134,6 +134,17 @@ class Asked:
             help="Publish all of the views or none. Without it each succeeds or fails by itself.",
         ),
     ] = False
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            "--max-age",
+            min=0,
+            metavar="SECONDS",
+            help="Leave out views that serve a generation that was published less than so long "
+            "ago, by the file that they have now and as well proved: what a run had done that was "
+            "cut off.",
+        ),
+    ] = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False
@@ -229,6 +240,14 @@ class Asked:
                 "--explain reads the log from its start: it goes without --refresh and --from",
             ),
             (explains and len(self.names) != 1, "--explain takes one view"),
+            (
+                self.max_age is not None and (any(looks.values()) or self.following or self.stage),
+                f"--max-age goes without {listed}, --follow and --stage",
+            ),
+            (
+                self.max_age is not None and self.moment is not None,
+                "--max-age goes without --as-of",
+            ),
             (bool(self.names) and self.all_views, "name views or give --all, not both"),
             (
                 not (self.names or self.all_views or self.history or self.list_views),

@@ -31,6 +31,8 @@ class ViewResult:
         generation: the number of what was built.
         frontier: what it was built to.
         verdict: of the log at that frontier.
+        exact_until_ms: until when the log can give that state, milliseconds since 1970; None where
+            no moment is known.
         records_read: from the topics of its tables.
         rows: of the view.
         tombstones: among the records.
@@ -58,6 +60,7 @@ class ViewResult:
     generation: int | None = None
     frontier: Frontier | None = None
     verdict: str | None = None
+    exact_until_ms: int | None = None
     records_read: int | None = None
     rows: int | None = None
     tombstones: int | None = None
@@ -91,6 +94,9 @@ class ViewResult:
             "generation": self.generation,
             "frontier": frontier_json(self.frontier),
             "verdict": self.verdict,
+            "exact_until": None
+            if self.exact_until_ms is None
+            else moment(self.exact_until_ms * 1000).isoformat(),
             "records_read": self.records_read,
             "rows": self.rows,
             "tombstones": self.tombstones,

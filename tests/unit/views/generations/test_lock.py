@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from changelog.contract.base.errors import ChangelogError, LockedError
-from views.generations.lock import FOLDER, Moving, building, following, locked
+from views.generations.lock import FOLDER, Moving, Patience, building, following, locked
 
 HOLD = """
 import sys
@@ -40,6 +40,22 @@ def test_a_held_lock_is_refused_with_its_owner_and_a_dead_owners_is_free(tmp_pat
         held = json.loads((tmp_path / FOLDER / "a.json").read_text(encoding="utf-8"))
         assert held["pid"] != owner.pid
     assert not (tmp_path / FOLDER / "a.json").exists()
+
+
+def test_who_has_patience_gets_the_lock_when_its_owner_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdin is not None
+        assert owner.stdout.readline() == "held\n"
+        asked_to_end = Patience.of(60, stop=lambda: True)
+        with pytest.raises(LockedError, match="--wait"), locked(tmp_path, ["a"], asked_to_end):
+            pass
+        threading.Timer(0.7, owner.stdin.close).start()
+        with building(tmp_path, ["a"], Patience.of(60, stop=lambda: False)):
+            assert owner.wait(20) == 0
 
 
 def test_different_views_are_locked_apart(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Declared schedules: read, run one at a time, ended with the process that runs them."""
+
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+
+from changelog.contract.base.errors import ConfigurationError
+from tests.support.wait import wait_until
+from views.base.sections import Planned
+from views.runs.scheduled import Due, Scheduled, due_of
+
+WRITES = """
+import pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[2])
+words = sys.argv[3:]
+number = len(list(folder.glob("begun*")))
+(folder / f"begun{number}").write_text(" ".join(words))
+if "long" in words:
+    signal.signal(signal.SIGTERM, lambda *_: ((folder / "asked").touch(), sys.exit(1)))
+    while True:
+        time.sleep(0.05)
+"""
+EACH_SECOND = CronTrigger(second="*", timezone="UTC")
+
+
+def test_a_schedule_is_read_with_its_time_zone() -> None:
+    (due,) = due_of(
+        {"nightly": Planned(cron="30 2 * * *", timezone="Europe/Berlin", run="--all --wait 60")}
+    )
+    assert due.words == ("--all", "--wait", "60")
+    found = due.next_after(datetime(2026, 6, 1, 12, tzinfo=UTC))
+    assert found is not None
+    assert found.astimezone(UTC) == datetime(2026, 6, 2, 0, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("planned", "words"),
+    [
+        ({"cron": "61 * * * *"}, "schedule.x: cron"),
+        ({"cron": "* * *"}, "Wrong number of fields"),
+        ({"cron": "0 3 * * *", "timezone": "Atlantis/City"}, "Atlantis/City"),
+        ({"cron": "0 3 * * *", "run": "--all 'a"}, "No closing quotation"),
+        ({"cron": "0 3 * * *", "run": "--follow --all"}, "cannot have --follow"),
+        ({"cron": "0 3 * * *", "run": "--project=/x a"}, "cannot have --project=/x"),
+    ],
+)
+def test_what_cannot_be_read_is_named(planned, words) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        due_of({"x": Planned(**planned)})
+    assert words in str(error.value)
+
+
+def test_a_project_without_schedules_is_told_how_one_looks() -> None:
+    with pytest.raises(ConfigurationError, match=r"no schedule.*\[schedule.nightly\]"):
+        due_of({})
+
+
+@pytest.fixture
+def running(tmp_path: Path):
+    """Runs schedules in a thread until the test is over."""
+    over = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(*schedules: Due) -> Path:
+        command = (sys.executable, "-c", WRITES)
+        made = Scheduled(tmp_path, list(schedules), command=command)
+        threads.append(threading.Thread(target=made.run_until, args=(over.is_set,)))
+        threads[0].start()
+        return tmp_path
+
+    def end() -> None:
+        over.set()
+        for thread in threads:
+            thread.join(60)
+
+    start.end = end  # type: ignore[attr-defined]
+    yield start
+    end()
+
+
+def test_what_is_due_runs_again_and_again_with_its_options(running) -> None:
+    folder = running(Due("quick", EACH_SECOND, ("--all", "--wait", "5")))
+    wait_until(lambda: len(list(folder.glob("begun*"))) >= 2, 60, "it has run twice")
+    running.end()
+    assert (folder / "begun0").read_text() == "--all --wait 5"
+
+
+def test_one_runs_at_a_time_and_is_asked_to_end_with_us(running, caplog) -> None:
+    logging.getLogger("changelog").propagate = True
+    folder = running(Due("slow", EACH_SECOND, ("long",)))
+    wait_until(lambda: "the run before it goes on" in caplog.text, 60, "one is left out")
+    assert len(list(folder.glob("begun*"))) == 1
+    running.end()
+    assert (folder / "asked").exists()
+    assert len(list(folder.glob("begun*"))) == 1

@@ -1,0 +1,5 @@
+"""`python -m views` is `rebuild-view`."""
+
+from views.cli import main
+
+main()

@@ -1,0 +1,97 @@
+"""How the rebuilds of a view grow: small charts, and whether time outgrows data.
+
+Only rebuilds that read the log from its start are compared; those that failed and refreshes took
+another way. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from views.generations.history import SEALED, HistoryRow
+
+MOST = 24
+"""Rebuilds that a chart shows."""
+_FEWEST = 6
+_GROWN = 1.5
+_BARS = "▁▂▃▄▅▆▇█"
+_START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The last full rebuilds of one view, oldest first.
+
+    Attributes:
+        view: its name.
+        rows: that each had.
+        records: that each read.
+        seconds: that each took.
+    """
+
+    view: str
+    rows: tuple[int, ...]
+    records: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def growth(self) -> float | None:
+        """Return how the seconds a record have grown, of medians of the first and the last third.
+
+        None where there are too few rebuilds to say.
+        """
+        if len(self.seconds) < _FEWEST:
+            return None
+        each = [s / max(r, 1) for s, r in zip(self.seconds, self.records, strict=True)]
+        third = len(each) // 3
+        before, now = median(each[:third]), median(each[-third:])
+        return now / before if before > 0 else None
+
+    @property
+    def outgrows(self) -> bool:
+        """Tell whether rebuilds grow slower faster than their data grows."""
+        return self.growth is not None and self.growth >= _GROWN
+
+    def line(self) -> str:
+        """Return it for people."""
+        text = (
+            f"{self.view}: rows {sparkline(self.rows)} {self.rows[-1]:,}, "
+            f"seconds {sparkline(self.seconds)} {self.seconds[-1]:,.1f}"
+        )
+        if self.growth is not None and self.outgrows:
+            text += (
+                f"; warning: {self.growth:.1f} times the time for a record of the first of these"
+            )
+        return text
+
+
+def trends(rows: Iterable[HistoryRow]) -> list[Trend]:
+    """Return the trend of each view that was rebuilt at least twice.
+
+    Args:
+        rows: of the history, oldest first.
+    """
+    found: dict[str, list[HistoryRow]] = {}
+    for row in rows:
+        if row.state == SEALED and row.origin == _START and "total" in row.seconds:
+            found.setdefault(row.view, []).append(row)
+    return [_trend(view, each[-MOST:]) for view, each in sorted(found.items()) if len(each) > 1]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a bar for each value, from nothing to the largest."""
+    most = max(values, default=0)
+    if most <= 0:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[min(int(each / most * len(_BARS)), len(_BARS) - 1)] for each in values)
+
+
+def _trend(view: str, rows: Sequence[HistoryRow]) -> Trend:
+    return Trend(
+        view,
+        tuple(row.rows or 0 for row in rows),
+        tuple(row.records_read or 0 for row in rows),
+        tuple(float(row.seconds["total"]) for row in rows),
+    )

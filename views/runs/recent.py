@@ -1,0 +1,47 @@
+"""Which views a run need not build again, since a run shortly before has. Pure.
+
+What counts is when the generation that serves was built, not when readers were moved to it: after a
+rollback an old one serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from views.base.config import VerifyMode
+from views.generations.history import DROPPED, PUBLISHED, SEALED, HistoryRow
+from views.project.definition import changed_declaration
+from views.project.spec import ViewSpec
+
+
+def is_recent(
+    spec: ViewSpec, rows: Sequence[HistoryRow], since: datetime, asked: VerifyMode
+) -> bool:
+    """Tell whether a view serves a generation that was built since a moment, just as asked for.
+
+    Args:
+        spec: the view as it is declared now.
+        rows: of its history, oldest first.
+        since: the moment.
+        asked: how much a run of now would prove.
+    """
+    served = next((row for row in reversed(rows) if row.state in {PUBLISHED, DROPPED}), None)
+    if served is None or served.state == DROPPED or not served.declaration:
+        return False
+    built = [row for row in rows if row.generation == served.generation and row.state == SEALED]
+    if not built or built[-1].at < since or set(served.sinks) != set(spec.sinks):
+        return False
+    return _is_proved(built[-1], asked) and not changed_declaration(
+        served.declaration, spec, since="before"
+    )
+
+
+def _is_proved(built: HistoryRow, asked: VerifyMode) -> bool:
+    if asked is VerifyMode.NONE:
+        return True
+    if built.verified is not True:
+        return False
+    rows = built.rows or 0
+    compared = [report.get("rows_expected", 0) for report in built.certificate.values()]
+    return asked is VerifyMode.SAMPLE or all(each >= rows for each in compared)

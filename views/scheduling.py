@@ -1,0 +1,32 @@
+"""What `rebuild-view schedule` does once its options are read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from changelog.config import BROKERS, REGISTRY, load_project
+from changelog.runtime.edge import stop_on_signals, tell
+from views.base.sections import Schedule
+from views.runs.scheduled import Scheduled, due_of
+
+
+def run(project: Path, *, next_times: bool) -> None:
+    """Run the schedules of a project until a signal, or say when they are due.
+
+    Args:
+        project: its folder.
+        next_times: say when each is due, and end.
+
+    Raises:
+        ConfigurationError: the settings or a schedule cannot be used.
+    """
+    loaded = load_project(project, needs=[BROKERS, REGISTRY])
+    schedules = due_of(loaded.section(Schedule).root)
+    if not next_times:
+        Scheduled(project.resolve(), schedules).run_until(stop_on_signals())
+        return
+    for each in schedules:
+        moment = each.next_after(datetime.now(UTC))
+        when = "never" if moment is None else f"{moment:%Y-%m-%d %H:%M %Z}"
+        tell(f"schedule {each.name}: next at {when}: rebuild-view {' '.join(each.words)}")
