@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -29,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, StackError
 from changelog.contract.log.form import Output
-from changelog.runtime.joined import joined
+from changelog.runtime.joined import Joined, joined
 from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, declared, variable_of
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
 
@@ -166,7 +165,7 @@ def _of(kind: type[SectionT], found: Mapping[str, object]) -> SectionT:
 
 
 @cache
-def _later() -> Mapping[str, EntryPoint]:
+def _later() -> Mapping[str, Joined]:
     return {each.name: each for each in joined("changelog.settings")}
 
 

@@ -21,15 +21,9 @@ from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
-from changelog.runtime.edge import (
-    console,
-    one_line,
-    print_json,
-    say_error,
-    stop_on_signals,
-    tell,
-)
+from changelog.runtime.edge import one_line, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.setting import Given
+from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
 from replay.spark.connect import release
 from replay.spark.session import cancel_jobs

@@ -113,7 +113,7 @@ def read(
     `| head`, ends with 0.
     """
     from changelog.lines.reading import Reading
-    from changelog.runtime.output import ClosedError, Output
+    from changelog.runtime.terminal import ClosedError, Output
 
     collect_rarely()
     settings = project_of(project, given, asked.client)

@@ -31,7 +31,7 @@ from changelog.lines.place import (
     first_offsets,
 )
 from changelog.lines.progress import Progress
-from changelog.runtime.output import Output
+from changelog.runtime.terminal import Output
 from changelog.sink.client import REQUEST_S, is_passing, log_error, make_client, meet
 from changelog.sink.scan import STALL_S
 

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
+from functools import cached_property
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.logging import RichHandler
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.imports import find_ours_first
 
-log = logging.getLogger("changelog")
-_PLAIN_WIDTH = 120  # where there is no terminal to ask
+if TYPE_CHECKING:
+    from rich.console import Console
 
-console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
-"""For people; standard output is kept for results."""
+log = logging.getLogger("changelog")
 
 
 class LogFormat(Enum):
@@ -51,6 +50,29 @@ class _TextFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's own
         return redacted(super().formatException(ei))
+
+
+class _OnTerminal(logging.Handler):
+    """Coloured lines; what draws them is loaded with the first: most commands say nothing."""
+
+    @cached_property
+    def _drawn(self) -> logging.Handler:
+        from rich.logging import RichHandler  # noqa: PLC0415 - a tenth of a start
+
+        from changelog.runtime.terminal import console  # noqa: PLC0415 - likewise
+
+        handler = RichHandler(console=console, show_path=False, markup=False)
+        handler.setFormatter(_TextFormatter("%(message)s"))
+        return handler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Draw a record's line."""
+        self._drawn.emit(record)
+
+
+def _is_terminal() -> bool:
+    """Tell what a console would, without one."""
+    return sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -85,9 +107,8 @@ def set_up_logging(*, debug: bool = False, log_format: LogFormat = LogFormat.TEX
     if log_format is LogFormat.JSON:
         handler = logging.StreamHandler()
         handler.setFormatter(JsonFormatter())
-    elif console.is_terminal:
-        handler = RichHandler(console=console, show_path=False, markup=False)
-        handler.setFormatter(_TextFormatter("%(message)s"))
+    elif _is_terminal():
+        handler = _OnTerminal()
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(_TextFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -105,6 +126,8 @@ def run_app(app: typer.Typer, name: str) -> None:
     JSON of all the lines on standard error.
     """
     find_ours_first()
+    # Pydantic would read the entry points of every distribution that there is.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     debug = "--debug" in sys.argv
     set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
     try:
@@ -133,6 +156,10 @@ def logs_json() -> bool:
 
 def bar_console() -> Console:
     """Return where progress bars go: nowhere when standard error is for JSON lines."""
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a start
+
+    from changelog.runtime.terminal import console  # noqa: PLC0415 - likewise
+
     return Console(stderr=True, force_terminal=False) if logs_json() else console
 
 
@@ -146,6 +173,8 @@ def tell(line: str) -> None:
     if logs_json():
         log.info("%s", line)
     else:
+        from changelog.runtime.terminal import console  # noqa: PLC0415 - a tenth of a start
+
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

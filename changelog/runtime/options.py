@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,8 @@ ProjectOption = Annotated[
 
 def _tell_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - a tenth of a start
+
         print(version("changelog-store"))
         raise typer.Exit
 

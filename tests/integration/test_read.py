@@ -21,7 +21,7 @@ from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
 from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
 from changelog.lines.reading import Reading, Wanted
-from changelog.runtime.output import ClosedError, Output
+from changelog.runtime.terminal import ClosedError, Output
 from changelog.sink.topics import describe
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter

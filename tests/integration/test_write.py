@@ -20,7 +20,7 @@ from changelog.lines.forms.shown import As, token
 from changelog.lines.place import End
 from changelog.lines.reading import Reading, Wanted
 from changelog.lines.writing import Target, Writing
-from changelog.runtime.output import Output
+from changelog.runtime.terminal import Output
 from changelog.sink.producer import LogProducer
 from changelog.sink.topics import describe
 from tests.support.wait import wait_until

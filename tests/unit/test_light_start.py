@@ -11,7 +11,8 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark", "duckdb", "deltalake"}
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import changelog.cli", {"confluent_kafka", "numpy", "psycopg2", "pyarrow", "httpx"}),
+        ("import changelog.cli", {"pydantic", "rich", "importlib.metadata", "changelog.sections"}),
+        ("import changelog.commands", {"confluent_kafka", "numpy", "psycopg2", "pyarrow", "httpx"}),
         ("import changelog.connect.cli", {"confluent_kafka", "psycopg2", "starlette", "uvicorn"}),
         (
             "from changelog.config import every_setting\nassert list(every_setting())",
@@ -20,7 +21,7 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark", "duckdb", "deltalake"}
         ("import changelog.capture.loop.run", HEAVY),
         ("import changelog.capture.copy.snapshot_worker", HEAVY | {"httpx", "fastavro"}),
     ],
-    ids=["a command", "serve", "the settings", "capture", "a worker"],
+    ids=["names of commands", "commands", "serve", "the settings", "capture", "a worker"],
 )
 def test_what_is_heavy_is_not_imported(code: str, heavy: set[str]) -> None:
     tell = f"{code}\nimport sys\nprint(*(sys.modules.keys() & {heavy!r}))"

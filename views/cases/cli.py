@@ -12,9 +12,10 @@ from rich.console import Console
 from changelog.config import BROKERS, REGISTRY, Project, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import console, print_json, tell
+from changelog.runtime.edge import print_json, tell
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
+from changelog.runtime.terminal import console
 from replay.base.sections import Spark
 from views.project.catalog import Catalog, catalog_of
 

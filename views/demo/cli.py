@@ -10,7 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 
 from changelog.contract.base.errors import RefutedError
-from changelog.runtime.edge import console, print_json
+from changelog.runtime.edge import print_json
+from changelog.runtime.terminal import console
 from views.demo.run import DemoResult, run_demo
 
 

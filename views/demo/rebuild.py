@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from changelog.config import Project
-from changelog.runtime.edge import console
+from changelog.runtime.terminal import console
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.project.catalog import catalog_of

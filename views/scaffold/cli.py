@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from changelog.runtime.edge import console, print_json
+from changelog.runtime.edge import print_json
+from changelog.runtime.terminal import console
 from views.scaffold.write import write_project
 
 

@@ -14,12 +14,13 @@ from changelog.config import Project, load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import console, print_json
+from changelog.runtime.edge import print_json
 from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
 )
 from changelog.runtime.setting import Given
+from changelog.runtime.terminal import console
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 from views.verify.compare.report import VerifyReport
 from views.verify.source.source import SourceRequest, verify_source

@@ -12,7 +12,7 @@ from typing import Self
 from changelog.capture.lines.line import Begin, Place, begin_of, is_mark, place_of
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError, LogError
 from changelog.contract.base.lsn import Lsn
-from changelog.runtime.output import Output
+from changelog.runtime.terminal import Output
 
 
 @dataclass(frozen=True, slots=True)

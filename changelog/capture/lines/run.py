@@ -26,7 +26,7 @@ from changelog.contract.base.errors import SlotError, UnavailableError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.relation import Relation
-from changelog.runtime.output import ClosedError
+from changelog.runtime.terminal import ClosedError
 from changelog.source.connect.connect import connect
 from changelog.source.stream.assemble import Assembler, Began, Changed, Committed, Emitted, Event
 from changelog.source.stream.message import OWN_PREFIX, emit

@@ -20,13 +20,13 @@ from changelog.runtime.edge import (
     JsonFormatter,
     LogFormat,
     bar_console,
-    console,
     logs_json,
     run_app,
     set_up_logging,
     tell,
 )
 from changelog.runtime.options import JsonOption
+from changelog.runtime.terminal import console
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError, SinkError, ViewError
-from changelog.runtime.edge import console
+from changelog.runtime.terminal import console
 from tests.unit.views.fakes import FakeSink
 from views.base.address import Address
 from views.base.config import RebuildSettings, VerifyMode

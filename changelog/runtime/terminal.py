@@ -1,6 +1,7 @@
-"""Standard output, or a file, as lines leave by it: whole batches, and nothing kept behind.
+"""Standard error for people, standard output for programs. What draws is slow to load.
 
-Python's own buffer would keep what a closed pipe did not take, and fail once more at the end.
+Lines leave by `Output` in whole batches, and nothing is kept behind: Python's own buffer would keep
+what a closed pipe did not take, and fail once more at the end.
 """
 
 from __future__ import annotations
@@ -8,8 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import select
+import sys
+
+from rich.console import Console
 
 from changelog.contract.base.errors import ChangelogError
+
+_PLAIN_WIDTH = 120  # where there is no terminal to ask
+
+console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
+"""For people; standard output is kept for results."""
 
 
 class ClosedError(Exception):

@@ -1,0 +1,381 @@
+"""The commands of capture: their options and help. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from changelog.config import BROKERS, SOURCE, Project, load_project
+from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import LogFormat, bar_console, print_json, stop_on_signals, tell
+from changelog.runtime.options import (
+    MAX_FRONTIER_AGE_S,
+    DebugOption,
+    JsonOption,
+    ProjectOption,
+)
+from changelog.runtime.setting import Given
+from changelog.runtime.terminal import console
+from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
+
+if TYPE_CHECKING:
+    from changelog.capture.state.report import CaptureReport
+    from changelog.source.connect.connect import Connection
+
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_help=True)
+ddl_app = typer.Typer(
+    help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
+)
+signal_app = typer.Typer(
+    help="The table at the source whose rows ask capture for something.", no_args_is_help=True
+)
+
+
+def _tell_settings(asked: bool) -> None:
+    if asked:
+        from changelog.reference import settings_text
+
+        print(settings_text([Postgres, Kafka, Registry, CaptureSettings]), end="")
+        raise typer.Exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is said of one run of capture, beside the settings."""
+
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when a server does not answer: --wait 0.")
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
+    ] = False
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
+    ] = None
+    print_lines: Annotated[
+        bool,
+        typer.Option(
+            "--print", help="Changes to standard output, a JSON object a line; without Kafka."
+        ),
+    ] = False
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", help="The same to a file, which the next start goes on with."),
+    ] = None
+    config_help: Annotated[
+        bool,
+        typer.Option(
+            "--config-help",
+            callback=_tell_settings,
+            is_eager=True,
+            help="Print all settings: meaning, default, key in the file, variable, option.",
+        ),
+    ] = False
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
+    ] = None
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", help="Where metrics are served.")
+    ] = "127.0.0.1"
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects.")
+    ] = LogFormat.TEXT
+    as_json: JsonOption = False
+    debug: DebugOption = False
+
+
+@app.command(
+    epilog="Examples: `changelog capture` (settings of changelog.toml) · "
+    "`changelog capture --tables 'public.*' --exclude public.history --until now`"
+)
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
+def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> None:
+    """Snapshot the tables, then stream every change, until stopped.
+
+    The log is resumed where it ends: stop and start this as often as you like. SIGTERM and
+    Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for; one that
+    is away at the start for a minute (`--wait`).
+    """
+    overrides = {**given, "capture.wait_s": 0} if asked.no_wait else given
+    if asked.print_lines or asked.into is not None:
+        _write_lines(project, overrides, asked)
+        return
+    settings = load_project(project, overrides=overrides)
+    if asked.check:
+        _check(settings, as_json=asked.as_json)
+        return
+    report = _captured(settings, asked)
+    if asked.as_json:
+        print_json(report.to_json())
+    else:
+        tell(report.summary())
+
+
+def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
+    """Capture without a log: changes as lines.
+
+    Raises:
+        ConfigurationError: options contradict each other.
+    """
+    settings = load_project(project, overrides=given, needs=[SOURCE])
+    from changelog.capture.lines.command import check_options, line_run, opened
+    from changelog.capture.loop.run import until_lsn
+
+    temporary = given.get("capture.temporary_slot")
+    is_temporary = asked.into is None if temporary is None else bool(temporary)
+    others = {"--check": asked.check, "--metrics-port": asked.metrics_port is not None}
+    check_options(
+        settings,
+        into=asked.into,
+        prints=asked.print_lines,
+        as_json=asked.as_json,
+        temporary=is_temporary,
+        others=[name for name, is_given in others.items() if is_given],
+    )
+    with opened(asked.into) as target:
+        run = line_run(settings, target, temporary=is_temporary, stop=stop_on_signals())
+        run.run(until_lsn(settings, asked.until))
+    if asked.as_json:
+        print_json(run.report.to_json())
+    else:
+        tell(run.report.summary())
+
+
+def _captured(settings: Project, asked: _Asked) -> CaptureReport:
+    from changelog.capture.inspect.replica_identity import ensure_identity
+    from changelog.capture.loop.run import CaptureRun, until_lsn
+    from changelog.capture.state.patience import Patience
+    from changelog.capture.state.report import CaptureReport
+    from changelog.runtime.garbage_collection import collect_rarely
+
+    collect_rarely()
+    wait_s = settings.capture.wait_s
+    asking = Patience(wait_s, lambda: False)  # Ctrl-C ends a question as it ends any program
+    asking.ask(lambda: ensure_identity(settings, agreed=lambda names: asked.yes or _agreed(names)))
+    report, stop = CaptureReport(), stop_on_signals()
+    patience = Patience(wait_s, stop)
+    run = CaptureRun(settings, report=report, stop=stop, console=bar_console(), patience=patience)
+    with _metrics(settings, report, asked.metrics_port, asked.metrics_address):
+        run.run(patience.ask(lambda: until_lsn(settings, asked.until)))
+    return report
+
+
+def _check(settings: Project, *, as_json: bool) -> None:
+    from changelog.capture.inspect.check import check_capture
+
+    found = check_capture(settings)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console.print(found.table())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+def _agreed(names: str) -> bool:
+    """Ask whether tables may be altered; nobody answers where there is no terminal."""
+    question = f"Give these tables REPLICA IDENTITY FULL: {names}?"
+    return sys.stdin.isatty() and typer.confirm(question, err=True)
+
+
+@contextmanager
+def _metrics(
+    settings: Project, report: CaptureReport, port: int | None, address: str
+) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    from changelog.capture.inspect import metrics
+
+    probe = metrics.SourceProbe(settings.postgres, settings.slot)
+    served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
+    with metrics.serve_metrics(served, port=port, address=address):
+        yield
+
+
+@app.command()
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
+def resnapshot(
+    tables: Annotated[
+        list[str], typer.Argument(help="Captured tables: schema.table, * for any text.")
+    ],
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until a frontier speaks of the fresh copies.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Have capture copy tables anew while it goes on, or at its next start.
+
+    Readers see the old rows until all are copied; rows of before that are dead then, for good.
+    """
+    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
+    from changelog.capture.inspect.resnapshot import ask_resnapshot, follow
+
+    asked = ask_resnapshot(settings, tables)
+    tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
+    if not asked.active:
+        tell("no capture reads the slot now: the copy begins when one does")
+    done = wait and follow(settings, asked, console=bar_console(), stop=stop_on_signals())
+    if as_json:
+        print_json({**asked.to_json(), "done": done})
+    if wait and not done:
+        raise typer.Exit(1)
+
+
+@app.command()
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
+def status(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    max_lag_bytes: Annotated[
+        int | None,
+        typer.Option("--max-lag-bytes", min=0, help="More WAL behind the frontier is a problem."),
+    ] = None,
+    max_frontier_age: Annotated[
+        float,
+        typer.Option("--max-frontier-age", min=0, help="An older frontier is one, in seconds."),
+    ] = MAX_FRONTIER_AGE_S,
+    allow_inactive: Annotated[
+        bool, typer.Option("--allow-inactive", help="It is no problem that nobody reads the slot.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show the slot, how far the log is behind, and what WAL is kept; ends with 1 on a problem.
+
+    Takes a second, over which the rate of the WAL is measured.
+    """
+    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
+    from changelog.capture.inspect.status import Limits, capture_status
+
+    limits = Limits(
+        max_lag_bytes=max_lag_bytes,
+        max_frontier_age_s=max_frontier_age,
+        allow_inactive=allow_inactive,
+        temporary_slot=settings.capture.temporary_slot,
+    )
+    found = capture_status(settings, limits)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console.print(found.table())
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@slot_app.command("drop")
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "slot"))
+def slot_drop(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Drop the replication slot, so that PostgreSQL keeps no WAL for it.
+
+    The next `changelog capture` takes a fresh snapshot under a new epoch.
+    """
+    settings = load_project(project, overrides=given, needs=[SOURCE])
+    if not yes and not typer.confirm(f'Drop slot "{settings.slot}"?'):
+        raise ConfigurationError("not dropped", hint="--yes does not ask")
+    from changelog.capture.inspect.status import drop_slot_of
+
+    drop_slot_of(settings)
+    console.print(f'slot "{settings.slot}" is dropped')
+
+
+@ddl_app.command("install")
+@takes(Chosen(Postgres))
+def ddl_install(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Make the event triggers, in the schema `changelog`; needs a superuser.
+
+    They write each command on a table into the WAL, for `changelog capture --ddl`.
+    """
+    from changelog.source.tables.ddl import install_ddl
+
+    with _source(project, given) as connection:
+        install_ddl(connection)
+    console.print("schema changes are noted from now on")
+
+
+@ddl_app.command("remove")
+@takes(Chosen(Postgres))
+def ddl_remove(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Remove the event triggers and their schema."""
+    from changelog.source.tables.ddl import remove_ddl
+
+    with _source(project, given) as connection:
+        remove_ddl(connection)
+    console.print("schema changes are no longer noted")
+
+
+@signal_app.command("install")
+@takes(Chosen(Postgres))
+def signal_install(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Make the table `changelog.changelog_signal`; each role that is to ask needs INSERT on it.
+
+    A row asks the running capture: `resnapshot`, `pause`, `resume`, `checkpoint`.
+    """
+    from changelog.source.stream.signals import install_signals
+
+    with _source(project, given) as connection:
+        install_signals(connection)
+    console.print("capture takes the rows of changelog.changelog_signal from now on")
+
+
+@signal_app.command("remove")
+@takes(Chosen(Postgres))
+def signal_remove(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    debug: DebugOption = False,
+) -> None:
+    """Remove the signal table; a capture that is paused goes on."""
+    from changelog.source.stream.signals import remove_signals
+
+    with _source(project, given) as connection:
+        remove_signals(connection)
+    console.print("the signal table is removed")
+
+
+@contextmanager
+def _source(project: Path, given: Given) -> Iterator[Connection]:
+    from changelog.source.connect.connect import connect
+
+    settings = load_project(project, overrides=given, needs=[SOURCE])
+    with closing(connect(settings.postgres)) as connection:
+        yield connection
