@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from changelog.connect.jobs.capture import capture_offsets
 from changelog.connect.plugins import VERSION
 from changelog.connect.postgres.target import Target
 from changelog.connect.requests import Answer, Asked, RequestError, place_of, text_of
-from changelog.connect.rules.kinds import masked, problems, unmasked
+from changelog.connect.rules.captures import parse_capture
+from changelog.connect.rules.kinds import CAPTURE, SINK, kind_of, masked, problems, unmasked
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
@@ -178,7 +180,8 @@ class Answers:
     def topics(self, asked: Asked) -> Answer:
         """List the topics of a connector."""
         connector = self._found(asked)
-        topics = [each.strip() for each in connector.config["topics"].split(",")]
+        said = connector.config.get("topics", "")
+        topics = [each.strip() for each in said.split(",") if each.strip()]
         return Answer(200, {connector.name: {"topics": topics}})
 
     def reset_topics(self, asked: Asked) -> Answer:
@@ -187,8 +190,11 @@ class Answers:
         raise RequestError(403, "Topic tracking reset is disabled.")
 
     def offsets(self, asked: Asked) -> Answer:
-        """Tell where a connector is, from its target."""
-        with closing(Target(parse_settings(self._found(asked).config))) as target:
+        """Tell where a connector is: from its target, or from the slot of its source."""
+        config = self._found(asked).config
+        if kind_of(config) is CAPTURE:
+            return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
+        with closing(Target(parse_settings(config))) as target:
             places = target.places()
         return Answer(
             200,
@@ -231,6 +237,12 @@ class Answers:
     def _stopped(self, asked: Asked) -> Connector:
         with self._store.read() as cluster:
             connector = _known(cluster, asked)
+            if kind_of(connector.config) is not SINK:
+                raise RequestError(
+                    400,
+                    "where a capture goes on its log says: `changelog resnapshot`, or another "
+                    "slot and topic prefix",
+                )
             at_work = any(name == connector.name for name, _ in cluster.statuses)
         if connector.state != STOPPED or at_work:
             raise RequestError(

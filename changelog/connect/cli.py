@@ -53,7 +53,7 @@ class _Serve:
 
 @takes(Chosen(Kafka), Chosen(Registry))
 def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
-    """Run connectors from topics to PostgreSQL, asked for as at a worker of Kafka Connect.
+    """Run captures, and sinks from topics to PostgreSQL, asked for as of a Kafka Connect worker.
 
     Any number of these share the tasks; each answers for all. State is on a compacted topic, the
     places of connectors are in their targets. Ends with 0 on SIGTERM and Ctrl-C.
@@ -62,12 +62,14 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
 
     from changelog.connect.answers import Answers
     from changelog.connect.api import LOOPBACK, make_app
+    from changelog.connect.runs import Servers
     from changelog.connect.store import Store, make_topics
     from changelog.connect.worker import Worker
     from changelog.sink.topics import cluster_id
 
     settings = load_project(project, overrides=given, needs=[BROKERS])
-    kafka, registry = settings.kafka, settings.registry
+    kafka = settings.kafka
+    servers = Servers(kafka=kafka, registry=settings.registry)
     token = _token(asked.token_file)
     if asked.host not in LOOPBACK and not token:
         raise ConfigurationError(
@@ -102,7 +104,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
                 hint="--tls-certificate and --tls-key are files in PEM that belong together",
             ) from None
         stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
-        with closing(Worker(kafka, store, registry=registry, group=asked.group, name=name)):
+        with closing(Worker(servers, store, group=asked.group, name=name)):
             tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
             uvicorn.Server(config).run(sockets=[listener])
 

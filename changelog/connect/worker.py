@@ -16,7 +16,6 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, TopicPartition
 
-from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -27,9 +26,9 @@ from changelog.connect.rules.state import (
     Status,
     status_record,
 )
+from changelog.connect.runs import Servers, run_connector
 from changelog.connect.store import TASKS, Record, Store, tasks_topic
-from changelog.connect.task import Share, run_task
-from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.connect.task import Share
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import one_line
@@ -75,27 +74,25 @@ class Worker:
 
     def __init__(
         self,
-        kafka: KafkaConnection,
+        servers: Servers,
         store: Store,
         *,
-        registry: RegistryConnection | None,
         group: str,
         name: str,
     ) -> None:
         """Join the group.
 
         Args:
-            kafka: the brokers.
-            registry: of connectors that name none; None for none.
+            servers: that its connectors use.
             store: what all workers know.
             group: of the workers that share the tasks.
             name: of this one, `host:port`.
         """
-        self._kafka, self._registry, self._store, self._name = kafka, registry, store, name
+        self._servers, self._store, self._name = servers, store, name
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}
         self._stop = threading.Event()
-        config = kafka.client_config(
+        config = servers.kafka.client_config(
             group_id=group,
             enable_auto_commit=False,
             session_timeout_ms=_SESSION_MS,
@@ -195,16 +192,8 @@ class Worker:
             run.state = RUNNING
 
         try:
-            settings = parse_settings(run.wanted.config)
             share = Share(task[1], run.wanted.of)
-            run_task(
-                self._kafka,
-                settings,
-                share,
-                run.stop,
-                registry=self._registry,
-                started=started,
-            )
+            run_connector(self._servers, run.wanted.config, share, run.stop, started=started)
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED
         except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden

@@ -1,14 +1,12 @@
 """`changelog serve` as its clients use it: curl, two Python clients, several workers."""
 
 import json
-import re
 import signal
 import ssl
 import subprocess
 import sys
-import threading
 import uuid
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import httpx
 import psycopg2
@@ -21,6 +19,7 @@ from kafka_connect_api.kafka_connect_api import Api, Cluster  # type: ignore[imp
 from changelog.connect.postgres.target import PLACES
 from tests.support.certificates import LOOPBACK, Authority
 from tests.support.connect_worker import DEFECT
+from tests.support.connect_workers import curl, running, states
 from tests.support.wait import wait_until
 
 DEADLINE_S = 40
@@ -31,30 +30,10 @@ TOKEN = "token-canary-0123456789"
 @pytest.fixture(scope="module")
 def workers(stack):
     """Starts workers of one group; gives the address and the process of each."""
+    endpoints = stack.endpoints()
 
-    @contextmanager
     def run(group, *words, env=None):
-        command = [sys.executable, "-m", "tests.support.connect_worker", "serve", "--port", "0"]
-        command += ["--broker", stack.endpoints().brokers, "--group", group, *words]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
-        lines, said = process.stderr, []
-        assert lines is not None
-        for line in lines:
-            said.append(line)
-            if found := re.search(r"serving on (\S+)", line):
-                break
-        else:
-            raise AssertionError("".join(said))
-        reader = threading.Thread(target=lambda: said.extend(lines))
-        reader.start()
-        try:
-            yield found[1], process, said
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(DEADLINE_S)
-            reader.join()
-            lines.close()
+        return running(endpoints, group, *words, env=env)
 
     return run
 
@@ -112,21 +91,6 @@ def query(dsn):
             return cursor.fetchall()
 
     return query
-
-
-def curl(method, url, body=None, *words):
-    command = ["curl", "-sS", "-X", method, "-w", "\n%{http_code} %header{location}", *words]
-    if body is not None:
-        command += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
-    ran = subprocess.run([*command, url], capture_output=True, text=True, check=True, timeout=60)
-    text, _, last = ran.stdout.rpartition("\n")
-    code, _, location = last.partition(" ")
-    return int(code), json.loads(text) if text else None, location
-
-
-def states(url, name):
-    said = httpx.get(f"{url}/connectors/{name}/status").json()
-    return [each["state"] for each in said["tasks"]]
 
 
 def test_the_life_of_a_connector_by_curl(worker, config, prefix, send, query):

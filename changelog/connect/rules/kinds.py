@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from changelog.connect.rules.capture_keys import CAPTURE_CLASSES, CAPTURE_KEYS
+from changelog.connect.rules.captures import capture_given
 from changelog.connect.rules.given import Given
 from changelog.connect.rules.keys import GROUP, MASK, Key
 from changelog.connect.rules.settings import sink_given
@@ -24,16 +26,19 @@ class Kind:
         classes: its names; the first is our own.
         keys: of its configurations.
         given: reads one, with all that is wrong with it.
+        spreads: whether it has as many tasks as `tasks.max` says; else it has one.
     """
 
     type: str
     classes: tuple[str, ...]
     keys: tuple[Key, ...]
     given: Callable[[Mapping[str, Any]], Given]
+    spreads: bool = False
 
 
-SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given)
-KINDS = (SINK,)
+SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)
+CAPTURE = Kind("source", CAPTURE_CLASSES, CAPTURE_KEYS, capture_given)
+KINDS = (SINK, CAPTURE)
 _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.name, *key.also)}
 
 

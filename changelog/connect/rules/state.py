@@ -41,7 +41,9 @@ class Connector:
     @property
     def tasks(self) -> range:
         """Return the numbers of its tasks; none while it is stopped."""
-        return range(0 if self.state == STOPPED else int(self.config.get("tasks.max", "1")))
+        if self.state == STOPPED:
+            return range(0)
+        return range(int(self.config.get("tasks.max", "1")) if kind_of(self.config).spreads else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

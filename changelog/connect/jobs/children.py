@@ -1,0 +1,147 @@
+"""A command of ours run as a child: started, listened to, ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.imports import SAFE_PATH
+from changelog.runtime.setting import PREFIX
+
+log = logging.getLogger("changelog.connect")
+
+_LOOK_S = 0.2
+_END_S = 15.0
+"""How long a child may take to end in good order; the worker waits a little longer."""
+_LEVELS = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class ChildError(ChangelogError):
+    """A command ended that should not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended.
+
+    Attributes:
+        code: its exit code.
+        said: its standard output.
+        error: the last error that it told, or the last line of all; in one line.
+        stopped: whether it was asked to end.
+    """
+
+    code: int
+    said: str
+    error: str
+    stopped: bool
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a child says on standard error: logged here, its last words kept."""
+
+    name: str
+    started: Callable[[], None]
+    error: str = ""
+    last: str = ""
+    said: list[str] = field(default_factory=list)
+
+    def errors(self, lines: IO[str]) -> None:
+        for line in lines:
+            level, text = _read(line)
+            if not text:
+                continue
+            self.last = redacted(text)
+            if level == logging.ERROR:
+                self.error = self.last
+            log.log(level, "%s: %s", self.name, self.last)
+            self.started()
+
+    def output(self, lines: IO[str]) -> None:
+        self.said.append(lines.read())
+
+
+def run_child(
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    stop: threading.Event,
+    *,
+    name: str,
+    folder: Path,
+    started: Callable[[], None],
+) -> Ended:
+    """Run a command until it ends, or until it has ended because it was asked to.
+
+    Args:
+        words: the command and its words.
+        variables: its settings; those of this process are not handed on.
+        stop: set by who wants an end.
+        name: whose words are in the log.
+        folder: where it runs.
+        started: called when it says something, again and again.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+    process = subprocess.Popen(  # noqa: S603 - our own module, and words from settings
+        [sys.executable, "-m", "changelog.connect.jobs.child", str(os.getpid()), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        env={**kept, **SAFE_PATH, **variables},
+    )
+    heard = _Heard(name, started)
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+    with process.stdout, process.stderr:
+        threads = [
+            threading.Thread(target=heard.errors, args=(process.stderr,), daemon=True),
+            threading.Thread(target=heard.output, args=(process.stdout,), daemon=True),
+        ]
+        for each in threads:
+            each.start()
+        stopped = _wait(process, stop)
+        for each in threads:
+            each.join()
+    return Ended(process.returncode, "".join(heard.said), heard.error or heard.last, stopped)
+
+
+def _wait(process: subprocess.Popen[str], stop: threading.Event) -> bool:
+    """Wait for the end; tell whether it was asked for."""
+    try:
+        while process.poll() is None:
+            if stop.wait(_LOOK_S):
+                process.terminate()
+                try:
+                    process.wait(_END_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                return True
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    return False
+
+
+def _read(line: str) -> tuple[int, str]:
+    """Return level and text of a line, which may be an object of JSON."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return logging.INFO, line.strip()
+    if not isinstance(said, dict):
+        return logging.INFO, line.strip()
+    return _LEVELS.get(str(said.get("level")), logging.INFO), str(said.get("message", ""))

@@ -1,0 +1,163 @@
+"""A capture's configuration to the environment of `changelog capture`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg2.extensions import make_dsn
+
+from changelog.config import validated
+from changelog.connect.rules.capture_keys import CAPTURE_KEYS, DEBEZIUM_CLASS, SETTINGS
+from changelog.connect.rules.given import Given
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.setting import variable_of
+
+_PATTERN = re.compile(r"(?:[\w$]|\\\.|\.\*|\.)+")
+_DATABASE = {
+    "host": "database.hostname",
+    "port": "database.port",
+    "user": "database.user",
+    "password": "database.password",
+    "dbname": "database.dbname",
+    "sslmode": "database.sslmode",
+}
+_LISTS = {
+    "table.include.list": "capture.tables",
+    "table.exclude.list": "capture.exclude",
+    "column.exclude.list": "capture.drop_columns",
+}
+_FORMS = {"AvroConverter": "avro", "JsonConverter": "json"}
+_FOR_EVER_S = "31536000"
+"""A worker's capture waits for servers that are away, and for its slot, at its start too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureJob:
+    """A capture that is to run.
+
+    Attributes:
+        name: the connector's.
+        slot: its replication slot.
+        prefix: of its topics.
+        dsn: of its source.
+        settings: of capture, by their dotted names, as variables have them.
+        registry: of Avro's schemas; None for the worker's.
+    """
+
+    name: str
+    slot: str
+    prefix: str
+    dsn: str = field(repr=False)
+    settings: Mapping[str, str] = field(repr=False)
+    registry: RegistryConnection | None = field(repr=False)
+
+    def variables(
+        self, kafka: KafkaConnection, registry: RegistryConnection | None
+    ) -> dict[str, str]:
+        """Return the environment in which `changelog capture` does this.
+
+        Args:
+            kafka: the worker's brokers.
+            registry: the worker's.
+        """
+        said = {**self.settings, "postgres.dsn": self.dsn, "kafka.brokers": kafka.brokers}
+        schemas = self.registry or registry
+        if schemas is not None and schemas.url:
+            said["registry.url"] = schemas.url
+            said["registry.options"] = json.dumps(dict(schemas.options))
+        said["kafka.options"] = json.dumps(dict(kafka.options))
+        return {variable_of(name): text for name, text in said.items()}
+
+
+def capture_given(config: Mapping[str, Any]) -> Given:
+    """Return a capture's configuration, with all that is wrong with it."""
+    given = Given(CAPTURE_KEYS, config, "capture")
+    if given.errors:
+        return given
+    _check_source(given)
+    for name, own in _LISTS.items():
+        if given.text(name) and given.text(own):
+            given.fail(name, f"{name} and {own} are the same: give one")
+        if any(not _PATTERN.fullmatch(each) for each in given.list(name)):
+            given.fail(name, rf"{name} has names as schema\.table, and .* for any text")
+    forms = {given.text(each).rpartition(".")[2] for each in ("key.converter", "value.converter")}
+    if not forms <= {"", *_FORMS} or len(forms - {""}) > 1:
+        given.fail("value.converter", "both converters are AvroConverter, or both JsonConverter")
+    if not given.errors:
+        _check_settings(given)
+    return given
+
+
+def _check_source(given: Given) -> None:
+    parts = [name for name in _DATABASE.values() if given.text(name)]
+    if given.text("postgres.dsn") and parts:
+        given.fail(parts[0], f"{parts[0]} and postgres.dsn contradict each other")
+    if not given.text("postgres.dsn") and not given.text("database.hostname"):
+        given.fail(
+            "database.hostname", "database.hostname or postgres.dsn says where the source is"
+        )
+
+
+def _check_settings(given: Given) -> None:
+    """Have the settings checked as those of `changelog.toml` are."""
+    raw = {}
+    for name, text in _settings(given).items():
+        try:
+            raw[name.partition(".")[2]] = SETTINGS[name].from_variable(text)
+            validated({"capture": raw})
+        except ConfigurationError as error:
+            raw.pop(name.partition(".")[2], None)
+            given.fail(name if name in given.values else "name", f"{name}: {error}")
+
+
+def _settings(given: Given) -> dict[str, str]:
+    said = {"capture.wait_s": _FOR_EVER_S}
+    if given.text("connector.class").lower() == DEBEZIUM_CLASS.lower():
+        said["capture.envelope"] = "nested"
+    form = _FORMS.get(given.text("value.converter").rpartition(".")[2])
+    if form:
+        said["capture.output_format"] = form
+    if given.text("publication.autocreate.mode").lower() == "disabled":
+        said["capture.create_publication"] = "false"
+    if given.text("snapshot.mode").lower() in {"no_data", "never"}:
+        said["capture.skip_snapshot"] = "true"
+    for name, own in _LISTS.items():
+        if given.text(name):
+            said[own] = ",".join(_our_pattern(each) for each in given.list(name))
+    return said | {name: text for name, text in given.values.items() if name in SETTINGS and text}
+
+
+def _our_pattern(said: str) -> str:
+    r"""Return a pattern of Debezium's as one of ours.
+
+    >>> _our_pattern(r"public\.order.*")
+    'public.order*'
+    """
+    return said.replace("\\.", ".").replace(".*", "*")
+
+
+def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
+    """Return what a configuration asks for.
+
+    Raises:
+        ConfigurationError: something is wrong with it; names each key and why, and no value.
+    """
+    given = capture_given(config)
+    given.check("PostgresSource")
+    parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
+    url = given.text("schema.registry.url").rstrip("/")
+    user = given.text("basic.auth.user.info")
+    options = {"basic.auth.user.info": user} if user else {}
+    return CaptureJob(
+        name=given.text("name"),
+        slot=given.text("capture.slot"),
+        prefix=given.text("capture.topic_prefix"),
+        dsn=given.text("postgres.dsn") or make_dsn(**parts),
+        settings=_settings(given),
+        registry=RegistryConnection(url=url, options=options) if url else None,
+    )
