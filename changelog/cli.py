@@ -34,6 +34,7 @@ _NEIGHBOURS = (
     Joined("read", "changelog.lines.cli", "read"),
     Joined("write", "changelog.lines.cli", "write"),
     Joined("serve", "changelog.connect.cli", "serve"),
+    Joined("load", "changelog.load.cli", "load"),
 )
 
 

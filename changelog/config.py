@@ -360,13 +360,22 @@ def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nest
         case _Plain():
             return str(value)
         case str():
-            return _REFERENCE.sub(_reader(root), value)
+            return resolved(value, root)
         case dict():
             return {name: _resolved(item, root) for name, item in value.items()}
         case list():
             return [_resolved(item, root) for item in value]
         case _:
             return value
+
+
+def resolved(text: str, root: Path) -> str:
+    """Return a text of the command line with what its `${NAME}` and `${file:PATH}` stand for.
+
+    Raises:
+        ConfigurationError: there is no such variable or file.
+    """
+    return _REFERENCE.sub(_reader(root), text)
 
 
 def _reader(root: Path) -> Callable[[re.Match[str]], str]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from changelog.connect.bad_records import BadRecords
-from changelog.connect.postgres.target import Asked, OvertakenError, Partition, Refused, Target
+from changelog.connect.postgres.places import OvertakenError, Partition
+from changelog.connect.postgres.target import Asked, Refused, Target
 from changelog.connect.rules.events import operations
 from changelog.connect.rules.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings

@@ -1,14 +1,29 @@
-"""What libpq gives on a connection; read in C or in Python."""
+"""COPY: what libpq gives on a connection, and rows in Avro in its binary format.
+
+In C or in Python; the rows are in Python left to the caller.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
 from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:
     from changelog.native.compiled.copydata import read_copy, read_stream
+    from changelog.native.compiled.copyrows import RowCopier
 else:
     from changelog.native.plain.copydata import read_copy, read_stream
+    from changelog.native.plain.copyrows import RowCopier
 
-__all__ = ["read_copy", "read_stream"]
+__all__ = [
+    "AvroField",
+    "AvroKind",
+    "AvroRows",
+    "CellForm",
+    "CopyCell",
+    "RowCopier",
+    "read_copy",
+    "read_stream",
+]

@@ -193,6 +193,19 @@ class Registry:
             raise CorruptRecordError(f"{what} of the registry refers to other schemas")
         return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
 
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """Return the newest schema of a subject, whoever wrote it; None without a subject.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        found = self._asked(
+            subject, lambda: _or_none(lambda: self._client.get_latest_version(subject).schema)
+        )
+        if found is None:
+            return None
+        return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
+
     def _read(self, subject: str) -> list[Version]:
         found = [
             self._client.get_version(subject, number)

@@ -16,11 +16,13 @@ from changelog.contract.log.partition import partition_of
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.types import array_type
+from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
 from changelog.native.base.declarations import ffi
 from changelog.native.base.folded import FoldRecord, StrangePlaceError
 from changelog.native.base.news import News
 from changelog.native.base.runs import Transaction
 from changelog.native.base.selection import Mask, Selection
+from changelog.native.compiled.copyrows import RowCopier
 from changelog.native.compiled.library import lib
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.stream.pgoutput import (
@@ -39,6 +41,7 @@ from tests.support.builders import (
     make_codec,
     make_relation,
 )
+from tests.support.copy_tuples import tuples_of
 from tests.support.native_ways import on
 from tests.support.source_texts import CASES
 
@@ -351,6 +354,46 @@ def rows(some: Input) -> None:
             assert both.by_column(batch) == both.by_rule(batch)
 
 
+_FIELDS = [
+    (AvroField(AvroKind.BOOLEAN, ("null", "value")), CopyCell(CellForm.BOOL)),
+    (AvroField(AvroKind.INT), CopyCell(CellForm.DATE)),
+    (AvroField(AvroKind.LONG), CopyCell(CellForm.MILLIS)),
+    (AvroField(AvroKind.LONG, ("value", "null")), CopyCell(CellForm.INT2)),
+    (AvroField(AvroKind.FLOAT), CopyCell(CellForm.FLOAT4)),
+    (AvroField(AvroKind.DOUBLE), CopyCell(CellForm.FLOAT8)),
+    (
+        AvroField(AvroKind.DECIMAL, ("null", "value", "text")),
+        CopyCell(CellForm.NUMERIC, scale=5),
+    ),
+    (AvroField(AvroKind.STRING), CopyCell(CellForm.UUID)),
+    (AvroField(AvroKind.STRING), CopyCell(CellForm.JSONB)),
+    (AvroField(AvroKind.BYTES), CopyCell(CellForm.TEXT)),
+    (
+        AvroField(AvroKind.ARRAY, element=AvroKind.STRING),
+        CopyCell(CellForm.ARRAY, element=CellForm.TEXT, oid=25),
+    ),
+    (
+        AvroField(AvroKind.ARRAY, element=AvroKind.LONG),
+        CopyCell(CellForm.ARRAY, element=CellForm.MICROS, oid=1184),
+    ),
+]
+
+
+def copy_rows(some: Input) -> None:
+    """Copy rows: the first text says which fields, the others are bodies; what comes has tuples."""
+    chosen = [_FIELDS[byte % len(_FIELDS)] for byte in (*(some or (b"",))[0][:4], 1)]
+    fields = tuple(each._replace(cell=place) for place, (each, _) in enumerate(chosen))
+    rows_of = AvroRows(_PREFIX, fields)
+    copier = RowCopier(rows_of, None, [cell for _, cell in chosen])
+    for body in some[1:]:
+        raw = copier.copied([_PREFIX + body] * 2, [], [], 2)
+        if raw is not None:
+            tuples = tuples_of(raw)
+            assert len(tuples) == 2
+            assert tuples[0] == tuples[1]
+            assert len(tuples[0]) == len(chosen)
+
+
 def _columns(way: str) -> Any:
     return on(way, "intake", "RecordColumns")(prefix=b"\0\0\0\0\7", buckets=1)
 
@@ -373,6 +416,7 @@ def intake(some: Input) -> None:
 
 TARGETS: dict[str, Callable[[Input], None]] = {
     "copy_lines": copy_lines,
+    "copy_rows": copy_rows,
     "fold": fold,
     "frames": frames,
     "headers": headers,

@@ -16,8 +16,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from changelog.connect.postgres import target as target_module
-from changelog.connect.postgres.target import PLACES, Asked, OvertakenError, Target
+from changelog.connect.postgres import places as places_module
+from changelog.connect.postgres.places import PLACES, OvertakenError
+from changelog.connect.postgres.target import Asked, Target
 from changelog.connect.rules.events import Insert
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, run_task
@@ -525,7 +526,7 @@ def test_who_was_overtaken_writes_nothing(dsn, execute, settings):
 
 def test_twin_without_the_comparison_of_places_writes_twice(dsn, execute, settings, monkeypatch):
     """The same with the seeded defect: places that nobody compares."""
-    monkeypatch.setattr(target_module.Target, "_check_moved", lambda *_: None)
+    monkeypatch.setattr(places_module.Places, "_check_moved", lambda *_: None)
     execute("CREATE TABLE t (id int)")
     _two_writers_of_one_partition(dsn, settings)
     assert execute("SELECT count(*) FROM t") == [(6,)]

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_connect import KafkaConnect  # type: ignore[import-untyped]
 from kafka_connect_api.kafka_connect_api import Api, Cluster  # type: ignore[import-untyped]
 
-from changelog.connect.postgres.target import PLACES
+from changelog.connect.postgres.places import PLACES
 from tests.support.certificates import LOOPBACK, Authority
 from tests.support.connect_worker import DEFECT
 from tests.support.connect_workers import curl, running, states

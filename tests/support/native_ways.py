@@ -14,6 +14,7 @@ from changelog.native.choice import IS_COMPILED
 CLASSES = {
     "buffers": ("Records", "Texts", "WrittenPlaces"),
     "copydata": ("read_copy", "read_stream"),
+    "copyrows": ("RowCopier",),
     "decode": ("RowDecoder",),
     "fold": ("Fold",),
     "intake": ("Intake", "RecordColumns"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg2
@@ -35,10 +36,49 @@ _REFUSALS = ("authentication failed", "no password supplied", "pg_hba.conf", "do
 _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own values cause
 
 
-class Session:
-    """A connection; one thread at a time uses it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a database is, and how it is spoken of.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    Attributes:
+        url: libpq's connection string.
+        user: in place of that of the string; empty for none.
+        password: likewise.
+        application: as the server lists the session.
+        options: of the session, beside those that each has.
+        named: what names the address to a user.
+        look_at: what a user looks at when the server refuses.
+    """
+
+    url: str = field(repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    application: str
+    options: str = ""
+    named: str
+    look_at: str
+
+
+def of_sink(settings: SinkSettings) -> Address:
+    """Return the address of a sink's database."""
+    return Address(
+        url=settings.url,
+        user=settings.user,
+        password=settings.password,
+        application=f"connect-{settings.name}",
+        named="connection.url",
+        look_at="connection.url, connection.user and connection.password",
+    )
+
+
+class Session:
+    """A connection; one thread at a time uses it.
+
+    Attributes:
+        connection: psycopg2's.
+    """
+
+    def __init__(self, address: Address) -> None:
         """Connect.
 
         Raises:
@@ -46,23 +86,23 @@ class Session:
             SinkError: it refuses.
             ConfigurationError: the address cannot be used.
         """
-        wanted = _wanted(settings)
+        wanted = _wanted(address)
         self._secret = wanted.get("password", "")
         try:
-            self._connection: extensions.connection = psycopg2.connect(**wanted)
+            self.connection: extensions.connection = psycopg2.connect(**wanted)
         except psycopg2.Error as error:
-            said = self._clean(str(error))
+            said = self.clean(str(error))
             if any(words in said.lower() for words in _REFUSALS):
                 raise SinkError(
                     f"the database refuses the connection: {said}",
-                    hint="look at connection.url, connection.user and connection.password",
+                    hint=f"look at {address.look_at}",
                 ) from None
             raise UnavailableError(f"the database does not answer: {said}") from None
-        self._connection.set_client_encoding("UTF8")
+        self.connection.set_client_encoding("UTF8")
 
     def close(self) -> None:
         """Close it; what is not committed is not written."""
-        self._connection.close()
+        self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[extensions.cursor]:
@@ -73,35 +113,36 @@ class Session:
             SinkError: it refuses.
         """
         try:
-            with self._connection, self._connection.cursor() as cursor:
+            with self.connection, self.connection.cursor() as cursor:
                 yield cursor
         except psycopg2.Error as error:
-            code, said = error.pgcode, self._clean(error.diag.message_primary or str(error))
-            if self._connection.closed or code is None or code in _LATER:
+            code, said = error.pgcode, self.clean(error.diag.message_primary or str(error))
+            if self.connection.closed or code is None or code in _LATER:
                 raise UnavailableError(f"the database does not go on: {said}") from error
             raise SinkError(f"the database refuses: {said} ({code})") from error
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """Return what the server says on one line, without a secret."""
         said = redacted(" ".join(text.split()))
         return said.replace(self._secret, "***") if self._secret else said
 
 
-def _wanted(settings: SinkSettings) -> dict[str, Any]:
+def _wanted(address: Address) -> dict[str, Any]:
     try:
-        given = extensions.parse_dsn(settings.url)
+        given = extensions.parse_dsn(address.url)
     except psycopg2.Error:
         # Without libpq's own words: they quote the string, and so a password.
         raise ConfigurationError(
-            "connection.url is not an address of PostgreSQL",
+            f"{address.named} is not an address of PostgreSQL",
             hint="an example: postgresql://host:5432/database",
         ) from None
     wanted = {**_DEFAULTS, **given}
-    wanted["options"] = f"{given.get('options', '')} {_SESSION}".strip()
-    wanted["application_name"] = f"connect-{settings.name}"
-    if settings.user:
-        wanted["user"] = settings.user
-    if settings.password:
-        wanted["password"] = settings.password
+    wanted["options"] = f"{given.get('options', '')} {_SESSION} {address.options}".strip()
+    wanted["application_name"] = address.application
+    if address.user:
+        wanted["user"] = address.user
+    if address.password:
+        wanted["password"] = address.password
     return wanted
 
 

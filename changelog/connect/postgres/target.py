@@ -12,23 +12,15 @@ from dataclasses import dataclass, field
 import psycopg2
 from psycopg2 import extensions
 
+from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.rows import execute
-from changelog.connect.postgres.session import Session, is_of_a_row
-from changelog.connect.postgres.tables import CREATE_LOCK, Tables
+from changelog.connect.postgres.session import Session, is_of_a_row, of_sink
+from changelog.connect.postgres.tables import Tables
 from changelog.connect.rules.events import Delete, Operation
 from changelog.connect.rules.reading import BadRecordError
 from changelog.connect.rules.settings import SinkSettings
-from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
-
-PLACES = "changelog_connect_offsets"
-"""The table of places, in the first schema of the user's search path."""
-
-Partition = tuple[str, int]
-
-
-class OvertakenError(UnavailableError):
-    """Another task has moved a place: what was read is to be read again from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +61,11 @@ class Target:
         """
         self._settings = settings
         self._tables = Tables(settings)
-        self._session = Session(settings)
+        self._places = Places(settings.name, "task of connector")
+        self._session = Session(of_sink(settings))
         try:
             with self._session.transaction() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
-                cursor.execute("SELECT to_regclass(%s) IS NULL", (PLACES,))
-                if cursor.fetchone() == (True,):
-                    cursor.execute(
-                        f"CREATE TABLE {PLACES} (connector text, topic text, partition int,"
-                        " next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))"
-                    )
+                Places.make(cursor)
         except BaseException:
             self.close()
             raise
@@ -90,29 +77,12 @@ class Target:
     def places(self) -> dict[Partition, int]:
         """Return the place of this connector in each partition that it has one in."""
         with self._session.transaction() as cursor:
-            cursor.execute(
-                f"SELECT topic, partition, next_offset FROM {PLACES} WHERE connector = %s",
-                (self._settings.name,),
-            )
-            return {(topic, partition): place for topic, partition, place in cursor.fetchall()}
+            return self._places.read(cursor)
 
     def set_places(self, places: Mapping[Partition, int | None]) -> None:
         """Put places somewhere else, or forget them (None): for a connector that is stopped."""
         with self._session.transaction() as cursor:
-            for (topic, partition), place in places.items():
-                where = (self._settings.name, topic, partition)
-                if place is None:
-                    cursor.execute(
-                        f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)",
-                        where,
-                    )
-                else:
-                    cursor.execute(
-                        f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s)"
-                        " ON CONFLICT (connector, topic, partition)"
-                        " DO UPDATE SET next_offset = EXCLUDED.next_offset",
-                        (*where, place),
-                    )
+            self._places.put(cursor, places)
 
     def begin(self, places: Mapping[Partition, int]) -> None:
         """Write where partitions begin of which there is no place yet.
@@ -121,12 +91,7 @@ class Target:
             OvertakenError: another task was first.
         """
         with self._session.transaction() as cursor:
-            for (topic, partition), place in places.items():
-                cursor.execute(
-                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                    (self._settings.name, topic, partition, place),
-                )
-                self._check_moved(cursor, topic, partition)
+            self._places.begin(cursor, places)
 
     def write(
         self,
@@ -149,25 +114,12 @@ class Target:
             SinkError: it refuses what no single record causes.
         """
         with self._session.transaction() as cursor:
-            for (topic, partition), (old, new) in sorted(moves.items()):
-                cursor.execute(
-                    f"UPDATE {PLACES} SET next_offset = %s"
-                    " WHERE (connector, topic, partition, next_offset) = (%s, %s, %s, %s)",
-                    (new, self._settings.name, topic, partition, old),
-                )
-                self._check_moved(cursor, topic, partition)
+            self._places.move(cursor, moves)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             refused: list[Refused] = []
             for topic, records in _by_topic(asked):
                 refused += self._apply(cursor, topic, records)
             refuse(refused)
-
-    def _check_moved(self, cursor: extensions.cursor, topic: str, partition: int) -> None:
-        if cursor.rowcount != 1:
-            raise OvertakenError(
-                f'another task of connector "{self._settings.name}" has moved its place in '
-                f'partition {partition} of topic "{topic}"'
-            )
 
     def _apply(
         self, cursor: extensions.cursor, topic: str, asked: Sequence[Asked]

@@ -12,7 +12,7 @@ from changelog.connect.rules.given import Given
 from changelog.connect.rules.sink_keys import CONVERTERS, SINK_KEYS
 from changelog.contract.base.connection import RegistryConnection
 
-_TYPE = re.compile(r"[A-Za-z][\w ]*(?:\(\d+(?:,\s*\d+)?\))?[\w ]*(?:\[\])?")
+TYPE = re.compile(r"[A-Za-z][\w ]*(?:\(\d+(?:,\s*\d+)?\))?[\w ]*(?:\[\])?")
 _TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _URL = re.compile(r"(?:jdbc:)?(?P<url>postgres(?:ql)?://.+)", re.ASCII)
 _REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
@@ -183,7 +183,7 @@ def _check_table(given: Given) -> None:
         given.fail("col.types", "col.types has one type for each of col.names")
     if types and not keys and _pk_mode(given) is PkMode.RECORD_KEY:
         given.fail("pk.fields", "col.types needs pk.fields beside it")
-    if any(not _TYPE.fullmatch(each) for each in types):
+    if any(not TYPE.fullmatch(each) for each in types):
         given.fail("col.types", "a type is its name, as numeric(10,2) or text[]")
     makes = given.flag("auto.create") or given.flag("auto.evolve")
     json_only = given.text("value.converter").endswith(("JsonConverter", "StringConverter"))

@@ -301,6 +301,72 @@ typedef struct written {
 int64_t records_leave_out(records *of, int64_t first, const written *in, int32_t partitions);
 void records_free(records *of);
 
+/* ---- copyrows.c: rows in Avro to binary COPY, for bulk loads ---- */
+
+/* How a field is written in Avro. */
+enum {
+    AVRO_BOOLEAN,
+    AVRO_INT,
+    AVRO_LONG,
+    AVRO_FLOAT,
+    AVRO_DOUBLE,
+    AVRO_DECIMAL,
+    AVRO_STRING,
+    AVRO_BYTES,
+    AVRO_ARRAY
+};
+
+/* How a cell is written in COPY. */
+enum {
+    CELL_BOOL,
+    CELL_INT2,
+    CELL_INT4,
+    CELL_INT8,
+    CELL_FLOAT4,
+    CELL_FLOAT8,
+    CELL_NUMERIC,
+    CELL_TEXT, /* and bytes */
+    CELL_JSONB,
+    CELL_UUID,
+    CELL_DATE,
+    CELL_MICROS, /* a moment, from microseconds since 1970 */
+    CELL_MILLIS,
+    CELL_ARRAY
+};
+
+/* A field of a writer's schema; of a branch that there is not, the number is -1. */
+typedef struct avro_field {
+    int32_t kind;
+    int32_t element; /* kind of an array's elements, which may be null */
+    int32_t is_union;
+    int32_t value_branch; /* 0 where there is no union */
+    int32_t null_branch;
+    int32_t text_branch; /* of which NaN alone is known, in a decimal */
+    int32_t cell;        /* that takes it, or -1 */
+} avro_field;
+
+/* Keys or values of one schema, back to back: row n begins where ends[n] says. */
+typedef struct avro_rows {
+    const avro_field *fields;
+    int32_t count;
+    const uint8_t *frame; /* of 5 bytes, which each begins with */
+    const uint8_t *bytes;
+    const int32_t *ends;
+} avro_rows;
+
+typedef struct copy_cell {
+    int32_t form;
+    int32_t element; /* form of an array's elements */
+    int32_t oid;     /* of their type */
+    int32_t scale;   /* of a decimal */
+    const int64_t *numbers; /* where no field fills it, one for each row; NULL: null */
+} copy_cell;
+
+/* Append rows in COPY's binary format as one text. Gives how many were written before the first that
+ * is not exactly what the fields say or has no form here, or all; -2 without memory. */
+int64_t copy_rows(const avro_rows *values, const avro_rows *keys, const copy_cell *cells,
+                  int32_t count, int64_t rows, texts *to);
+
 /* ---- avro.c, rows.c: rows to records ---- */
 
 enum {

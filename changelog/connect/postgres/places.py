@@ -1,0 +1,130 @@
+"""Places in topics, kept in the database that takes their records.
+
+A place is moved only from where its writer last saw it, in the transaction of the rows. Who was
+overtaken moves none, and its transaction is rolled back: no record is written twice, and none is
+left out, whoever dies when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psycopg2 import extensions
+
+from changelog.connect.postgres.tables import CREATE_LOCK
+from changelog.contract.base.errors import UnavailableError
+
+PLACES = "changelog_connect_offsets"
+"""The table of places, in the first schema of the user's search path."""
+
+Partition = tuple[str, int]
+
+
+class OvertakenError(UnavailableError):
+    """Another writer has moved a place: what was read is to be read again from there."""
+
+
+class Places:
+    """The places of one writer; each call is part of the caller's transaction."""
+
+    def __init__(self, owner: str, what: str) -> None:
+        """Take whose places they are, and what that is called in messages."""
+        self._owner, self._what = owner, what
+
+    @staticmethod
+    def make(cursor: extensions.cursor) -> None:
+        """Make the table where it is missing, and what one of an older version lacks."""
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s)"
+            " AND attname = 'topic_id'), to_regclass(%s) IS NULL",
+            (PLACES, PLACES),
+        )
+        has_ids, is_missing = cursor.fetchone() or (0, True)
+        if is_missing:
+            cursor.execute(
+                f"CREATE TABLE {PLACES} (connector text, topic text, partition int,"
+                " next_offset bigint NOT NULL, topic_id text,"
+                " PRIMARY KEY (connector, topic, partition))"
+            )
+        elif not has_ids:
+            cursor.execute(f"ALTER TABLE {PLACES} ADD COLUMN topic_id text")
+
+    def read(self, cursor: extensions.cursor) -> dict[Partition, int]:
+        """Return the place in each partition that there is one in."""
+        cursor.execute(
+            f"SELECT topic, partition, next_offset FROM {PLACES} WHERE connector = %s",
+            (self._owner,),
+        )
+        return {(topic, partition): place for topic, partition, place in cursor.fetchall()}
+
+    def topic_ids(self, cursor: extensions.cursor) -> dict[Partition, str]:
+        """Return of which life of its topic each place is, where that is known."""
+        cursor.execute(
+            f"SELECT topic, partition, topic_id FROM {PLACES}"
+            " WHERE connector = %s AND topic_id IS NOT NULL",
+            (self._owner,),
+        )
+        return {(topic, partition): found for topic, partition, found in cursor.fetchall()}
+
+    def put(
+        self,
+        cursor: extensions.cursor,
+        places: Mapping[Partition, int | None],
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put places somewhere else, or forget them (None), while nobody writes."""
+        for (topic, partition), place in places.items():
+            where = (self._owner, topic, partition)
+            if place is None:
+                cursor.execute(
+                    f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)",
+                    where,
+                )
+            else:
+                cursor.execute(
+                    f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s)"
+                    " ON CONFLICT (connector, topic, partition)"
+                    " DO UPDATE SET next_offset = EXCLUDED.next_offset,"
+                    " topic_id = EXCLUDED.topic_id",
+                    (*where, place, (topic_ids or {}).get(topic)),
+                )
+
+    def begin(
+        self,
+        cursor: extensions.cursor,
+        places: Mapping[Partition, int],
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write where partitions begin of which there is no place yet.
+
+        Raises:
+            OvertakenError: another writer was first.
+        """
+        for (topic, partition), place in places.items():
+            cursor.execute(
+                f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (self._owner, topic, partition, place, (topic_ids or {}).get(topic)),
+            )
+            self._check_moved(cursor, topic, partition)
+
+    def move(self, cursor: extensions.cursor, moves: Mapping[Partition, tuple[int, int]]) -> None:
+        """Move places from where they were last seen.
+
+        Raises:
+            OvertakenError: one is not there any more.
+        """
+        for (topic, partition), (old, new) in sorted(moves.items()):
+            cursor.execute(
+                f"UPDATE {PLACES} SET next_offset = %s"
+                " WHERE (connector, topic, partition, next_offset) = (%s, %s, %s, %s)",
+                (new, self._owner, topic, partition, old),
+            )
+            self._check_moved(cursor, topic, partition)
+
+    def _check_moved(self, cursor: extensions.cursor, topic: str, partition: int) -> None:
+        if cursor.rowcount != 1:
+            raise OvertakenError(
+                f'another {self._what} "{self._owner}" has moved its place in '
+                f'partition {partition} of topic "{topic}"'
+            )

@@ -1,0 +1,231 @@
+"""The command `changelog load`: topics into a table of PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from changelog.config import Project, resolved
+from changelog.contract.base.errors import ConfigurationError
+from changelog.lines.cli import ClientOption, project_of
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
+from changelog.runtime.garbage_collection import collect_rarely
+from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.setting import Given
+from changelog.sections import Kafka, Registry
+
+if TYPE_CHECKING:
+    from changelog.load.load import Loaded, LoadSettings
+    from changelog.load.prepare import Wishes
+    from changelog.load.rules.schema import Schema
+    from changelog.sink.registry import RegisteredSchema
+
+_FORMS = "auto, avro, json, csv or text"
+_INTERRUPTED = 130
+_DEAD_LETTER = "dead-letter:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """What is loaded, where to, and how."""
+
+    into: Annotated[
+        str,
+        typer.Option(
+            "--into", help="postgres:ADDRESS/TABLE, or an address of PostgreSQL with --table."
+        ),
+    ]
+    table: Annotated[str, typer.Option("--table", help="The table, its schema before a dot.")] = ""
+    mode: Annotated[
+        str, typer.Option("--mode", help="insert appends rows, upsert replaces them by key.")
+    ] = "insert"
+    key: Annotated[
+        str, typer.Option("--key", help="Columns of the key, a,b; the primary key by default.")
+    ] = ""
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--columns",
+            help="What fills which column: a=value.x,b=key.id,c=timestamp; also header.NAME, "
+            "topic, partition, offset. Fields of the same names by default.",
+        ),
+    ] = ""
+    value_form: Annotated[
+        str, typer.Option("--value-as", help=f"Values: {_FORMS}. auto: Avro if framed, else JSON.")
+    ] = "auto"
+    key_form: Annotated[str, typer.Option("--key-as", help="Keys: auto, avro, json or text.")] = (
+        "auto"
+    )
+    fields: Annotated[
+        str, typer.Option("--fields", help="Names of the fields of CSV; the table's columns else.")
+    ] = ""
+    delimiter: Annotated[
+        str, typer.Option("-D", "--delimiter", help="What stands between fields of CSV.")
+    ] = ","
+    tombstones: Annotated[
+        str,
+        typer.Option("--tombstones", help="delete (with upsert, the default there) or ignore."),
+    ] = ""
+    start: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--from",
+            help="stored (the place in the table's database; the beginning at first), beginning, "
+            "end, an offset, -N or @TIME.",
+        ),
+    ] = "stored"
+    until: Annotated[
+        str,
+        typer.Option("--until", help="now (the ends at the start), an offset or @TIME."),
+    ] = "now"
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes.")] = False
+    name: Annotated[
+        str, typer.Option("--name", help="Of the load, whose places are kept; the table's name.")
+    ] = ""
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Partitions at once; as many as there are cores."),
+    ] = None
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="The most records of one transaction.")
+    ] = 200_000
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table if it is missing, by the schema.")
+    ] = False
+    types: Annotated[
+        str, typer.Option("--types", help="Types for --create: id=bigint,price=numeric(10,2).")
+    ] = ""
+    on_error: Annotated[
+        str,
+        typer.Option(
+            "--on-error", help="fail, or dead-letter:TOPIC for records that cannot be written."
+        ),
+    ] = "fail"
+    client: ClientOption = None
+    as_json: JsonOption = False
+    debug: DebugOption = False
+
+
+@takes(Chosen(Kafka), Chosen(Registry))
+def load(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to load.")],
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    asked: _Load,
+) -> None:
+    """Load topics into a table of PostgreSQL by COPY, and keep the place beside the rows.
+
+    Ends with 0 at what were the ends at the start. The place moves in the transaction of the rows:
+    whatever ends the command, the next start loses and doubles nothing. A record that cannot be
+    written ends it with 1, and is named.
+    """
+    from changelog.load.load import Load
+    from changelog.load.prepare import parse_into, prepare
+
+    collect_rarely()
+    settings = project_of(project, given, asked.client)
+    url, table = parse_into(resolved(asked.into, settings.root), asked.table)
+    wishes, how = _wishes(topics, table, asked), _settings(topics, url, table, asked)
+    with closing(_Schemas(settings)) as schemas:
+        rules, latest = prepare(wishes, url, how.name, schemas.latest)
+        made = Load(
+            settings.kafka, how, rules, schema=schemas.schema, latest=latest, console=bar_console()
+        )
+        found = made.run(stop_on_signals())
+    _tell(found, how, as_json=asked.as_json)
+    if not found.is_done and how.until is not None:
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _tell(found: Loaded, how: LoadSettings, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"table": how.table, "load": how.name, **found.to_json()})
+        return
+    aside = f", {found.refused} put aside" if found.refused else ""
+    tell(f"{found.records} records to {found.rows} rows in {found.seconds:.1f} s{aside}")
+
+
+def _wishes(topics: list[str], table: str, asked: _Load) -> Wishes:
+    from changelog.load.prepare import Wishes
+
+    if asked.mode not in {"insert", "upsert"}:
+        raise ConfigurationError(f'--mode "{asked.mode}"', hint="it is insert or upsert")
+    return Wishes(
+        topics=topics,
+        table=table,
+        columns=asked.columns,
+        key=asked.key,
+        upsert=asked.mode == "upsert",
+        tombstones=asked.tombstones,
+        value_form=asked.value_form,
+        key_form=asked.key_form,
+        fields=asked.fields,
+        delimiter=asked.delimiter,
+        create=asked.create,
+        types=asked.types,
+    )
+
+
+def _settings(topics: list[str], url: str, table: str, asked: _Load) -> LoadSettings:
+    import os
+
+    from changelog.lines.place import parse_start, parse_until
+    from changelog.load.job import Batches
+    from changelog.load.load import LoadSettings
+
+    if asked.follow and asked.until != "now":
+        raise ConfigurationError("--follow and --until contradict each other", hint="give one")
+    dead_letters = asked.on_error.removeprefix(_DEAD_LETTER)
+    if asked.on_error != "fail" and (dead_letters == asked.on_error or not dead_letters):
+        raise ConfigurationError(
+            f'--on-error "{asked.on_error}"', hint=f"it is fail or {_DEAD_LETTER}TOPIC"
+        )
+    return LoadSettings(
+        url=url,
+        table=table,
+        name=asked.name or f"load {table}",
+        topics=tuple(dict.fromkeys(topics)),
+        start=parse_start(asked.start),
+        until=None if asked.follow else parse_until("end" if asked.until == "now" else asked.until),
+        jobs=asked.jobs or os.cpu_count() or 1,
+        batches=Batches(records=asked.batch),
+        dead_letters="" if asked.on_error == "fail" else dead_letters,
+    )
+
+
+class _Schemas:
+    """The registry's schemas; it is asked when one is needed."""
+
+    def __init__(self, settings: Project) -> None:
+        from changelog.sink.registry import Registry as Client
+
+        self._url = settings.registry.url
+        self._client = Client(settings.registry) if self._url else None
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """Return the schema of an id."""
+        if self._client is None:
+            raise ConfigurationError(
+                "values are framed as a schema registry's are, and no registry is set",
+                hint="--schema-registry URL",
+            )
+        return self._client.schema(number)
+
+    def latest(self, subject: str) -> Schema | None:
+        """Return the newest schema of a subject, if it is a record of Avro."""
+        from changelog.load.rules.schema import read_schema
+
+        found = None if self._client is None else self._client.latest(subject)
+        return None if found is None or found.kind != "AVRO" else read_schema(found.text)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()

@@ -1,0 +1,363 @@
+"""A load: where it begins and ends, its jobs, and what it came to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer
+from rich.console import Console
+
+from changelog.capture.copy.progress_bar import RowBar
+from changelog.connect.postgres.places import OvertakenError, Partition
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LogError,
+    UnavailableError,
+)
+from changelog.lines.ask import bounds_of, find_topic, offsets_since
+from changelog.lines.place import (
+    Bounds,
+    End,
+    Since,
+    Start,
+    Stored,
+    Until,
+    end_offsets,
+    first_offsets,
+)
+from changelog.load.dead_letters import DeadLetters
+from changelog.load.encode import Encoder
+from changelog.load.job import Batches, Job, Share
+from changelog.load.plan import Planner, SchemaOf
+from changelog.load.rules.schema import Schema
+from changelog.load.rules.table import Table
+from changelog.load.rules.wanted import Rules
+from changelog.load.target import LoadTarget, TableWriter
+from changelog.runtime.edge import one_line
+from changelog.sink.client import make_client
+from changelog.sink.topics import TopicDescription
+
+log = logging.getLogger("changelog.load")
+
+_AGAIN_S = 1.0
+_LOOK_S = 30.0
+_WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """What is loaded, and where to.
+
+    Attributes:
+        url: of the database; holds a password, so no part of `repr`.
+        table: its name, perhaps with a schema.
+        name: of the load, whose places are kept.
+        topics: that are read.
+        start: where partitions begin.
+        until: where they end; None to follow.
+        jobs: how many at once.
+        batches: how much is one transaction.
+        dead_letters: topic for records that cannot be written; empty where they end the load.
+    """
+
+    url: str = field(repr=False)
+    table: str
+    name: str
+    topics: tuple[str, ...]
+    start: Start
+    until: Until | None
+    jobs: int
+    batches: Batches = field(default_factory=Batches)
+    dead_letters: str = ""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a load came to.
+
+    Attributes:
+        records: how many were read.
+        rows: how many rows were written, and keys deleted.
+        refused: how many records were put aside.
+        seconds: how long it took.
+        is_done: whether the ends were reached.
+    """
+
+    records: int = 0
+    rows: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    is_done: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `--json` prints it."""
+        rate = round(self.records / self.seconds) if self.seconds else 0
+        return {
+            "records": self.records,
+            "rows": self.rows,
+            "dead_letters": self.refused,
+            "seconds": round(self.seconds, 3),
+            "records_per_s": rate,
+            "done": self.is_done,
+        }
+
+
+class Load:
+    """A load of topics into one table."""
+
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        settings: LoadSettings,
+        rules: Rules,
+        *,
+        schema: SchemaOf,
+        latest: Schema | None,
+        console: Console,
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            kafka: the brokers.
+            settings: what and where to.
+            rules: how records become rows.
+            schema: gives the schemas of ids.
+            latest: the newest schema of values, where it is known.
+            console: for the progress.
+        """
+        self._kafka, self._settings, self._rules = kafka, settings, rules
+        self._schema, self._latest, self._console = schema, latest, console
+        self._begun = False
+
+    def run(self, stop: Callable[[], bool]) -> Loaded:
+        """Load until the ends are reached, or until stopped.
+
+        Raises:
+            ConfigurationError: there is no such topic, table or place.
+            SinkError: a record cannot be written, or the target refuses.
+            UnavailableError: a server is away; where topics are followed, it is waited for.
+            LogError: a place is not on the log any more.
+        """
+        found, began = Loaded(), time.monotonic()
+        while not stop():
+            try:
+                found.is_done = self._attempt(found, stop)
+            except UnavailableError as error:
+                if self._settings.until is not None and not isinstance(error, OvertakenError):
+                    raise
+                log.warning("waiting: %s", one_line(error))
+                _nap(_AGAIN_S, stop)
+            if found.is_done:
+                break
+        found.seconds = time.monotonic() - began
+        return found
+
+    def _attempt(self, found: Loaded, stop: Callable[[], bool]) -> bool:
+        topics = {name: find_topic(self._kafka, name) for name in self._settings.topics}
+        with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
+            table = target.table(self._settings.table)
+            share = self._share(target, topics)
+        aside = None
+        if self._settings.dead_letters:
+            find_topic(self._kafka, self._settings.dead_letters)
+            aside = DeadLetters(self._kafka, self._settings.dead_letters)
+        shares = split(share, self._settings.jobs)
+        jobs = [
+            Job(self._kafka, each, self._settings.batches, dead_letters=aside) for each in shares
+        ]
+        left = sum(
+            (end or start) - start
+            for start, end in zip(share.starts.values(), share.ends.values(), strict=True)
+        )
+        try:
+            with RowBar(self._console, self._settings.table, left) as bar:
+                self._run(jobs, table, stop, bar, topics)
+        finally:
+            found.records += sum(each.records for each in jobs)
+            found.rows += sum(each.rows for each in jobs)
+            found.refused += sum(each.refused for each in jobs)
+        return all(each.is_done for each in jobs)
+
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        table: Table,
+        stop: Callable[[], bool],
+        bar: RowBar,
+        topics: Mapping[str, TopicDescription],
+    ) -> None:
+        """Run jobs beside each other; the first that fails ends the others behind a batch."""
+        ended, lock = threading.Event(), threading.Lock()
+        looked = time.monotonic()
+
+        def told(records: int) -> None:
+            with lock:
+                bar.add(records)
+
+        def run(job: Job) -> None:
+            with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
+                job.run(target, self._writer(table), lambda: ended.is_set() or stop(), told)
+
+        with ThreadPoolExecutor(max(1, len(jobs)), "load") as pool:
+            running = {pool.submit(run, job) for job in jobs}
+            while running:
+                done, running = wait(running, _WAIT_S, FIRST_COMPLETED)
+                failed = next((e for each in done if (e := each.exception()) is not None), None)
+                if failed is not None:
+                    ended.set()
+                    wait(running)
+                    raise failed
+                if self._settings.until is None and time.monotonic() - looked > _LOOK_S:
+                    looked = time.monotonic()
+                    if self._grown(topics):
+                        ended.set()
+
+    def _grown(self, topics: Mapping[str, TopicDescription]) -> bool:
+        """Tell whether a topic has got partitions, which no job reads."""
+        return any(
+            find_topic(self._kafka, name).partitions != each.partitions
+            for name, each in topics.items()
+        )
+
+    def _writer(self, table: Table) -> TableWriter:
+        planner = Planner(self._rules, table, self._schema, self._latest)
+        encoder = Encoder(self._rules, table, planner)
+        return TableWriter(
+            table,
+            tuple(self._rules.columns),
+            self._rules.keys,
+            encoder.chunks,
+            lambda: frozenset(planner.casts),
+        )
+
+    def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> Share:
+        """Return where each partition goes on and ends; writes down where new ones begin."""
+        ids = {name: str(each.topic_id) for name, each in topics.items()}
+        with target.session.transaction() as cursor:
+            stored = target.places.read(cursor)
+            lives = target.places.topic_ids(cursor)
+        starts: dict[Partition, int] = {}
+        ends: dict[Partition, int | None] = {}
+        fresh: dict[Partition, int] = {}
+        for name, each in topics.items():
+            bounds = bounds_of(self._kafka, name, range(each.partitions))
+            first = self._firsts(name, bounds)
+            for partition in bounds:
+                at = (name, partition)
+                if at in stored and self._goes_on:
+                    starts[at] = self._checked(at, stored[at], bounds[partition], ids, lives)
+                else:
+                    starts[at] = fresh[at] = first[partition]
+            ends |= {(name, n): end for n, end in self._ends(name, bounds).items()}
+        self._begin(target, fresh, stored, ids)
+        before = self._settings.until
+        return Share(
+            starts=starts, ends=ends, before_ms=before.ms if isinstance(before, Since) else None
+        )
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._begun or self._settings.start == Stored()
+
+    def _begin(
+        self,
+        target: LoadTarget,
+        fresh: Mapping[Partition, int],
+        stored: Mapping[Partition, int],
+        ids: Mapping[str, str],
+    ) -> None:
+        again = fresh.keys() & stored.keys()
+        if again and not self._rules.keys:
+            raise ConfigurationError(
+                f'load "{self._settings.name}" has loaded these topics before: its rows would be '
+                "there twice",
+                hint="--from stored goes on, --mode upsert replaces rows, --name begins another "
+                "load",
+            )
+        with target.session.transaction() as cursor:
+            target.places.put(cursor, {each: fresh[each] for each in again}, ids)
+            target.places.begin(
+                cursor, {each: n for each, n in fresh.items() if each not in again}, ids
+            )
+        self._begun = True
+
+    def _firsts(self, name: str, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+        start = self._settings.start
+        since = self._since(name, bounds, start.ms) if isinstance(start, Since) else {}
+        return first_offsets(start, bounds, since)
+
+    def _ends(self, name: str, bounds: Mapping[int, Bounds]) -> dict[int, int | None]:
+        until = self._settings.until
+        since = self._since(name, bounds, until.ms) if isinstance(until, Since) else {}
+        now_ms = time.time_ns() // 1_000_000
+        if isinstance(until, End):
+            return {n: each.end for n, each in bounds.items()}
+        return end_offsets(until, bounds, since, now_ms=now_ms)
+
+    def _since(self, name: str, bounds: Mapping[int, Bounds], ms: int) -> dict[int, int | None]:
+        config = self._kafka.client_config(group_id="changelog-load")
+        with closing(make_client(Consumer, config)) as consumer:
+            return offsets_since(consumer, name, bounds, ms)
+
+    def _checked(
+        self,
+        at: Partition,
+        place: int,
+        bounds: Bounds,
+        ids: Mapping[str, str],
+        lives: Mapping[Partition, str],
+    ) -> int:
+        topic, partition = at
+        is_other = at in lives and lives[at] != ids[topic]
+        if is_other or not bounds.first <= place <= bounds.end:
+            said = (
+                f'topic "{topic}" was made anew'
+                if is_other
+                else f'partition {partition} of topic "{topic}" has {bounds.first} to {bounds.end}'
+            )
+            raise LogError(
+                f'load "{self._settings.name}" is at {place} of partition {partition}, and {said}',
+                hint="records are gone: `--name` begins another load, into a table of its own; "
+                "--mode upsert with --from beginning writes all there is",
+            )
+        return place
+
+
+def split(share: Share, jobs: int) -> list[Share]:
+    """Return the shares of jobs, as even as the partitions allow; none without a partition.
+
+    >>> whole = Share(starts={("t", 0): 0, ("t", 1): 5}, ends={("t", 0): 9, ("t", 1): 6})
+    >>> [list(each.starts) for each in split(whole, 4)]
+    [[('t', 0)], [('t', 1)]]
+    """
+
+    def size(each: Partition) -> int:
+        end = share.ends[each]
+        return 0 if end is None else end - share.starts[each]
+
+    parts: list[list[Partition]] = [[] for _ in range(min(jobs, len(share.starts)))]
+    for each in sorted(share.starts, key=size, reverse=True):
+        least = min(parts, key=lambda some: (sum(map(size, some)), len(some)))
+        least.append(each)
+    return [
+        Share(
+            starts={each: share.starts[each] for each in some},
+            ends={each: share.ends[each] for each in some},
+            before_ms=share.before_ms,
+        )
+        for some in parts
+    ]
+
+
+def _nap(seconds: float, stop: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stop():
+        time.sleep(_WAIT_S)

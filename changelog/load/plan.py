@@ -1,0 +1,288 @@
+"""Which records go to COPY in C, by the schemas that they name, and how the others are read."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from changelog.connect.rules.reading import BadRecordError, parse_json
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.forms.framed import FramedReader
+from changelog.contract.rows.codec import unframe
+from changelog.load.rules.columns import Part, Source
+from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema
+from changelog.load.rules.table import Table, TableColumn
+from changelog.load.rules.wanted import Form, Rules
+from changelog.native.copydata import AvroField, AvroRows, CellForm, CopyCell, RowCopier
+
+SchemaOf = Callable[[int], tuple[str, str]]
+"""Returns kind and text of the schema of an id."""
+
+_AVRO, _JSON = "AVRO", "JSON"
+_INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}
+_NUMBERED = {Part.PARTITION, Part.OFFSET, Part.TIMESTAMP}
+
+
+class Record(Protocol):
+    """A record as the client gives it."""
+
+    def topic(self) -> str | None:
+        """Return its topic."""
+
+    def partition(self) -> int | None:
+        """Return its partition."""
+
+    def offset(self) -> int | None:
+        """Return its offset."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the kind of its time, and milliseconds since 1970."""
+
+    def key(self) -> Any:  # noqa: ANN401 - bytes or None
+        """Return its key."""
+
+    def value(self) -> Any:  # noqa: ANN401 - bytes or None
+        """Return its value; None is a tombstone."""
+
+    def headers(self) -> Any:  # noqa: ANN401 - as the client has them
+        """Return its headers."""
+
+
+class Copier(NamedTuple):
+    """Writes records of one pair of schemas.
+
+    Attributes:
+        rows: in C.
+        reads_values: whether something is read of the values.
+        reads_keys: likewise of the keys.
+        numbers: of records, columns that are no field of theirs.
+        has_ordinal: whether each row has its number, and that it is not gone.
+    """
+
+    rows: RowCopier
+    reads_values: bool
+    reads_keys: bool
+    numbers: tuple[Callable[[Record], int], ...]
+    has_ordinal: bool
+
+    def __call__(self, records: Sequence[Record], some: Sequence[int]) -> bytes | None:
+        """Return the tuples of some records; None where one has no form."""
+        chosen = records if len(some) == len(records) else [records[n] for n in some]
+        numbers = [array("q", map(read, chosen)) for read in self.numbers]
+        if self.has_ordinal:
+            numbers += [array("q", some), array("q", bytes(8 * len(some)))]
+        keys = [each.key() for each in chosen] if self.reads_keys else []
+        if None in keys:
+            return None
+        values = [each.value() for each in chosen] if self.reads_values else []
+        return self.rows.copied(values, keys, numbers, len(chosen))
+
+
+class Planner:
+    """Knows the schemas of a load.
+
+    Attributes:
+        casts: columns whose values come as texts that PostgreSQL is to cast.
+        needs_keys: whether something is read of the records' keys.
+    """
+
+    def __init__(self, rules: Rules, table: Table, schema: SchemaOf, latest: Schema | None) -> None:
+        """Take what gives schemas, and the newest of the values where it is known."""
+        self._rules, self._table, self._schema = rules, table, schema
+        self._latest: Mapping[str, SchemaField] = {} if latest is None else latest.by_name
+        self._known: dict[int, Schema | None] = {}
+        self._copiers: dict[tuple[bytes, bytes], Copier | None] = {}
+        self._read = FramedReader(schema)
+        self.casts: set[str] = set()
+        self._direct: set[str] = set()
+        self.needs_keys = any(each.part is Part.KEY for each in rules.columns.values())
+
+    def read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
+        """Return what framed bytes say.
+
+        Raises:
+            CorruptRecordError: they do not decode.
+            BadRecordError: likewise.
+            LogError: the registry refuses, or does not answer.
+        """
+        found = self._read(raw)
+        if isinstance(found, orjson.Fragment):
+            return parse_json(unframe(raw)[1], what)
+        return found
+
+    def copier(self, value: bytes, key: bytes) -> Copier | None:
+        """Return what writes records with these frames at once; None where nothing does."""
+        if (value, key) not in self._copiers:
+            self._copiers[value, key] = self._planned(value, key)
+        return self._copiers[value, key]
+
+    def field_of(self, name: str) -> str:
+        """Return the field of Avro that a column's name means."""
+        found = self._latest.get(name)
+        return name if found is None else found.name
+
+    def column_of(self, field: str) -> str:
+        """Return the column's name of a field of Avro."""
+        found = self._latest.get(field)
+        return field if found is None else found.column
+
+    def knows(self, name: str) -> bool:
+        """Tell whether the newest schema has a field."""
+        return name in self._latest
+
+    def default_of(self, name: str) -> Any:  # noqa: ANN401 - any JSON
+        """Return what records of schemas without a field stand for.
+
+        Raises:
+            BadRecordError: for nothing, or for a value that is not known here.
+        """
+        field = self._latest[name]
+        if not field.has_default:
+            raise BadRecordError(f'its schema has no field "{name}", which has no default')
+        if field.default is not None and (field.logical or not isinstance(field.default, _PLAIN)):
+            raise BadRecordError(
+                f'its schema has no field "{name}", whose default is not read here'
+            )
+        return field.default
+
+    def _planned(self, value: bytes, key: bytes) -> Copier | None:
+        before = set(self.casts), set(self._direct)
+        found = self._drafted(value, key)
+        if found is None:
+            self.casts, self._direct = before
+        return found
+
+    def _drafted(self, value: bytes, key: bytes) -> Copier | None:
+        sides = {Part.VALUE: self._schema_of(value, self._rules.value)}
+        if self.needs_keys:
+            sides[Part.KEY] = self._schema_of(key, self._rules.key)
+        numbers: list[Callable[[Record], int]] = []
+        cells: list[CopyCell] = []
+        filled: dict[tuple[Part, str], int] = {}
+        for name, source in self._rules.columns.items():
+            column = self._table.columns[name]
+            made = (
+                self._numbered(source, column, numbers)
+                if source.part in _NUMBERED
+                else self._field_cell(source, column, sides, filled, len(cells))
+            )
+            if made is None:
+                return None
+            cells.append(made)
+        rows = {part: self._rows(part, raw, sides, filled) for part, raw in
+                ((Part.VALUE, value), (Part.KEY, key)) if self._is_read(part, filled)}  # fmt: skip
+        if None in rows.values():
+            return None
+        if self._rules.keys:
+            at = len(numbers)
+            cells += [CopyCell(CellForm.INT8, numbers=at), CopyCell(CellForm.BOOL, numbers=at + 1)]
+        return Copier(
+            RowCopier(rows.get(Part.VALUE), rows.get(Part.KEY), cells),
+            Part.VALUE in rows,
+            Part.KEY in rows,
+            tuple(numbers),
+            bool(self._rules.keys),
+        )
+
+    def _schema_of(self, frame: bytes, form: Form) -> Schema | None:
+        if form not in {Form.AUTO, Form.AVRO}:
+            return None
+        try:
+            number, _ = unframe(frame)
+            if number not in self._known:
+                kind, text = self._schema(number)
+                self._known[number] = read_schema(text) if kind == _AVRO else None
+            return self._known[number]
+        except CorruptRecordError:
+            return None  # who reads the record by itself will say so
+
+    def _field_cell(
+        self,
+        source: Source,
+        column: TableColumn,
+        sides: Mapping[Part, Schema | None],
+        filled: dict[tuple[Part, str], int],
+        place: int,
+    ) -> CopyCell | None:
+        schema = sides.get(source.part)
+        if schema is None or len(source.path) != 1:
+            return None
+        field = schema.by_name.get(source.path[0])
+        if field is None:
+            return self._lacking(source)
+        if (source.part, field.name) in filled:
+            return None  # one field of two columns
+        filled[source.part, field.name] = place
+        return self._fitting(field, column)
+
+    def _fitting(self, field: SchemaField, column: TableColumn) -> CopyCell | None:
+        """Return the cell of a field; a column is cast for all schemas or for none."""
+        found = form_of(field, column)
+        if found is Fit.CAST and column.name not in self._direct:
+            self.casts.add(column.name)
+            return CopyCell(CellForm.TEXT)
+        if isinstance(found, Fit) or column.name in self.casts:
+            return None
+        self._direct.add(column.name)
+        form, element = found
+        oid = column.element[1] if column.element is not None else 0
+        return CopyCell(form, scale=field.scale, element=element, oid=oid)
+
+    def _lacking(self, source: Source) -> CopyCell | None:
+        field = self._latest.get(source.path[0]) if source.part is Part.VALUE else None
+        is_null = field is not None and field.has_default and field.default is None
+        return CopyCell(CellForm.TEXT) if is_null else None
+
+    def _numbered(
+        self, source: Source, column: TableColumn, numbers: list[Callable[[Record], int]]
+    ) -> CopyCell | None:
+        form = _INTEGERS.get(column.base)
+        if source.part is Part.TIMESTAMP and column.base in {"timestamptz", "timestamp"}:
+            form = CellForm.MILLIS if column.most_fraction == _MICROS else None
+        if form is None:
+            return None
+        numbers.append(_READS[source.part])
+        return CopyCell(form, numbers=len(numbers) - 1)
+
+    def _is_read(self, part: Part, filled: Mapping[tuple[Part, str], int]) -> bool:
+        return any(each is part for each, _ in filled)
+
+    def _rows(
+        self,
+        part: Part,
+        raw: bytes,
+        sides: Mapping[Part, Schema | None],
+        filled: Mapping[tuple[Part, str], int],
+    ) -> AvroRows | None:
+        schema = sides[part]
+        if schema is None:
+            return None
+        if self._rules.all_fields and part is Part.VALUE:
+            taken = {name for each, name in filled if each is part}
+            if any(each.name not in taken for each in schema.fields):
+                return None  # each record is to be refused by itself
+        fields = list(_fields(schema, part, filled))
+        return None if None in fields else AvroRows(raw, tuple(each for each in fields if each))
+
+
+def _fields(
+    schema: Schema, part: Part, filled: Mapping[tuple[Part, str], int]
+) -> Iterator[AvroField | None]:
+    for each in schema.fields:
+        if each.kind is None:
+            yield None
+        else:
+            element = None if each.element is None else each.element[0]
+            yield AvroField(each.kind, each.branches, filled.get((part, each.name)), element)
+
+
+_PLAIN = (bool, int, float, str)
+_MICROS = 6
+_READS: Mapping[Part, Callable[[Record], int]] = {
+    Part.PARTITION: lambda each: each.partition() or 0,
+    Part.OFFSET: lambda each: each.offset() or 0,
+    Part.TIMESTAMP: lambda each: each.timestamp()[1],
+}

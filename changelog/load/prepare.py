@@ -1,0 +1,266 @@
+"""What was asked for to what is done: columns, keys and types by the table and the schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from changelog.connect.rules.settings import TYPE
+from changelog.contract.base.errors import ConfigurationError
+from changelog.load.rules.columns import Part, Source, of_names, parse_columns
+from changelog.load.rules.schema import Schema, type_of
+from changelog.load.rules.table import Table
+from changelog.load.rules.wanted import Form, Rules, Tombstones
+from changelog.load.target import LoadTarget
+
+Latest = Callable[[str], Schema | None]
+"""Returns the newest schema of a subject; None where there is none."""
+
+_FORMS = {
+    Part.TIMESTAMP: "timestamp with time zone",
+    Part.OFFSET: "bigint",
+    Part.PARTITION: "integer",
+    Part.TOPIC: "text",
+    Part.HEADER: "text",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What was asked for, as texts.
+
+    Attributes:
+        topics: that are loaded.
+        table: into which.
+        columns: the map; empty for the fields of the same names.
+        key: columns of the key, with commas between; empty for the table's own.
+        upsert: whether rows are replaced by key.
+        tombstones: delete or ignore; empty for what the mode means.
+        value_form, key_form: names of forms.
+        fields: of CSV, with commas between.
+        delimiter: of CSV.
+        create: whether a table that is missing is made.
+        types: of its columns, `a=int,b=text`.
+    """
+
+    topics: Sequence[str]
+    table: str
+    columns: str = ""
+    key: str = ""
+    upsert: bool = False
+    tombstones: str = ""
+    value_form: str = "auto"
+    key_form: str = "auto"
+    fields: str = ""
+    delimiter: str = ","
+    create: bool = False
+    types: str = ""
+
+
+def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules, Schema | None]:
+    """Return how records become rows, and the newest schema of their values.
+
+    Makes the table where that is wanted.
+
+    Raises:
+        ConfigurationError: something of it cannot be used, or is not there.
+        SinkError: the database refuses.
+        UnavailableError: a server is away.
+    """
+    value, key = _form(wishes.value_form), _form(wishes.key_form)
+    if key is Form.CSV:
+        raise ConfigurationError("keys are not CSV", hint="--key-as avro, json or text")
+    schema = _newest(wishes, latest, "value") if value in {Form.AUTO, Form.AVRO} else None
+    types = _types(wishes.types)
+    with closing(LoadTarget(url, name)) as target:
+        if wishes.create:
+            columns = _columns(wishes, value, schema, list(types))
+            made = {
+                each: types.get(each) or _type(wishes, each, source, schema, latest)
+                for each, source in columns.items()
+            }
+            own = schema.key if schema is not None and wishes.upsert else ()
+            keys = _split(wishes.key) or [each for each in own if each in columns]
+            target.create(wishes.table, made, keys)
+        table = target.table(wishes.table)
+    names = list(table.columns)
+    columns = _columns(wishes, value, schema, names)
+    fields = _split(wishes.fields) or (names if value is Form.CSV else [])
+    _check_columns(table, columns, schema, fields if value is Form.CSV else None)
+    return Rules(
+        columns=columns,
+        keys=_keys(wishes, table, columns),
+        tombstones=_tombstones(wishes),
+        value=value,
+        key=key,
+        fields=tuple(fields),
+        delimiter=_delimiter(wishes.delimiter),
+        all_fields=not wishes.columns and value is not Form.CSV,
+    ), schema
+
+
+def parse_into(into: str, table: str) -> tuple[str, str]:
+    """Return address and table of `postgres:DSN/table`, or of an address and a table.
+
+    >>> parse_into("postgres:postgresql://db/shop/public.orders", "")
+    ('postgresql://db/shop', 'public.orders')
+
+    Raises:
+        ConfigurationError: one of them is missing.
+    """
+    has_table = into.startswith("postgres:") and not into.startswith("postgres://")
+    address = into.removeprefix("postgres:") if has_table else into
+    if has_table and not table:
+        address, _, table = address.rpartition("/")
+    if not address or not table:
+        raise ConfigurationError(
+            "--into names no table",
+            hint="--into postgres:postgresql://host/database/table, or --into "
+            "postgresql://host/database --table table",
+        )
+    return address, table
+
+
+def _form(text: str) -> Form:
+    try:
+        return Form(text)
+    except ValueError:
+        raise ConfigurationError(
+            f'"{text}" is no form of keys and values',
+            hint=f"there are {', '.join(each.value for each in Form)}",
+        ) from None
+
+
+def _split(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _delimiter(text: str) -> bytes:
+    found = text.replace("\\t", "\t").encode()
+    if len(found) != 1 or found in b'"\r\n':
+        raise ConfigurationError(f'--delimiter "{text}" is not one character')
+    return found
+
+
+def _types(text: str) -> dict[str, str]:
+    found = {}
+    depth, part = 0, ""
+    for letter in text + ",":
+        depth += (letter == "(") - (letter == ")")
+        if letter != "," or depth:
+            part += letter
+            continue
+        name, _, kind = (each.strip() for each in part.partition("="))
+        part = ""
+        if not name and not kind:
+            continue
+        if not name or not TYPE.fullmatch(kind):
+            raise ConfigurationError(
+                f'--types "{text}" is no map of types', hint="id=bigint,price=numeric(10,2)"
+            )
+        found[name] = kind
+    return found
+
+
+def _newest(wishes: Wishes, latest: Latest, part: str) -> Schema | None:
+    return latest(f"{wishes.topics[0]}-{part}")
+
+
+def _columns(
+    wishes: Wishes, value: Form, schema: Schema | None, names: Sequence[str]
+) -> dict[str, Source]:
+    if wishes.columns:
+        return parse_columns(wishes.columns)
+    if value is Form.TEXT:
+        raise ConfigurationError(
+            "which column takes the text is not said", hint="--columns NAME=value"
+        )
+    if schema is not None:
+        return of_names([each.column for each in schema.fields])
+    if value is Form.CSV and wishes.fields:
+        return of_names(_split(wishes.fields))
+    if not names:
+        raise ConfigurationError(
+            "nothing says which columns the table is to have", hint="--types, or --columns with it"
+        )
+    return of_names(names)
+
+
+def _type(wishes: Wishes, name: str, source: Source, schema: Schema | None, latest: Latest) -> str:
+    if source.part in _FORMS:
+        return _FORMS[source.part]
+    known = schema if source.part is Part.VALUE else _newest(wishes, latest, "key")
+    field = known.by_name.get(source.path[0]) if known is not None and source.path else None
+    if field is not None and len(source.path) == 1:
+        return type_of(field)
+    raise ConfigurationError(
+        f'nothing says which type the column "{name}" is to have', hint=f"--types {name}=…"
+    )
+
+
+def _check_columns(
+    table: Table,
+    columns: Mapping[str, Source],
+    schema: Schema | None,
+    fields: Sequence[str] | None,
+) -> None:
+    unknown = [name for name in columns if name not in table.columns]
+    if unknown:
+        raise ConfigurationError(
+            f"table {table.name} has no column {', '.join(unknown)} that can be written",
+            hint=f"it has {', '.join(table.columns)}; --columns says what goes where",
+        )
+    known = list(schema.by_name) if schema is not None else fields
+    lacking = [
+        source.path[0]
+        for source in columns.values()
+        if known is not None and source.part is Part.VALUE and source.path
+        and source.path[0] not in known
+    ]  # fmt: skip
+    if lacking:
+        raise ConfigurationError(
+            f"values have no field {', '.join(lacking)}",
+            hint=f"they have {', '.join(dict.fromkeys(known or ()))}",
+        )
+
+
+def _keys(wishes: Wishes, table: Table, columns: Mapping[str, Source]) -> tuple[str, ...]:
+    if not wishes.upsert:
+        if wishes.key and not wishes.create:
+            raise ConfigurationError("--key is of --mode upsert")
+        return ()
+    keys = tuple(_split(wishes.key)) or table.key
+    if not keys:
+        raise ConfigurationError(
+            f"table {table.name} has no primary key", hint="--key names the columns of one"
+        )
+    lacking = [name for name in keys if name not in columns]
+    if lacking:
+        raise ConfigurationError(f"no field fills {', '.join(lacking)}, a column of the key")
+    nullable = [name for name in keys if not table.columns[name].is_not_null]
+    if frozenset(keys) not in table.unique or nullable:
+        raise ConfigurationError(
+            f"table {table.name} has no unique index of {', '.join(keys)}, or they may be null",
+            hint="make one, with NOT NULL: rows are replaced by it",
+        )
+    return keys
+
+
+def _tombstones(wishes: Wishes) -> Tombstones:
+    if not wishes.tombstones:
+        return Tombstones.DELETE if wishes.upsert else Tombstones.REFUSE
+    try:
+        found = Tombstones(wishes.tombstones)
+    except ValueError:
+        found = Tombstones.REFUSE
+    if found is Tombstones.REFUSE:
+        raise ConfigurationError(
+            f'--tombstones "{wishes.tombstones}"', hint="it is delete or ignore"
+        )
+    if found is Tombstones.DELETE and not wishes.upsert:
+        raise ConfigurationError(
+            "rows that are appended are not deleted",
+            hint="--mode upsert with --tombstones delete, or --tombstones ignore",
+        )
+    return found

@@ -1,0 +1,155 @@
+"""Values to the text of COPY, by the columns that take them. Pure.
+
+PostgreSQL reads the texts by its types, so a number keeps each of its digits. What JSON leaves
+open is settled as for connectors: base64 in bytea, JSON in texts for json columns; numbers for
+columns of time are refused. What a column would round away is refused too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from changelog.connect.rules.reading import BadRecordError, Number, json_of
+from changelog.load.rules.table import TableColumn
+
+_NULL = rb"\N"
+_ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}
+_SPECIAL = re.compile(rb"[\\\n\r\t]")
+_JSON = {"json", "jsonb"}
+_TEXTS = {"text", "varchar", "bpchar"}
+_MOMENTS = {"date", "time", "timetz", "timestamp", "timestamptz", "interval"}
+_FRACTION = re.compile(r"\.(\d+)")
+_LONGEST = 1 << 20  # more digits than a numeric has
+_IN_ARRAY = re.compile(r'(["\\])')
+
+Cell = Callable[[Any], bytes | None]
+"""Returns the text of a value, None for null; raises BadRecordError."""
+
+
+class Raw(bytes):
+    """A text that PostgreSQL reads as it is: of CSV, or a whole value."""
+
+    __slots__ = ()
+
+
+def line_of(cells: Sequence[bytes | None]) -> bytes:
+    r"""Return a line of COPY's text.
+
+    >>> line_of([b"a\tb", None, b""])
+    b'a\\tb\t\\N\t\n'
+    """
+    shown = [_NULL if each is None else _escaped(each) for each in cells]
+    return b"\t".join(shown) + b"\n"
+
+
+def _escaped(text: bytes) -> bytes:
+    if _SPECIAL.search(text) is None:
+        return text
+    return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], text)
+
+
+def cell(column: TableColumn) -> Cell:
+    """Return what writes the values of a column."""
+    most = column.most_fraction
+
+    def written(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON
+        if value is None:
+            return None
+        text = value if isinstance(value, Raw) else _text(column, value).encode()
+        if most is not None:
+            _check_fraction(column, text.decode("utf-8", "replace"), most)
+        return text
+
+    return written
+
+
+def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a form each
+    if column.base in _JSON:
+        is_text = isinstance(value, str) and not isinstance(value, Number)
+        return value if is_text else json_of(value).decode()
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float() | Number():
+            if column.base in _MOMENTS:
+                raise BadRecordError(
+                    f'a number for the column "{column.name}", a {column.type}: '
+                    "ISO 8601 texts have one meaning"
+                )
+            return repr(value) if isinstance(value, float) else str(value)
+        case str():
+            return _bytea(column, value) if column.base == "bytea" else value
+        case list() if column.element is not None:
+            return _array(column, value)
+        case list() | dict() if column.base in _TEXTS:
+            return json_of(value).decode()
+        case _:
+            kind = "a list" if isinstance(value, list) else "an object"
+            raise BadRecordError(f'{kind} for the column "{column.name}", a {column.type}')
+
+
+def _bytea(column: TableColumn, value: str) -> str:
+    if value.startswith("\\x"):
+        return value
+    try:
+        return "\\x" + base64.b64decode(value, validate=True).hex()
+    except (binascii.Error, ValueError):
+        raise BadRecordError(
+            f'a text for the column "{column.name}", a bytea, that is neither base64 nor hex'
+        ) from None
+
+
+def _array(column: TableColumn, values: Sequence[Any]) -> str:
+    return "{" + ",".join(_item(column, each) for each in values) + "}"
+
+
+def _item(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON
+    match value:
+        case None:
+            return "NULL"
+        case list():
+            return _array(column, value)
+        case bool():
+            return "true" if value else "false"
+        case Mapping():
+            return _quoted(json_of(value).decode())
+        case str() if column.element is not None and column.element[0] == "bytea":
+            return _quoted(_bytea(column, value))
+        case _:
+            return _quoted(repr(value) if isinstance(value, float) else str(value))
+
+
+def _quoted(text: str) -> str:
+    return '"' + _IN_ARRAY.sub(r"\\\1", text) + '"'
+
+
+def _check_fraction(column: TableColumn, text: str, most: int) -> None:
+    """Refuse what PostgreSQL would round without a word."""
+    digits = _digits(text) if column.base == "numeric" else _digits_of_moment(text)
+    if digits > most:
+        raise BadRecordError(
+            f'a value for the column "{column.name}", a {column.type}, has {digits} digits behind '
+            "the point, which would be rounded"
+        )
+
+
+def _digits(text: str) -> int:
+    """Return how many digits behind the point a number needs; of no number the least."""
+    try:
+        _, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation:
+        return -_LONGEST
+    if not isinstance(exponent, int):
+        return -_LONGEST  # NaN and infinities
+    zeros = next((n for n, each in enumerate(reversed(digits)) if each), _LONGEST)
+    return -exponent - zeros
+
+
+def _digits_of_moment(text: str) -> int:
+    found = _FRACTION.search(text)
+    return len(found[1].rstrip("0")) if found else 0

@@ -1,0 +1,111 @@
+"""Which part of a record fills which column: `a=value.x,b=key.id,c=timestamp`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from changelog.contract.base.errors import ConfigurationError
+
+
+class Part(Enum):
+    """A part of a record."""
+
+    VALUE = "value"
+    KEY = "key"
+    HEADER = "header"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+
+
+_WITH_PATH = {Part.VALUE, Part.KEY, Part.HEADER}
+_HINT = (
+    "COLUMN=value.FIELD, key.FIELD, header.NAME, value, key, topic, partition, offset, timestamp"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a column's values come from.
+
+    Attributes:
+        part: of the record.
+        path: names inside of it; empty for all of it.
+    """
+
+    part: Part
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the source as `--columns` names it."""
+        return ".".join((self.part.value, *self.path))
+
+
+def parse_columns(text: str) -> dict[str, Source]:
+    """Read a map of columns, in its order.
+
+    >>> {name: str(source) for name, source in parse_columns("id, at=timestamp").items()}
+    {'id': 'value.id', 'at': 'timestamp'}
+
+    Raises:
+        ConfigurationError: it is none, or names a column twice.
+    """
+    found: dict[str, Source] = {}
+    for part in text.split(","):
+        name, given, said = (each.strip() for each in part.partition("="))
+        if not name or (given and not said):
+            raise ConfigurationError(f'--columns "{text}" is no map of columns', hint=_HINT)
+        if name in found:
+            raise ConfigurationError(f'--columns names the column "{name}" twice')
+        found[name] = _source(said) if given else Source(Part.VALUE, (name,))
+    return found
+
+
+def _source(text: str) -> Source:
+    head, _, rest = text.partition(".")
+    known = {each.value: each for each in Part}
+    part = known.get(head)
+    path = (rest,) if part is Part.HEADER else tuple(rest.split(".")) if rest else ()
+    if part is None or (rest and part not in _WITH_PATH) or (part is Part.HEADER and not rest):
+        raise ConfigurationError(f'"{text}" is no part of a record', hint=_HINT)
+    return Source(part, path)
+
+
+def of_names(names: Sequence[str]) -> dict[str, Source]:
+    """Return the map of columns that fields of the same name fill."""
+    return {name: Source(Part.VALUE, (name,)) for name in names}
+
+
+def of_tombstone(columns: Mapping[str, Source], keys: Sequence[str]) -> dict[str, Source]:
+    """Return what fills the columns of the key where a record has no value.
+
+    A column that a field of the value fills takes the field of the same name of the record's key.
+    """
+    return {
+        name: Source(Part.KEY, source.path[-1:]) if source.part is Part.VALUE else source
+        for name, source in columns.items()
+        if name in keys
+    }
+
+
+class MissingError(Exception):
+    """A record has no such part."""
+
+
+def picked(found: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
+    """Return what lies at a path; None where something on the way is null or left out.
+
+    Raises:
+        MissingError: on the way lies what has no names.
+    """
+    for name in path:
+        if found is None:
+            return None
+        if not isinstance(found, Mapping):
+            raise MissingError(f"it is no object that has {name}")
+        found = found.get(name)
+    return found

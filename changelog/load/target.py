@@ -1,0 +1,414 @@
+"""The table that is loaded: rows by COPY and the places in the topics, in one transaction.
+
+Rows that are appended go straight into the table. Where rows are replaced by key, or a text has to
+be cast, they go into a temporary table first and from there by one statement, the last of each key.
+What a place is moved from is compared, so that who was overtaken writes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, extensions, sql
+
+from changelog.connect.postgres.places import Partition, Places
+from changelog.connect.postgres.session import Address, Session, is_of_a_row
+from changelog.contract.base.errors import ConfigurationError, SinkError
+from changelog.load.encode import GONE, ORDINAL, Chunk, UnfitRecordError
+from changelog.load.plan import Record
+from changelog.load.rules.table import Table, TableColumn
+
+HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
+TRAILER = struct.pack(">h", -1)
+_STAGE = "changelog_load_stage"
+_COPY_BYTES = 1 << 18
+_OPTIONS = "-c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off"
+_HINTS = {
+    errorcodes.DISK_FULL: "free space at the server, then start again: nothing of this was written",
+    errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user",
+}
+
+Encode = Callable[[Sequence[Record]], list[Chunk]]
+
+
+class LoadTarget:
+    """A database, by one connection; one thread uses it.
+
+    Attributes:
+        session: the connection.
+        places: where the load is.
+    """
+
+    def __init__(self, url: str, owner: str) -> None:
+        """Connect, and make the table of places where it is missing.
+
+        Args:
+            url: libpq's connection string.
+            owner: of the places.
+
+        Raises:
+            UnavailableError: no server answers.
+            SinkError: it refuses.
+            ConfigurationError: the address cannot be used.
+        """
+        self.session = Session(
+            Address(
+                url=url,
+                application="changelog load",
+                options=_OPTIONS,
+                named="--into",
+                look_at="the address, PGUSER, PGPASSWORD or PGPASSFILE",
+            )
+        )
+        self.places = Places(owner, "load")
+        try:
+            with self.session.transaction() as cursor:
+                Places.make(cursor)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; what is not committed is not written."""
+        self.session.close()
+
+    def table(self, name: str) -> Table:
+        """Return a table as it is.
+
+        Raises:
+            ConfigurationError: there is none of this name.
+            SinkError: the server refuses.
+        """
+        with self.session.transaction() as cursor:
+            return described(cursor, name)
+
+    def create(self, name: str, types: Mapping[str, str], keys: Sequence[str]) -> None:
+        """Make a table unless it is there; a type that the server does not know becomes text.
+
+        Raises:
+            SinkError: the server refuses.
+        """
+        with self.session.transaction() as cursor:
+            parts = []
+            for column, kind in types.items():
+                cursor.execute("SELECT to_regtype(%s) IS NOT NULL", (kind.partition("(")[0],))
+                known = kind if cursor.fetchone() == (True,) else "text"
+                parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(known))
+            if keys:
+                parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(keys)))
+            cursor.execute(
+                sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+                    identifier(name), sql.SQL(", ").join(parts)
+                )
+            )
+
+    def write(
+        self,
+        writer: TableWriter,
+        records: Sequence[Record],
+        moves: Mapping[Partition, tuple[int, int]],
+        *,
+        refuse: Callable[[Sequence[tuple[Record, str]]], None] | None = None,
+    ) -> int:
+        """Write the rows of records and move the places, all or nothing; returns their number.
+
+        Args:
+            writer: of the table.
+            records: in the order of each partition.
+            moves: from where to where, of each partition.
+            refuse: told of the records that cannot be written, before anything stands; None: the
+                first one is an error.
+
+        Raises:
+            OvertakenError: a place is no longer where this load left it.
+            UnavailableError: the server is away; nothing of this is written, or all of it.
+            SinkError: it refuses; of one record's sake its place is named.
+        """
+        refused: list[tuple[Record, str]] = []
+        with self.session.transaction() as cursor:
+            self.places.move(cursor, moves)
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            try:
+                rows = self._apply(cursor, writer, records, refused, only=refuse is None)
+            except psycopg2.Error as error:
+                raise self._explained(error) from error
+            if refused and refuse is None:
+                raise _unfit(*refused[0])
+            if refuse is not None and refused:
+                refuse(refused)
+        return rows
+
+    def _explained(self, error: psycopg2.Error) -> Exception:
+        hint = _HINTS.get(error.pgcode or "")
+        if hint is None or self.session.connection.closed:
+            return error
+        said = self.session.clean(error.diag.message_primary or str(error))
+        return SinkError(f"the database refuses: {said} ({error.pgcode})", hint=hint)
+
+    def _apply(
+        self,
+        cursor: extensions.cursor,
+        writer: TableWriter,
+        records: Sequence[Record],
+        refused: list[tuple[Record, str]],
+        *,
+        only: bool,
+    ) -> int:
+        """Write records; where that fails halve them, until those that are bad are alone."""
+        cursor.execute("SAVEPOINT batch")
+        try:
+            rows = writer.write(cursor, records)
+        except UnfitRecordError as error:
+            reason = str(error)
+            if only or len(records) == 1:
+                refused.append((error.record, reason))
+                cursor.execute("ROLLBACK TO SAVEPOINT batch")
+                return 0
+        except psycopg2.Error as error:
+            if not is_of_a_row(error):
+                raise
+            if len(records) == 1:
+                said = f"{error.diag.message_primary} ({error.pgcode})"
+                refused.append((records[0], self.session.clean(said)))
+                cursor.execute("ROLLBACK TO SAVEPOINT batch")
+                return 0
+        else:
+            cursor.execute("RELEASE SAVEPOINT batch")
+            return rows
+        cursor.execute("ROLLBACK TO SAVEPOINT batch")
+        half = len(records) // 2
+        rows = self._apply(cursor, writer, records[:half], refused, only=only)
+        if refused and only:
+            return rows
+        return rows + self._apply(cursor, writer, records[half:], refused, only=only)
+
+
+def _unfit(record: Record, reason: str) -> SinkError:
+    return SinkError(
+        f"the record at offset {record.offset()} of partition {record.partition()} of topic "
+        f'"{record.topic()}" cannot be written: {reason}',
+        hint="what was committed before it stays, and the next start goes on there; "
+        "--on-error dead-letter:TOPIC puts such records aside",
+    )
+
+
+class TableWriter:
+    """Writes rows into one table."""
+
+    def __init__(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        encode: Encode,
+        casts: Callable[[], frozenset[str]],
+    ) -> None:
+        """Take the table, its columns that are written and those of the key.
+
+        Args:
+            table: as it is.
+            columns: that are written.
+            keys: by which rows are replaced; empty where they are appended.
+            encode: makes rows of records.
+            casts: columns whose texts PostgreSQL is to cast; asked for after `encode`.
+        """
+        self._table, self._columns, self._keys = table, tuple(columns), tuple(keys)
+        self._encode, self._casts = encode, casts
+        self._name = sql.SQL(table.name)  # quoted by the server
+        self._staged: tuple[object, frozenset[str]] | None = None
+
+    def write(self, cursor: extensions.cursor, records: Sequence[Record]) -> int:
+        """Write records; returns how many rows they are.
+
+        Raises:
+            UnfitRecordError: one can be no row.
+            psycopg2.Error: the server does not take one, or none.
+        """
+        chunks = self._encode(records)
+        casts = self._casts()
+        if not self._keys and not casts:
+            _copy(cursor, self._name, self._columns, chunks)
+        elif chunks:
+            self._stage(cursor, casts)
+            names = (*self._columns, *((ORDINAL, GONE) if self._keys else ()))
+            _copy(cursor, sql.Identifier(_STAGE), names, chunks)
+            if any(each.deletes for each in chunks):
+                self._delete(cursor, casts)
+            self._insert(cursor, casts)
+            cursor.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(_STAGE)))
+        return sum(each.rows for each in chunks)
+
+    def _stage(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
+        """Make the temporary table, unless this session has it so."""
+        made = (cursor.connection, casts)
+        if self._staged == made:
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (f"pg_temp.{_STAGE}",))
+            if cursor.fetchone() == (True,):
+                return  # a rollback may have taken it back
+        picked = sql.SQL(", ").join(
+            sql.SQL("{0}::text AS {0}" if name in casts else "{0}").format(sql.Identifier(name))
+            for name in self._columns
+        )
+        more = sql.SQL(f", 0::bigint AS {ORDINAL}, false AS {GONE}" if self._keys else "")
+        cursor.execute(
+            sql.SQL("DROP TABLE IF EXISTS pg_temp.{0}; CREATE TEMP TABLE {0} AS SELECT ").format(
+                sql.Identifier(_STAGE)
+            )
+            + picked + more + sql.SQL(" FROM {} WITH NO DATA").format(self._name)
+        )  # fmt: skip
+        self._staged = made
+
+    def _cast(self, name: str, casts: frozenset[str], of: str = "") -> sql.Composable:
+        column = sql.SQL(of) + sql.Identifier(name)
+        if name not in casts:
+            return column
+        # As the server writes it; what it limits is left to the assignment, which does not cut.
+        return column + sql.SQL("::" + self._table.columns[name].unlimited)
+
+    def _last(self, casts: frozenset[str]) -> sql.Composable:
+        """Return a query of the last row of each key."""
+        keys = sql.SQL(", ").join(self._cast(name, casts) for name in self._keys)
+        return sql.SQL(
+            "SELECT DISTINCT ON ({keys}) * FROM {stage} ORDER BY {keys}, {n} DESC"
+        ).format(keys=keys, stage=sql.Identifier(_STAGE), n=sql.Identifier(ORDINAL))
+
+    def _delete(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
+        same = sql.SQL(" AND ").join(
+            sql.SQL("old.{} = ").format(sql.Identifier(name)) + self._cast(name, casts, "last.")
+            for name in self._keys
+        )
+        cursor.execute(
+            sql.SQL("DELETE FROM {} AS old USING ({}) AS last WHERE last.{} AND ").format(
+                self._name, self._last(casts), sql.Identifier(GONE)
+            )
+            + same
+        )
+
+    def _insert(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
+        names = _names(self._columns)
+        values = sql.SQL(", ").join(self._cast(name, casts) for name in self._columns)
+        if not self._keys:
+            cursor.execute(
+                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
+                    self._name, names, values, sql.Identifier(_STAGE)
+                )
+            )
+            return
+        changed = sql.SQL(", ").join(
+            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
+            for name in self._columns
+            if name not in self._keys
+        )
+        is_more = len(self._columns) > len(self._keys)
+        cursor.execute(
+            sql.SQL(
+                "INSERT INTO {table} ({names}) SELECT {values} FROM ({last}) AS last"
+                " WHERE NOT {gone} ON CONFLICT ({keys}) DO "
+            ).format(
+                table=self._name, names=names, values=values, last=self._last(casts),
+                gone=sql.Identifier(GONE), keys=_names(self._keys),
+            )
+            + (sql.SQL("UPDATE SET ") + changed if is_more else sql.SQL("NOTHING"))
+        )  # fmt: skip
+
+
+def _copy(
+    cursor: extensions.cursor,
+    name: sql.Composable,
+    columns: Sequence[str],
+    chunks: Sequence[Chunk],
+) -> None:
+    by_format = sorted(chunks, key=lambda each: each.is_binary)
+    for is_binary, some in groupby(by_format, key=lambda each: each.is_binary):
+        form = sql.SQL(" WITH (FORMAT binary)" if is_binary else "")
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(name, _names(columns)) + form
+        contents = [each.content for each in some]
+        parts = [HEADER, *contents, TRAILER] if is_binary else contents
+        cursor.copy_expert(statement, _Stream(parts), _COPY_BYTES)
+
+
+class _Stream(io.RawIOBase):
+    """What psycopg2 reads a COPY from."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__()
+        self._parts = [memoryview(each) for each in reversed(parts)]
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, not more than `size`; none at the end."""
+        while self._parts:
+            part = self._parts.pop()
+            if len(part) > size:
+                self._parts.append(part[size:])
+                return bytes(part[:size])
+            if part:
+                return bytes(part)
+        return b""
+
+
+def _names(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def identifier(name: str) -> sql.Identifier:
+    """Return the name of a table, with its schema before a dot.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    parts = name.split(".")
+    if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
+        raise ConfigurationError(f'"{name}" is no name of a table', hint="table or schema.table")
+    return sql.Identifier(*parts)
+
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.oid::int8, e.typname,
+       e.oid::int8, t.typtype = 'e', a.attnotnull, format_type(a.atttypid, NULL)
+FROM pg_attribute a
+JOIN pg_type own ON own.oid = a.atttypid
+JOIN pg_type t ON t.oid = CASE own.typtype WHEN 'd' THEN own.typbasetype ELSE own.oid END
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+  AND a.attgenerated = '' AND a.attidentity <> 'a'
+ORDER BY a.attnum
+"""
+_KEYS = """
+SELECT i.indisprimary, array_agg(a.attname::text ORDER BY k.place)
+FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+JOIN pg_attribute a ON a.attnum = k.attnum
+WHERE i.indrelid = to_regclass(%s) AND a.attrelid = i.indrelid AND i.indisunique AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid
+GROUP BY i.indexrelid, i.indisprimary
+"""
+
+
+def described(cursor: extensions.cursor, name: str) -> Table:
+    """Return a table as the catalogue has it.
+
+    Raises:
+        ConfigurationError: there is none of this name.
+    """
+    quoted = identifier(name).as_string(cursor)
+    cursor.execute(_COLUMNS, (quoted,))
+    columns = {row[0]: _column(row) for row in cursor.fetchall()}
+    if not columns:
+        raise ConfigurationError(
+            f"there is no table {quoted} with columns that can be written",
+            hint="make it, or --create; its schema stands before a dot",
+        )
+    cursor.execute(_KEYS, (quoted,))
+    indexes = cursor.fetchall()
+    primary = next((tuple(names) for is_primary, names in indexes if is_primary), ())
+    return Table(quoted, columns, primary, tuple(frozenset(names) for _, names in indexes))
+
+
+def _column(row: Sequence[Any]) -> TableColumn:
+    name, kind, base, oid, element, element_oid, is_enum, is_not_null, unlimited = row
+    inner = None if element is None else (element, element_oid)
+    return TableColumn(name, kind, base, oid, inner, is_enum, is_not_null, unlimited)

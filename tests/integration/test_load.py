@@ -1,0 +1,437 @@
+"""`changelog load`: real topics into a real table, whole or not at all, and what goes wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import psycopg2
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
+
+from changelog.cli import app
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.rows.relation import Column
+from changelog.contract.rows.types import array_type, column_type
+from changelog.runtime.edge import one_line
+from changelog.sink.topics import describe
+from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, make_relation
+from tests.support.log_writer import LogWriter
+from tests.support.wait import wait_until
+
+DEADLINE_S = 60
+HERE = {**os.environ, "PYTHONPATH": "."}
+
+
+@pytest.fixture
+def make_topic(kafka, prefix):
+    def make(name="t", partitions=1):
+        topic = f"{prefix}.{name}"
+        admin = AdminClient({**kafka.client_config(), "log_level": 0})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        wait_until(
+            lambda: topic in (found := describe(kafka, [topic])) and found[topic].led,
+            30,
+            f"topic {topic}",
+        )
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def send(kafka):
+    def send(topic, *records, headers=None, timestamp=0):
+        producer = Producer({**kafka.client_config(), "log_level": 0})
+        for each in records:
+            key, value = each if isinstance(each, tuple) else (None, each)
+            raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+            producer.produce(topic, key=key, value=raw, headers=headers, timestamp=timestamp)
+        assert producer.flush(30) == 0
+
+    return send
+
+
+@pytest.fixture
+def execute(dsn):
+    def execute(statement):
+        with (
+            closing(psycopg2.connect(dsn)) as connection,
+            connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    return execute
+
+
+@pytest.fixture
+def words(kafka, registry, dsn):
+    """The words of a command line, behind the name of the command."""
+
+    def words(topic, table, *more):
+        servers = ["--broker", kafka.brokers, "--schema-registry", registry.url]
+        return [topic, *servers, "--into", dsn, "--table", table, *more]
+
+    return words
+
+
+@pytest.fixture
+def load(words):
+    """Run the command to its end: its code, its result and what it says went wrong."""
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def load(topic, table, *more, env=None):
+        ran = CliRunner().invoke(app, ["load", *words(topic, table, "--json", *more)], env=env)
+        if isinstance(ran.exception, ChangelogError):
+            return ran.exception.exit_code, {}, one_line(ran.exception)
+        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        return ran.exit_code, json.loads(ran.stdout or "{}"), ran.stderr
+
+    yield load
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
+
+
+@pytest.fixture
+def killed(words):
+    """Run the command until it kills itself, or to its end."""
+
+    def killed(own, topic, table, *more):
+        program = [sys.executable, "-m", "tests.support.crashing_load", *own, "--"]
+        ran = subprocess.run(
+            [*program, *words(topic, table, *more)],
+            env=HERE, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return ran.returncode
+
+    return killed
+
+
+ODD = {
+    "id": (INTEGER, [b"1", b"2", b"3"]),
+    "small": (column_type("int2", "smallint"), [b"-32768", None, b"32767"]),
+    "big": (BIGINT, [b"-9223372036854775808", None, b"9223372036854775807"]),
+    "yes": (column_type("bool", "boolean"), [b"t", None, b"f"]),
+    "amount": (column_type("numeric", "numeric(12,2)"), [b"-1234567890.05", None, b"NaN"]),
+    "wide": (
+        column_type("numeric", "numeric(38,5)"),
+        [b"-123456789012345678901234567890123.00001", b"0.00000", b"10000.00010"],
+    ),
+    "free": (column_type("numeric", "numeric"), [b"1.10", None, b"Infinity"]),
+    "short": (column_type("float4", "real"), [b"0.1", None, b"NaN"]),
+    "long": (column_type("float8", "double precision"), [b"-0", None, b"-Infinity"]),
+    "name": (TEXT, ["a\tb\\ü\n".encode(), None, b""]),
+    "raw": (column_type("bytea", "bytea"), [b"\\x00ff", None, b"\\x"]),
+    "day": (column_type("date", "date"), [b"0044-03-15 BC", None, b"infinity"]),
+    "moment": (
+        column_type("timestamptz", "timestamp with time zone"),
+        [b"2024-02-29 12:34:56.123456+00", None, b"-infinity"],
+    ),
+    "local": (
+        column_type("timestamp", "timestamp without time zone"),
+        [b"1970-01-01 00:00:00.000001", None, b"12024-01-01 00:00:00"],
+    ),
+    "clock": (column_type("time", "time without time zone"), [b"24:00:00", None, b"00:00:01.5"]),
+    "code": (column_type("uuid", "uuid"), [b"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", None, None]),
+    "doc": (column_type("jsonb", "jsonb"), [b'{"a": 1.10}', None, b"null"]),
+    "list": (INTEGERS, [b"{1,NULL,3}", None, b"{}"]),
+    "texts": (TEXTS, [b'{"a b","NULL",NULL,""}', None, b"{x}"]),
+    "sums": (array_type(column_type("numeric", "numeric"), "numeric[]"), [b"{1.10}", None, b"{}"]),
+}
+
+
+def odd_relation():
+    return make_relation({name: kind for name, (kind, _) in ODD.items()})
+
+
+@pytest.fixture
+def odd_log(kafka, registry, prefix):
+    log = LogWriter(kafka, registry, odd_relation(), prefix=prefix)
+    for row in zip(*(texts for _, texts in ODD.values()), strict=True):
+        log.put(row)
+    log.flush()
+    return log
+
+
+def as_texts(execute, table, names):
+    shown = ", ".join(
+        f"left({name}::text, 1)" if name == "yes" else f'"{name}"::text' for name in names
+    )
+    found = execute(f"SET timezone TO 'UTC'; SELECT {shown} FROM {table} ORDER BY id::int")
+    return [tuple(None if each is None else each.encode() for each in row) for row in found]
+
+
+@pytest.mark.parametrize("way", ["c", "python"])
+def test_each_value_of_our_log_is_in_the_table_as_it_was(odd_log, execute, words, way):
+    program = [sys.executable, "-m", "changelog", "load"]
+    ran = subprocess.run(
+        [*program, *words(odd_log.topic, "things", "--create", "--json")],
+        env={**HERE, "CHANGELOG_NATIVE": way}, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["rows"] == 3
+    rows = list(zip(*(texts for _, texts in ODD.values()), strict=True))
+    assert as_texts(execute, "things", ODD) == rows
+
+
+def test_types_that_the_table_has_otherwise_are_cast_or_refused(odd_log, execute, load):
+    execute("CREATE TABLE t (id bigint, amount numeric(20,4), free text, doc json, list text)")
+    columns = "id,amount,free,doc,list"
+    assert load(odd_log.topic, "t", "--columns", columns)[0] == 0
+    assert execute("SELECT id, amount::text, free FROM t ORDER BY id") == [
+        (1, "-1234567890.0500", "1.10"),
+        (2, None, None),
+        (3, "NaN", "Infinity"),
+    ]
+    execute("CREATE TABLE rounded (id int, amount numeric(12,1))")
+    code, _, said = load(odd_log.topic, "rounded", "--columns", "id,amount")
+    assert code == 1
+    assert "2 digits behind the point, which would be rounded" in said
+    assert f'topic "{odd_log.topic}"' in said
+    assert execute("SELECT count(*) FROM rounded WHERE id = 1") == [(0,)]
+
+
+def test_rows_are_replaced_and_deleted_by_key(kafka, registry, prefix, execute, load):
+    log = LogWriter(kafka, registry, make_relation(), prefix=prefix)
+    for number in range(50):
+        log.put((str(number).encode(), b"first"))
+        log.put((str(number).encode(), b"second"))
+    for number in range(0, 50, 5):
+        log.delete_key(str(number).encode())
+    log.put((b"5", b"again"))
+    log.flush()
+    code, found, said = load(log.topic, "things", "--create", "--mode", "upsert")
+    assert (code, found.get("records")) == (0, 111), said
+    assert execute("SELECT name, count(*) FROM things GROUP BY 1 ORDER BY 1") == [
+        ("again", 1),
+        ("second", 40),
+    ]
+    log.delete_key(b"5")
+    log.put((b"7", None))
+    log.flush()
+    assert load(log.topic, "things", "--mode", "upsert")[:2][1]["records"] == 2
+    assert execute("SELECT id FROM things WHERE id IN (5, 7) OR name IS NULL") == [(7,)]
+
+
+def test_an_older_version_of_the_schema_is_read_by_the_newest(
+    kafka, registry, prefix, execute, load
+):
+    before = make_relation()
+    log = LogWriter(kafka, registry, before, prefix=prefix, partitions=1)
+    log.put((b"1", b"old"))
+    added = replace(
+        before,
+        columns=(*before.columns, Column("more", INTEGER), Column("five", INTEGER, default="5")),
+    )
+    log.evolve(added)
+    log.put((b"2", b"new", b"2", b"6"))
+    log.flush()
+    assert load(log.topic, "things", "--create")[0] == 0
+    assert execute("SELECT * FROM things ORDER BY id") == [(1, "old", None, 5), (2, "new", 2, 6)]
+
+
+def test_parts_of_json_fill_the_columns_that_are_named(make_topic, send, execute, load):
+    topic = make_topic()
+    execute(
+        "CREATE TABLE t (a numeric, b int, c timestamptz, d bigint, e text, f jsonb, g text[],"
+        " h bytea, i text)"
+    )
+    value = b'{"x": 12345678901234567890.10, "in": {"y": [1, "two\\n"]}, "raw": "AP8=", "no": 1}'
+    send(topic, (b'{"id": 7}', value), headers=[("by", b"hand")], timestamp=1_700_000_000_123)
+    columns = "a=value.x,b=key.id,c=timestamp,d=offset,e=header.by,f=value.in,g=value.in.y"
+    code, _, said = load(topic, "t", "--columns", f"{columns},h=value.raw,i=topic")
+    assert code == 0, said
+    assert execute(
+        "SELECT a::text, b, c = 'epoch'::timestamptz + '1700000000.123 s', d, e FROM t"
+    ) == [("12345678901234567890.10", 7, True, 0, "hand")]
+    assert execute("SELECT f::text, g, encode(h, 'hex'), i FROM t") == [
+        ('{"y": [1, "two\\n"]}', ["1", "two\n"], "00ff", topic)
+    ]
+
+
+def test_lines_of_csv_and_texts_are_rows(make_topic, send, execute, load):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int, name text, note text)")
+    send(topic, b'1,"a, ""b""\nc",', b'2,,""')
+    assert load(topic, "t", "--value-as", "csv")[0] == 0
+    assert execute("SELECT * FROM t ORDER BY id") == [(1, 'a, "b"\nc', None), (2, None, "")]
+    execute("CREATE TABLE lines (at bigint, line text)")
+    more = ["--value-as", "text", "--columns", "at=offset,line=value"]
+    assert load(topic, "lines", *more)[0] == 0
+    assert execute("SELECT line FROM lines ORDER BY at") == [('1,"a, ""b""\nc",',), ('2,,""',)]
+    send(topic, b'3,"open', b"4,x,y")
+    code, _, said = load(topic, "t", "--value-as", "csv")
+    assert code == 1
+    assert 'the record at offset 2 of partition 0 of topic "' in said
+    assert "a quote is not closed" in said
+    assert execute("SELECT count(*) FROM t") == [(2,)]
+
+
+def test_the_next_start_goes_on_and_another_from_the_beginning_is_refused(
+    make_topic, send, execute, load
+):
+    topic = make_topic(partitions=3)
+    execute("CREATE TABLE t (id int)")
+    send(topic, *[(str(n).encode(), {"id": n}) for n in range(100)])
+    assert load(topic, "t")[1]["records"] == 100
+    assert load(topic, "t")[1]["records"] == 0
+    send(topic, *[(str(n).encode(), {"id": n}) for n in range(100, 150)])
+    assert load(topic, "t", "--jobs", "1")[1]["records"] == 50
+    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(150, 150)]
+    code, _, said = load(topic, "t", "--from", "beginning")
+    assert (code, "its rows would be there twice" in said) == (2, True)
+    assert execute("SELECT count(*) FROM t") == [(150,)]
+
+
+KILLED = ["moved", "copied", "committed"]
+
+
+@pytest.mark.parametrize("moment", KILLED)
+def test_a_kill_at_any_moment_loses_and_doubles_nothing(
+    make_topic, send, execute, load, killed, moment
+):
+    topic = make_topic(partitions=2)
+    execute("CREATE TABLE t (id int)")
+    send(topic, *[(str(n).encode(), {"id": n}) for n in range(300)])
+    own = ["--kill", moment, "--after", "2"]
+    assert killed(own, topic, "t", "--batch", "40", "--jobs", "1") == -signal.SIGKILL
+    before = execute("SELECT count(*) FROM t")[0][0]
+    assert 0 < before < 300
+    assert load(topic, "t", "--batch", "40")[0] == 0
+    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(300, 300)]
+
+
+def test_twin_with_places_in_a_transaction_of_their_own_doubles_rows(
+    make_topic, send, execute, load, killed
+):
+    """The same with the seeded defect: what the kill left between the two comes twice."""
+    topic = make_topic()
+    execute("CREATE TABLE t (id int)")
+    send(topic, *[{"id": n} for n in range(100)])
+    own = ["--defect", "apart", "--kill", "apart", "--after", "2"]
+    assert killed(own, topic, "t", "--batch", "40") == -signal.SIGKILL
+    assert load(topic, "t")[0] == 0
+    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(140, 100)]
+
+
+def test_what_violates_a_constraint_is_named_and_what_was_before_it_stays(
+    make_topic, send, execute, load
+):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int CHECK (id <> 77), name varchar(3))")
+    send(topic, *[{"id": n, "name": "abc"} for n in range(100)])
+    code, _, said = load(topic, "t", "--batch", "30")
+    assert code == 1
+    assert f'the record at offset 77 of partition 0 of topic "{topic}" cannot be written' in said
+    assert "violates check constraint" in said
+    assert execute("SELECT count(*) FROM t") == [(60,)]
+    execute("ALTER TABLE t DROP CONSTRAINT t_id_check")
+    assert load(topic, "t")[0] == 0
+    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(100, 100)]
+    send(topic, {"id": 1, "name": "long"})
+    assert "at offset 100" in load(topic, "t")[2]
+
+
+def test_records_that_cannot_be_written_are_put_aside_with_the_reason(
+    kafka, make_topic, send, execute, load
+):
+    topic, aside = make_topic(), make_topic("aside")
+    execute("CREATE TABLE t (id int CHECK (id <> 7), name text)")
+    send(topic, *[{"id": n, "name": "x"} for n in range(20)], b"no json", {"other": 1})
+    code, found, said = load(topic, "t", "--on-error", f"dead-letter:{aside}")
+    assert (code, found.get("dead_letters"), found.get("rows")) == (0, 3, 19), said
+    execute("CREATE TABLE bad (at int, reason text)")
+    columns = "at=header.__changelog.errors.offset,reason=header.__changelog.errors.reason"
+    code, _, said = load(aside, "bad", "--value-as", "text", "--columns", columns)
+    assert code == 0, said
+    reasons = dict(execute("SELECT * FROM bad"))
+    assert set(reasons) == {7, 20, 21}
+    assert "check constraint" in reasons[7]
+    assert "no JSON" in reasons[20]
+    assert 'the field "other"' in reasons[21]
+
+
+def test_a_followed_topic_is_loaded_as_it_comes_until_stopped(make_topic, send, execute, words):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int)")
+    program = [sys.executable, "-m", "changelog", "load", *words(topic, "t", "--follow")]
+    with subprocess.Popen(program, env=HERE, stderr=subprocess.PIPE) as running:
+        for number in range(3):
+            send(topic, {"id": number})
+            there = partial(execute, f"SELECT 1 FROM t WHERE id = {number}")
+            wait_until(there, DEADLINE_S, "the record is in the table")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(DEADLINE_S) == 0
+
+
+def test_a_topic_that_was_made_anew_is_not_gone_on_with(kafka, make_topic, send, execute, load):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int)")
+    send(topic, {"id": 1})
+    assert load(topic, "t")[0] == 0
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in describe(kafka, [topic]), 30, "the topic is gone")
+    make_topic()
+    send(topic, {"id": 2}, {"id": 3})
+    code, _, said = load(topic, "t")
+    assert (code, "was made anew" in said) == (1, True)
+    assert execute("SELECT * FROM t") == [(1,)]
+
+
+def test_what_is_not_there_is_said_with_its_code(make_topic, send, execute, load, dsn):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int, name text)")
+    send(topic, {"id": 1}, (b"1", None))
+    for more, wanted, expected in (
+        (["--columns", "no=value.id"], 2, "has no column no"),
+        (["--columns", "id=valu.id"], 2, "is no part of a record"),
+        (["--mode", "upsert"], 2, "has no primary key"),
+        (["--mode", "upsert", "--key", "id"], 2, "has no unique index of id"),
+        (["--tombstones", "delete"], 2, "rows that are appended are not deleted"),
+        ([], 1, "the record at offset 1 of partition 0"),
+        (["--from", "9"], 2, "offset 9 is not there"),
+        (["--on-error", "dead-letter:nowhere"], 2, 'there is no topic "nowhere"'),
+    ):
+        code, _, said = load(topic, "t", *more)
+        assert (code, expected in said) == (wanted, True), said
+    assert load(topic, "nothing")[2].count("there is no table") == 1
+    assert 'there is no topic "nowhere"' in load("nowhere", "t")[2]
+    assert load(topic, "t", "--tombstones", "ignore")[0] == 0
+    assert execute("SELECT * FROM t") == [(1, None)]
+
+
+def test_a_server_that_is_away_ends_it_with_1_and_no_secret_is_shown(make_topic, load, execute):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int)")
+    away = "postgresql://me:s3cret-canary@127.0.0.1:1/db"
+    code, _, said = load(topic, "t", "--into", "${AWAY}", env={"AWAY": away})
+    assert (code, "does not answer" in said, "s3cret" in said) == (1, True, False)
+    code, _, said = load(topic, "t", "--broker", "127.0.0.1:1")
+    assert (code, "no Kafka broker answers" in said) == (1, True)
+
+
+def test_a_disk_that_is_full_leaves_rows_and_places_together(make_topic, send, execute, load):
+    topic = make_topic()
+    execute("CREATE TABLE t (id int)")
+    execute(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id >= 50 "
+        "THEN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END IF; RETURN NEW; "
+        "END $$; CREATE TRIGGER fill BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION full_disk()"
+    )
+    send(topic, *[{"id": n} for n in range(100)])
+    code, _, said = load(topic, "t", "--batch", "40")
+    assert (code, "could not extend file" in said, "free space" in said) == (1, True, True)
+    assert execute("SELECT count(*) FROM t") == [(40,)]
+    execute("DROP TRIGGER fill ON t")
+    assert load(topic, "t")[0] == 0
+    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(100, 100)]
