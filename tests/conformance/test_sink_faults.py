@@ -34,7 +34,7 @@ from views.sinks.search.sink import SearchSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-FEW, MORE, MANY = 10, 20, 32_000
+FEW, MORE, MANY = 10, 20, 60_000
 DEADLINE_S = 60.0
 """For limits of one, two and five seconds, on a machine that has much else to do."""
 

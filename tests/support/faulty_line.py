@@ -166,7 +166,7 @@ def rows_of(spark: Any, count: int) -> Any:
 def gated_rows(spark: Any, count: int, gate: Path) -> Any:
     """Return rows of which the last come only once a file is there.
 
-    There have to be three times as many as Spark hands on at once: it keeps some of them back.
+    There have to be several times as many as Spark hands on at once: it keeps some back.
     """
     place = str(gate)
 

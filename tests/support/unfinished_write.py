@@ -13,7 +13,7 @@ from tests.support.captured_project import SHORT_LIVED
 from tests.support.faulty_line import gated_rows
 from views.sinks.make import make_sink
 
-ROWS = 32_000
+ROWS = 60_000
 
 
 def main():
