@@ -66,6 +66,7 @@ _GROUPS = {
         "tests/integration/test_rebuild_apart.py",
         "tests/integration/test_recorded_logs.py",
         "tests/integration/test_refresh.py",
+        "tests/integration/test_refused_rows.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",

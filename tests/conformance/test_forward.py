@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from decimal import Decimal
 from typing import Any
 
+import httpx
 import pytest
 import redis
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -14,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.runtime.tls_trust import authorities
 from tests.conformance.conftest import Bench
 from views.sinks.base import GONE, ForwardSink
 from views.sinks.cache.forward import CacheForward
@@ -251,3 +254,32 @@ def test_what_was_sent_in_part_is_made_whole_by_the_same_delta(search, monkeypat
     assert sink.position(1) is None
     sink.apply(1, *delta(search, sink, [row(1, 2)], [row(2, 0)]), at(7))
     assert [each["number"] for each in search.served(search.view)] == [2]
+
+
+def late(search, *, forgets: bool) -> list[int]:
+    """Let somebody who was overtaken send a row that was removed since; returns what is served."""
+    served(search, [row(1, 1), row(2, 1)])
+    sink = search.sink(KEY)
+    sink.apply(1, *delta(search, sink, [], [row(2, 0)]), at(200))
+    place = f"{search.settings.search_url}/{search.view}-000001"
+    if forgets:
+        httpx.put(
+            f"{place}/_settings", json={"index.gc_deletes": "1ms"}, verify=authorities()
+        ).raise_for_status()
+    httpx.post(f"{place}/_refresh", verify=authorities()).raise_for_status()
+    with (
+        contextlib.suppress(SinkError),
+        sink._server.bulk(f"{search.view}-000001", 150) as write,
+    ):
+        write([('[2,"p"]', json.dumps({"id": 2, "part": "p", "number": 1}))])
+    httpx.post(f"{place}/_refresh", verify=authorities()).raise_for_status()
+    return sorted(each["number"] for each in search.served(search.view))
+
+
+def test_a_row_that_was_removed_does_not_come_back_with_who_was_overtaken(search):
+    assert late(search, forgets=False) == [1]
+
+
+@pytest.mark.matrix
+def test_twin_where_its_version_is_forgotten_it_comes_back(search):
+    assert late(search, forgets=True) == [1, 1]

@@ -8,6 +8,8 @@ from typing import Any
 
 from changelog.contract.base.secret import redacted
 
+_UNSHOWN = {"options", "left_out"}
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -24,8 +26,9 @@ class Address:
 
     A cache's has a `suffix` too where keys end with one, and a `value` where an entry is no JSON
     document: `hash` or `string`. A search index has a `routing`, a column of the key, where
-    documents are put to shards by it. A topic has a `registry` too, and `options` of its clients
-    in JSON.
+    documents are put to shards by it, and says what it has `left_out`: JSON of the id and the key,
+    itself a JSON object, of each row that its server refuses. A topic has a `registry` too, and
+    `options` of its clients in JSON.
 
     Attributes:
         sink: which kind of sink it is.
@@ -47,7 +50,9 @@ class Address:
 
     def shown(self) -> dict[str, str]:
         """Return the location without any password, for people and scripts."""
-        return {name: redacted(text) for name, text in self.location.items() if name != "options"}
+        return {
+            name: redacted(text) for name, text in self.location.items() if name not in _UNSHOWN
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Address:

@@ -19,6 +19,13 @@ class VerifyOn(Enum):
     CLUSTER = "cluster"
 
 
+class OnRefusedRow(Enum):
+    """What follows when the server of a sink refuses a row."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
 class Rebuild(Kept):
     """What is kept, and how views are rebuilt."""
 
@@ -64,6 +71,25 @@ class Rebuild(Kept):
         Field(ge=1),
         Setting("From so many offsets of a topic on tasks read it for its proof."),
     ] = 5_000_000
+    on_refused_row: Annotated[
+        OnRefusedRow,
+        Setting(
+            "What a row does that the server of a sink refuses: fail (the default), or quarantine: "
+            "that sink's generation goes without it, and the row's key goes to the table _refused "
+            "of the warehouse. Search says which row it refuses; for other sinks it is fail.",
+            "--on-refused-row",
+        ),
+    ] = OnRefusedRow.FAIL
+    most_refused_rows: Annotated[
+        int,
+        Field(ge=1, le=10_000),
+        Setting("So many rows of a generation may be left out of a sink; with more it fails."),
+    ] = 100
+
+    @property
+    def left_out_at_most(self) -> int:
+        """Return how many rows of a generation may be left out of a sink."""
+        return self.most_refused_rows if self.on_refused_row is OnRefusedRow.QUARANTINE else 0
 
 
 class Search(Section):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from changelog.config import Project
 from replay.base.sections import warehouse_of
-from views.base.sections import Sinks
+from views.base.sections import Rebuild, Sinks
 from views.generations.succession import Held
 from views.project.spec import ViewSpec
 from views.sinks.base import Sink, SinkSettings
@@ -56,6 +56,7 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
         postgres_url=sinks.postgres.url or None,
         kafka=project.kafka,
         registry=project.registry if project.registry.url else None,
+        left_out_at_most=project.section(Rebuild).left_out_at_most,
         topic_prefix=sinks.topic.prefix or ".".join(filter(None, [project.topic_prefix, "views"])),
     )
     return Served(

@@ -74,6 +74,7 @@ from views.rebuild.one_view.refresh import (
     Whole,
     prior_of,
 )
+from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, store_of, tables_of, warnings_of
 from views.rebuild.plan.plannable import plannable
@@ -81,7 +82,7 @@ from views.rebuild.resident import RECORDED_EVERY, Resident
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
 from views.rebuild.takeover import Base, Takeover
-from views.sinks.base import Change, ChangeableSink, ForwardSink
+from views.sinks.base import Change, ChangeableSink, ForwardSink, rows_of
 from views.verify.compare.report import VerifyReport
 
 if TYPE_CHECKING:
@@ -346,19 +347,32 @@ class Rebuild:
                     rows, schema = self._rows(
                         spark, certifier, replay, refresher, build, states=states
                     )
+                    if build.unchanged:
+                        self._note_refused(build, build.number)
                     if build.unchanged or build.delta is not None:
                         continue
                     if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
                         rows = held.enter_context(kept(rows))
                     number = build.generation.number
                     build.addresses = write(build.served, number, rows, schema, self._stages)
-                    build.rows = next(iter(build.served.sinks.values())).rows(number)
+                    build.rows = rows_of(next(iter(build.served.sinks.values())), number)
+                    self._note_refused(build, number)
                     build.generation = build.generation.seal()
                     certifier.keep_inputs(build.spec, states)
             quarantines = self._settings.on_bad_record is OnBadRecord.QUARANTINE
             if quarantines and replay.reads_log:
                 with self._stage("quarantine", "records that cannot be read"):
                     self._quarantined = write_quarantined(spark, self._settings, replay, self._run)
+
+    def _note_refused(self, build: ViewBuild, generation: int) -> None:
+        """Put on record the rows that a generation goes without in some sinks."""
+        if not self._settings.rebuild.left_out_at_most:
+            return
+        build.refused = note_refused(
+            self._settings.warehouse, build.spec.name, generation, build.served.sinks, self._run
+        )
+        for sink, count in build.refused.items():
+            log.warning('view "%s": %s goes without %d refused rows', build.spec.name, sink, count)
 
     def _rows(
         self,
@@ -547,7 +561,8 @@ class Rebuild:
                 if error is not None:
                     raise error
                 build.published = self._bases is None
-                build.rows = next(iter(build.forward.values())).rows(build.number)
+                build.rows = rows_of(next(iter(build.forward.values())), build.number)
+                self._note_refused(build, build.number)
         due = [build for build in builds if build.published and _is_due(build)]
         with self._stages.stage("record", "write the history"), _only_warned("the history"):
             self._record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
@@ -746,6 +761,7 @@ class Rebuild:
             sinks=build.spec.sinks,
             mode=self._settings.verify.value,
             reports=build.reports,
+            refused=build.refused,
             quarantined=sum(self._quarantined.get(table, 0) for table in build.spec.tables),
             error=build.error,
             definition=build.definition,

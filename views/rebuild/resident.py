@@ -54,11 +54,12 @@ from views.rebuild.one_view.forward import (
     delta_of,
     forward_sinks,
 )
+from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import warnings_of
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
-from views.sinks.base import ForwardSink
+from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.resident import ResidentStates
@@ -98,6 +99,7 @@ class _View:
         spark: computes and renders what is not known to be the same here.
         declared: what the history says of how it is made.
         recorded_at: when the history was last told of it.
+        refused: how many rows each sink goes without.
     """
 
     spec: ViewSpec
@@ -110,6 +112,7 @@ class _View:
     spark: BySpark
     declared: Mapping[str, Any]
     recorded_at: datetime
+    refused: Mapping[str, int] = field(default_factory=dict)
     delta: Delta | None = field(default=None)
     report: VerifyReport | None = field(default=None)
     rows: int | None = field(default=None)
@@ -244,6 +247,7 @@ class Resident:
             spark=by_spark,
             declared={"definition": build.definition, "declaration": build.declaration},
             recorded_at=build.recorded_at or datetime.now(UTC),
+            refused=build.refused,
             rows=build.rows,
         )
 
@@ -365,9 +369,22 @@ class Resident:
             elif error is not None:
                 raise error
             else:
-                view.rows = next(iter(view.sinks.values())).rows(view.generation)
+                view.rows = rows_of(next(iter(view.sinks.values())), view.generation)
+                self._note_refused(view)
         if any(view.error for view in moving):
             self.forget_states()
+
+    def _note_refused(self, view: _View) -> None:
+        """Put on record the rows that a generation goes without in some sinks."""
+        if not self._settings.rebuild.left_out_at_most:
+            return
+        before = view.refused
+        view.refused = note_refused(
+            self._settings.warehouse, view.spec.name, view.generation, view.sinks, self._run
+        )
+        if view.refused != before:
+            told = ", ".join(f"{name} {count}" for name, count in view.refused.items())
+            log.warning('view "%s" goes without refused rows: %s', view.spec.name, told or "none")
 
     def forget_states(self) -> None:
         """Let the next round be one of Spark's, from where each sink is; results are still told."""
@@ -436,6 +453,7 @@ class Resident:
             mismatches=None if view.report is None else view.report.mismatches,
             published=view.error is None,
             sinks=view.spec.sinks,
+            refused=view.refused,
             mode=self._settings.verify.value,
             reports={} if view.report is None else {CHANGES: view.report},
             error=view.error,

@@ -51,6 +51,7 @@ class SinkSettings:
         topic_prefix: what the names of such topics begin with, before a point.
         retry_seconds: how long a server that is busy or away is asked again.
         answer_seconds: how long one that took a request may be silent before it counts as away.
+        left_out_at_most: how many rows that a server refuses a generation may go without.
     """
 
     warehouse: str
@@ -62,6 +63,7 @@ class SinkSettings:
     topic_prefix: str = "views"
     retry_seconds: float = 60.0
     answer_seconds: float = 60.0
+    left_out_at_most: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,21 @@ class Change:
     gone: DataFrame
     keys: int
     rows: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that a server refuses, and that a generation goes without.
+
+    Attributes:
+        id: what it is called in the sink.
+        key: the columns of its key, a JSON object.
+        reason: what the server says.
+    """
+
+    id: str
+    key: str
+    reason: str
 
 
 class Sink(Protocol):
@@ -167,6 +184,25 @@ class ChangeableSink(Sink, Protocol):
             SinkError: two rows of the other one have the same key.
         """
         ...
+
+
+@runtime_checkable
+class LeavingSink(Sink, Protocol):
+    """A sink that can go without rows that its server refuses; each generation knows which."""
+
+    def left_out(self, generation: int) -> Sequence[Refused]:
+        """Return the rows that a sealed generation goes without."""
+        ...
+
+
+def left_out_of(sink: Sink, generation: int) -> Sequence[Refused]:
+    """Return the rows that a sealed generation of any sink goes without."""
+    return sink.left_out(generation) if isinstance(sink, LeavingSink) else ()
+
+
+def rows_of(sink: Sink, generation: int) -> int:
+    """Return the number of rows of a sealed generation, with those that it goes without."""
+    return sink.rows(generation) + len(left_out_of(sink, generation))
 
 
 @runtime_checkable

@@ -11,8 +11,10 @@ ran one twice. Writing a row again is harmless: an entry is replaced by itself.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,23 +22,43 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
-from views.sinks.base import UnavailableSinkError
+from views.sinks.base import Refused, UnavailableSinkError
 from views.sinks.rendering import DOCUMENT, ID, rendered
 
 Entry = tuple[str, str]
 """An id and its JSON document."""
 
+Refusal = tuple[str, str, str]
+"""The id and the document of an entry that a server refuses, and why."""
+
+_REASON = 300
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_ENTRIES = 5_000
-RESULT = "written bigint, error string, unavailable boolean"
+RESULT = "written bigint, error string, unavailable boolean, refused string"
 
 
 class BatchWriter(Protocol):
     """What an executor needs to write batches."""
 
-    def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
-        """Return the function that writes one batch; it raises SinkError."""
+    def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
+        """Return the function that writes one batch, and returns what it goes without.
+
+        It raises SinkError.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What tasks have written.
+
+    Attributes:
+        rows: how many.
+        refused: those that they went without.
+    """
+
+    rows: int
+    refused: tuple[Refused, ...]
 
 
 def load(
@@ -44,8 +66,8 @@ def load(
     key: Sequence[str],
     writer: BatchWriter,
     form: Callable[[StructType], Column] | None = None,
-) -> int:
-    """Write every row and give their number.
+) -> Loaded:
+    """Write every row.
 
     Args:
         rows: the rows.
@@ -56,9 +78,11 @@ def load(
     Raises:
         SinkError: a task could not write; the first reason is given.
     """
-    return counted(
-        rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
-    )
+    results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
+    written = counted(results)
+    # A task that Spark ran twice has told of its rows once: its result was taken once.
+    found = (each for result in results for each in json.loads(result.refused or "[]"))
+    return Loaded(written, tuple(Refused(*each) for each in found))
 
 
 def counted(results: Iterable[Row]) -> int:
@@ -77,15 +101,30 @@ def counted(results: Iterable[Row]) -> int:
     return written
 
 
-def reported(write: Callable[[], int]) -> pa.RecordBatch:
-    """Return what a task says of its work, by `RESULT`: how many rows it wrote, or why not."""
+def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.RecordBatch:
+    """Return what a task says of its work, by `RESULT`: how many rows it wrote, or why not.
+
+    Args:
+        write: writes them.
+        refused: holds, afterwards, those that it went without.
+    """
     written, error, unavailable = 0, None, False
     try:
         written = write()
     except SinkError as failure:
         error, unavailable = str(failure), isinstance(failure, UnavailableSinkError)
-    columns = {"written": [written], "error": [error], "unavailable": [unavailable]}
-    types = [("written", pa.int64()), ("error", pa.string()), ("unavailable", pa.bool_())]
+    columns = {
+        "written": [written],
+        "error": [error],
+        "unavailable": [unavailable],
+        "refused": [json.dumps([astuple(each) for each in refused]) if refused else None],
+    }
+    types = [
+        ("written", pa.int64()),
+        ("error", pa.string()),
+        ("unavailable", pa.bool_()),
+        ("refused", pa.string()),
+    ]
     return pa.RecordBatch.from_pydict(columns, schema=pa.schema(types))
 
 
@@ -93,15 +132,17 @@ def _task(
     writer: BatchWriter, key: tuple[str, ...]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        refused: list[Refused] = []
+
         def written() -> int:
             count = 0
             with writer.connected() as write:
                 for entries in in_batches(_entries(batches, key)):
-                    write(entries)
+                    refused.extend(refused_of(each, key) for each in write(entries))
                     count += len(entries)
-            return count
+            return count - len(refused)
 
-        yield reported(written)
+        yield reported(written, refused)
 
     return run
 
@@ -139,6 +180,29 @@ def in_batches(
         size += length
     if batch:
         yield batch
+
+
+def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
+    """Return what is told of an entry that a server refuses.
+
+    Args:
+        refusal: the entry, a JSON document by its id, and why.
+        key: the columns of the key.
+    """
+    name, text, reason = refusal
+    row = json.loads(text)
+    told = json.dumps({each: row[each] for each in key}, ensure_ascii=False)
+    return Refused(name, told, reason[:_REASON])
+
+
+def too_many(place: str, most: int, refused: Sequence[Refusal | Refused]) -> SinkError:
+    """Return the error of a server that refuses more rows than may be left out."""
+    last = refused[-1]
+    name, reason = (last.id, last.reason) if isinstance(last, Refused) else (last[0], last[2])
+    return SinkError(
+        f'{place} refuses more than {most} rows, such as "{name}": {reason}',
+        hint="mend the view or its options; rebuild.most_refused_rows says how many may be",
+    )
 
 
 def no_value(name: str) -> SinkError:

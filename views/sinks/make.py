@@ -70,6 +70,7 @@ def make_sink(
                 key=key,
                 server=SearchClient(url, *patience),
                 options=search_options(view, options),
+                left_out_at_most=settings.left_out_at_most,
             )
         case "cache":
             url = _given(settings.cache_url, kind)

@@ -25,6 +25,7 @@ from changelog.contract.rows.relation import TableName
 from views.base.address import Address
 from views.verify.compare.compare import RELATIVE_TOLERANCE, Comparison, DifferingRow, Equality
 from views.verify.compare.evidence import Evidence
+from views.verify.compare.left_out import LeftOut, take_left_out
 from views.verify.compare.report import Difference, VerifyReport
 from views.verify.kept.keeper import Taken
 from views.verify.kept.resident import ResidentStates
@@ -75,6 +76,7 @@ class VerifyRequest:
         work_directory: where scratch space is made, None for the system's place.
         memory_limit: DuckDB's, in its own notation.
         max_differences: how many mismatched rows the report shows.
+        left_out_at_most: how many rows a sink may say that it goes without; of more it is none.
     """
 
     kafka: KafkaConnection
@@ -94,6 +96,7 @@ class VerifyRequest:
     work_directory: Path | None = None
     memory_limit: str = MEMORY_LIMIT
     max_differences: int = 20
+    left_out_at_most: int = 0
 
     @property
     def share(self) -> float:
@@ -155,6 +158,7 @@ class _Verification:
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
         self._taken: dict[TableName, Taken] = {}
         self._served = 0
+        self._left_out = LeftOut()
 
     def sql_view(self, sql: str) -> VerifyReport:
         """Recompute the view and compare all of it, or a sample."""
@@ -177,13 +181,17 @@ class _Verification:
         elif address is not None:
             self._read("served", address, self._columns, self._request.key)
         self._order("served", evaluated.bags)
-        comparison = self._comparison("expected", self._columns, self._request.key, floats)
+        self._left_out = self._taken_away(address)
+        comparison = self._comparison(
+            self._left_out.expected, self._columns, self._request.key, floats
+        )
         with self._stages.of("compare"), computing():
             mismatches, expected = comparison.run()
+            mismatches += self._left_out.false
             found = comparison.differences(self._request.max_differences)
             is_whole = self._request.mode == "full" and mismatches == 0 and sent is None
             ranges = comparison.ranges() if is_whole else []
-        notes = self._notes(evaluated)
+        notes = [*self._notes(evaluated), *self._left_out.notes]
         mismatches, counts = self._counted(mismatches, expected)
         return self._report(
             verified=mismatches == 0,
@@ -240,6 +248,15 @@ class _Verification:
     ) -> None:
         with self._stages.of("served"):
             self._served += read_served(self._database, name, address, columns, key)
+
+    def _taken_away(self, address: Address | None) -> LeftOut:
+        """Take what the sink says that it goes without from what must be there."""
+        if address is None:
+            return LeftOut()
+        return take_left_out(
+            self._database, address, self._columns, self._request.key,
+            at_most=self._request.left_out_at_most,
+        )  # fmt: skip
 
     def _order(self, table: str, bags: Mapping[str, Bag]) -> None:
         """Put the lists of a table in order that Spark collected in any."""
@@ -376,6 +393,7 @@ class _Verification:
             "goes_on_from": {each.state.topic: dict(each.since) for each in taken if each.since},
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
+            "left_out": list(self._left_out.keys),
             "sink": None if request.address is None else request.address.sink,
             "keys": None if request.sent is None else request.sent.keys.num_rows,
             "key": list(request.key),

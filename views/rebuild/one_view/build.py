@@ -21,7 +21,7 @@ from views.project.python import python_frame
 from views.project.query import quoted
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_frame
-from views.sinks.base import Change, ChangeableSink
+from views.sinks.base import Change, ChangeableSink, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ def write(
             else:
                 raise SinkError(f"{name} takes no changes, only all rows of a view")
             addresses[name] = sink.seal()
-    counts = {name: sink.rows(generation) for name, sink in served.sinks.items()}
+    counts = {name: rows_of(sink, generation) for name, sink in served.sinks.items()}
     if len(set(counts.values())) > 1:
         raise SinkError(
             f'the sinks of view "{served.view}" hold different numbers of rows: {counts}'

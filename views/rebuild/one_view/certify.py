@@ -199,6 +199,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
         mode=_MODES[settings.verify],
         states=states,
         columns=spec.columns,
+        left_out_at_most=settings.rebuild.left_out_at_most,
     )
 
 

@@ -39,6 +39,7 @@ class ViewBuild:
         published: whether readers see it.
         staged: whether it waits, whole, for somebody to publish it.
         replaced: the staged generations that it takes the place of.
+        refused: how many rows each sink goes without, since its server refuses them.
         switch_seconds: how long the sinks differed while readers moved; None before.
         declaration: the view as it is declared, for the history.
         unchanged: whether no row differs from what serves, so that nothing is written.
@@ -65,6 +66,7 @@ class ViewBuild:
     published: bool = False
     staged: bool = False
     replaced: tuple[int, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
     switch_seconds: float | None = None
     declaration: Mapping[str, Any] = field(default_factory=dict)
     unchanged: bool = False
@@ -100,6 +102,7 @@ class ViewBuild:
             self.generation, self.addresses = there.generation, there.addresses
             self.reports = there.reports
         self.rows = self.rows if there.rows is None else there.rows
+        self.refused = there.refused
         self.definition, self.declaration = there.definition, there.declaration
         self.columns, self.schema = there.columns, there.schema
         self.brought = states

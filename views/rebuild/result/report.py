@@ -49,6 +49,7 @@ class ViewResult:
         mode: how much was to be verified.
         reports: of verification, by sink.
         quarantined: records of its tables that could not be read; their rows are left out.
+        refused: how many rows each sink goes without, since its server refuses them.
         error: why it is not published, or None.
         definition: fingerprint of what the rows were made by, besides the log.
         warnings: what a reader of the view has to know of its tables.
@@ -76,6 +77,7 @@ class ViewResult:
     mode: str = "full"
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     quarantined: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
     error: ChangelogError | None = None
     definition: str = ""
     origin: str = ""
@@ -109,6 +111,7 @@ class ViewResult:
             "sinks": list(self.sinks),
             "verify": self.mode,
             "quarantined": self.quarantined,
+            "refused": dict(self.refused),
             "certificates": self.certificates,
             "origin": self.origin,
             "warnings": list(self.warnings),
@@ -155,11 +158,15 @@ class ViewResult:
 
     @property
     def left_out(self) -> str:
-        """Say how many records were left out, or nothing."""
-        if not self.quarantined:
-            return ""
-        many = "record" if self.quarantined == 1 else "records"
-        return f"{self.quarantined:,} unreadable {many} left out, see _quarantine"
+        """Say how many records and rows were left out, or nothing."""
+        told = []
+        if self.quarantined:
+            many = "record" if self.quarantined == 1 else "records"
+            told.append(f"{self.quarantined:,} unreadable {many} left out, see _quarantine")
+        for sink, count in self.refused.items():
+            rows = "row" if count == 1 else "rows"
+            told.append(f"{count:,} {rows} that {sink} refuses left out, see _refused")
+        return "; ".join(told)
 
 
 def moment(ts_us: int) -> datetime:

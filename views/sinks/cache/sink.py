@@ -41,7 +41,7 @@ from views.sinks.cache.forward import CacheForward
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.values import CacheOptions, rendering
 from views.sinks.forward import entries_of, entry_columns, entry_values
-from views.sinks.load import Entry, load
+from views.sinks.load import Entry, Refusal, load
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
 from views.sinks.values import NotRenderedError
@@ -67,11 +67,11 @@ class EntryWriter:
     form: CacheForm
 
     @contextmanager
-    def connected(self) -> Iterator[Callable[[Sequence[Entry]], None]]:
+    def connected(self) -> Iterator[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
         """Return the function that writes one batch."""
         with self.server.client() as client:
 
-            def write(entries: Sequence[Entry]) -> None:
+            def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
                 ids = [name for name, _ in entries]
                 pipeline = client.pipeline(transaction=False)
                 if isinstance(client, RedisCluster):
@@ -81,6 +81,7 @@ class EntryWriter:
                     pipeline.sadd(self.form.ids, *ids)
                 set_entries(pipeline, self.form, entries, one_slot=isinstance(client, redis.Redis))
                 pipeline.execute()
+                return ()
 
             yield write
 
@@ -129,7 +130,7 @@ class CacheSink:
         with self._server.client() as client:
             form = self._form(client, current.generation)
         as_text = rendering(form.value, rows.schema, self._key)
-        current.written = load(rows, self._key, EntryWriter(self._server, form), as_text)
+        current.written = load(rows, self._key, EntryWriter(self._server, form), as_text).rows
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""

@@ -5,29 +5,40 @@ refreshed by itself. That holds for an index of one shard; shards refresh one af
 
 Each document bears the LSN of the frontier as its version. So what a process sends late, one that
 was overtaken by another, changes nothing: the server refuses it as older.
+
+A row that the server refuses may be left out, if not too many are: then the document that its key
+had goes too, since it is true no longer, and the index says which rows it goes without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
+from views.sinks.base import Refused
 from views.sinks.forward import refuse_older
-from views.sinks.load import Entry, in_batches
+from views.sinks.load import Entry, Refusal, in_batches, refused_of, too_many
 from views.sinks.search.server import GONE, SearchClient
 
 META = "changelog"
 ROUTING = "routing"
+LEFT_OUT = "left_out"
 _POSITION = "position"
+_REMEMBERED = "1h"
+"""So long the version of a document that was removed is known: what somebody who was overtaken
+sends later would be there again. Servers forget it in a minute."""
 
 
 class SearchForward:
     """The index of one generation."""
 
-    def __init__(self, server: SearchClient, view: str, generation: int, index: str) -> None:
-        self._server, self._view = server, view
+    def __init__(
+        self, server: SearchClient, view: str, key: Sequence[str], generation: int, index: str
+    ) -> None:
+        self._server, self._view, self._key = server, view, tuple(key)
         self._generation, self._index = generation, index
 
     def position(self) -> Position | None:
@@ -42,8 +53,20 @@ class SearchForward:
         shards = int(settings.get("number_of_shards", 1))
         return None if shards == 1 else f"{self._index} has {shards} shards, not one"
 
-    def apply(self, come: Sequence[Entry], gone: Sequence[str], position: Position) -> None:
+    def left_out(self) -> list[Refused]:
+        """Return the rows that the index goes without."""
+        return [Refused(*each) for each in self.meta().get(LEFT_OUT, [])]
+
+    def apply(
+        self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0
+    ) -> None:
         """Write and remove documents, then let searchers see all of that at once.
+
+        Args:
+            come: ids and documents.
+            gone: ids of those that go.
+            position: of the delta.
+            most: so many rows the index may go without.
 
         Raises:
             SinkError: the server refuses a document, or another process has gone further.
@@ -52,16 +75,39 @@ class SearchForward:
         held = None if _POSITION not in meta else Position.parse(meta[_POSITION])
         refuse_older(self._view, self._generation, held, position)
         if held is None:
-            settings = {"index": {"blocks.write": False, "refresh_interval": "-1"}}
+            settings = {
+                "index": {
+                    "blocks.write": False,
+                    "refresh_interval": "-1",
+                    "gc_deletes": _REMEMBERED,
+                }
+            }
             self._server.request("PUT", f"/{self._index}/_settings", settings)
         routed_by = meta[ROUTING]["place"] if meta.get(ROUTING) else None
-        with self._server.bulk(self._index, int(position.commit_lsn), routed_by) as write:
+        refused: list[Refusal] = []
+        version = int(position.commit_lsn)
+        bulk = self._server.bulk(self._index, version, routed_by, left_out_at_most=most)
+        with bulk as write:
             for batch in in_batches([*come, *((name, GONE) for name in gone)]):
+                refused.extend(write(batch))
+            left_out = self._left_out_after(meta, {*(name for name, _ in come), *gone}, refused)
+            if refused and len(left_out) > most:
+                raise too_many(self._index, most, refused)
+            # What such a key had is true no longer.
+            for batch in in_batches((name, GONE) for name, _, _ in refused):
                 write(batch)
         self._server.request("POST", f"/{self._index}/_refresh")
         count = self._server.request("GET", f"/{self._index}/_count")["count"]
-        told = {META: {**meta, "rows": count, _POSITION: str(position)}}
+        refuse_older(self._view, self._generation, self.position(), position)
+        told = {META: {**meta, "rows": count, LEFT_OUT: left_out, _POSITION: str(position)}}
         self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": told})
+
+    def _left_out_after(
+        self, meta: dict[str, Any], said: set[str], refused: Sequence[Refusal]
+    ) -> list[Any]:
+        """Return what the index goes without once a delta has said something of some ids."""
+        stays = [each for each in meta.get(LEFT_OUT, []) if each[0] not in said]
+        return [*stays, *(list(astuple(refused_of(each, self._key))) for each in refused)]
 
     def meta(self) -> dict[str, Any]:
         """Return what the index says of itself."""

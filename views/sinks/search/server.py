@@ -20,6 +20,7 @@ from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.tls_trust import authorities
 from views.sinks.base import UnavailableSinkError
+from views.sinks.load import Entry, Refusal, too_many
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | bytes | None
@@ -27,6 +28,11 @@ Body = Mapping[str, Any] | bytes | None
 _BUSY = frozenset({429, 502, 503, 504})
 _NOT_FOUND = 404
 _ERROR = 400
+_FAULTY = 400
+"""Of a document: its id or content is at fault, and the same again would not go."""
+_TOO_LARGE = 413
+_LONGEST_ID = 512
+"""In bytes."""
 _CONNECT_S = 5.0
 _BULK_ANSWER = "errors,items.*._id,items.*.status,items.*.error"
 _OLDER = 409
@@ -36,6 +42,10 @@ GONE = ""
 
 class _BusyError(Exception):
     """The server may accept the same request later; the text says what it answered."""
+
+
+class _TooLargeError(SinkError):
+    """A request is larger than the server takes any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +92,48 @@ class SearchClient:
 
     @contextmanager
     def bulk(
-        self, index: str, version: int | None = None, routed_by: int | None = None
-    ) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
+        self,
+        index: str,
+        version: int | None = None,
+        routed_by: int | None = None,
+        *,
+        left_out_at_most: int = 0,
+    ) -> Iterator[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
         """Return a function that writes a batch of ids and documents into an index.
 
-        It raises SinkError when any document is not written, with its id and the reason.
+        It returns the documents that the server refuses. Where more of them than may be left out
+        are refused, in all batches, it raises SinkError with the id and the reason of one.
 
         Args:
             index: its name.
             version: of all documents; older ones are replaced, and where `GONE` stands for a
                 document, removed. None to write them whatever is there.
             routed_by: the place in the key of the column that documents are routed by.
+            left_out_at_most: so many documents may be refused.
         """
         about = _About(version, routed_by)
         with self.client() as client:
+            total = 0
 
-            def write(entries: Sequence[tuple[str, str]]) -> None:
-                left = list(entries)
+            def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
+                nonlocal total
+                left = [each for each in entries if _can_be(each[0])]
+                # A server refuses all of a request that has one of these.
+                refused = [(*each, _too_long(each[0])) for each in entries
+                           if not _can_be(each[0]) and each[1] != GONE]  # fmt: skip
 
                 def once() -> None:
                     nonlocal left
-                    left, reason = self._bulk_once(client, index, left, about)
+                    left, reason = self._bulk_once(client, index, left, about, refused)
                     if left:
                         raise _BusyError(f"{len(left)} documents refused for now: {reason}")
 
-                self._patiently(once)
+                if left:
+                    self._patiently(once)
+                total += len(refused)
+                if total > left_out_at_most:
+                    raise _refusing(index, left_out_at_most, refused)
+                return refused
 
             yield write
 
@@ -114,13 +141,23 @@ class SearchClient:
         self,
         client: httpx.Client,
         index: str,
-        entries: list[tuple[str, str]],
+        entries: list[Entry],
         about: _About,
-    ) -> tuple[list[tuple[str, str]], str]:
-        """Write a batch and give the entries to write again, with the reason."""
+        refused: list[Refusal],
+    ) -> tuple[list[Entry], str]:
+        """Write a batch and give the entries to write again, with the reason.
+
+        Those that the server refuses for good are added to `refused`.
+        """
         lines = b"".join(about.lines(name, document) for name, document in entries)
         path = f"/{index}/_bulk?filter_path={_BULK_ANSWER}"
-        answer = orjson.loads(self._send(client, "POST", path, lines).content)
+        try:
+            answer = orjson.loads(self._send(client, "POST", path, lines).content)
+        except _TooLargeError as error:
+            if len(entries) > 1:
+                raise
+            refused.append((*entries[0], str(error)))
+            return [], ""
         items = [next(iter(item.values())) for item in answer.get("items", ())]
         if len(items) != len(entries):
             raise SinkError(f"{len(entries)} documents sent to {index}, {len(items)} answered for")
@@ -136,7 +173,9 @@ class SearchClient:
                 )
             elif item["status"] == _NOT_FOUND and entry[1] == GONE:
                 continue
-            elif item["status"] >= _ERROR:
+            elif item["status"] == _FAULTY:
+                refused.append((*entry, _reason(item)))
+            elif item["status"] > _ERROR:
                 raise SinkError(f'{index} refuses the document "{entry[0]}": {_reason(item)}')
         return again, reason
 
@@ -151,7 +190,8 @@ class SearchClient:
         if answer.status_code in _BUSY:
             raise _BusyError(_body_reason(answer))
         if answer.status_code >= _ERROR and answer.status_code != _NOT_FOUND:
-            raise SinkError(
+            is_too_large = answer.status_code == _TOO_LARGE
+            raise (_TooLargeError if is_too_large else SinkError)(
                 f"{redacted(self.url)} refuses {method} {path.partition('?')[0]}: "
                 f"{answer.status_code} {redacted(_body_reason(answer))}",
                 hint="check user and password" if answer.status_code in {401, 403} else "",
@@ -209,6 +249,25 @@ def routing_of(name: str, place: int) -> str:
             hint="leave such rows out of the view, or take another column as routing",
         )
     return text
+
+
+def _can_be(name: str) -> bool:
+    """Tell whether there can be a document of an id."""
+    return len(name.encode()) <= _LONGEST_ID
+
+
+def _too_long(name: str) -> str:
+    return f"id [{name}] is too long: {len(name.encode())} bytes, of {_LONGEST_ID} at most"
+
+
+def _refusing(index: str, most: int, refused: Sequence[Refusal]) -> SinkError:
+    if most:
+        return too_many(index, most, refused)
+    name, _, reason = refused[0]
+    return SinkError(
+        f'{index} refuses the document "{name}": {reason}',
+        hint="mend the row or its mapping, or let --on-refused-row quarantine leave it out",
+    )
 
 
 def _reason(item: dict[str, Any]) -> str:

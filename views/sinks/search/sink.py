@@ -8,10 +8,11 @@ Publishing is one request that moves the alias; the server does both halves of i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import SinkError
@@ -19,6 +20,7 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import (
     Opened,
+    Refused,
     UnavailableSinkError,
     held_already,
     not_sealed,
@@ -26,8 +28,8 @@ from views.sinks.base import (
     refuse_published,
 )
 from views.sinks.forward import entries_of, entry_columns, entry_values
-from views.sinks.load import Entry, load
-from views.sinks.search.forward import META, ROUTING, SearchForward
+from views.sinks.load import Entry, Refusal, load, too_many
+from views.sinks.search.forward import LEFT_OUT, META, ROUTING, SearchForward
 from views.sinks.search.mapping import field_count, properties
 from views.sinks.search.options import SearchOptions, flat, laid_over
 from views.sinks.search.server import SearchClient
@@ -54,10 +56,13 @@ class DocumentWriter:
     server: SearchClient
     index: str
     routed_by: int | None = None
+    left_out_at_most: int = 0
 
-    def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], None]]:
+    def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
         """Return the function that writes one batch."""
-        return self.server.bulk(self.index, routed_by=self.routed_by)
+        return self.server.bulk(
+            self.index, routed_by=self.routed_by, left_out_at_most=self.left_out_at_most
+        )
 
 
 class SearchSink:
@@ -70,11 +75,14 @@ class SearchSink:
         key: Sequence[str],
         server: SearchClient,
         options: SearchOptions | None = None,
+        left_out_at_most: int = 0,
     ) -> None:
         self._view = check_view_name(view)
         self._key = tuple(key)
         self._server = server
         self._options = options or SearchOptions()
+        self._left_out_at_most = left_out_at_most
+        self._left_out: tuple[Refused, ...] = ()
         self._opened: Opened | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
@@ -108,8 +116,12 @@ class SearchSink:
         current = opened(self._opened, self._view)
         current.begin(rows)
         routed_by = self._options.routed_by(self._view, self._key)
-        writer = DocumentWriter(self._server, self._index(current.generation), routed_by)
-        current.written = load(rows, self._key, writer)
+        index, most = self._index(current.generation), self._left_out_at_most
+        writer = DocumentWriter(self._server, index, routed_by, most)
+        loaded = load(rows, self._key, writer)
+        if len(loaded.refused) > most:
+            raise too_many(index, most, loaded.refused)
+        current.written, self._left_out = loaded.rows, loaded.refused
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
@@ -147,7 +159,13 @@ class SearchSink:
         location = {"url": self._server.url, "index": self._index(generation)}
         if routing := self._forward(generation).meta().get(ROUTING):
             location["routing"] = routing["column"]
+        if left_out := self.left_out(generation):
+            location[LEFT_OUT] = json.dumps([[each.id, each.key] for each in left_out])
         return Address("search", location)
+
+    def left_out(self, generation: int) -> Sequence[Refused]:
+        """Return the rows that the server refused; the index itself says which."""
+        return self._forward(generation).left_out()
 
     def publish(self, generation: int) -> None:
         """Move the alias to a sealed generation, in one request."""
@@ -223,14 +241,17 @@ class SearchSink:
     ) -> None:
         """Let a sealed generation hold what a delta says, visible by one refresh."""
         self.rows(generation)
-        self._forward(generation).apply(*entries_of("search", delta), position)
+        come, gone = entries_of("search", delta)
+        self._forward(generation).apply(come, gone, position, self._left_out_at_most)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""
         return self._forward(generation).position()
 
     def _forward(self, generation: int) -> SearchForward:
-        return SearchForward(self._server, self._view, generation, self._index(generation))
+        return SearchForward(
+            self._server, self._view, self._key, generation, self._index(generation)
+        )
 
     def _held(self) -> dict[int, int | None]:
         """Return the sealed rows of each generation, None of one that is not sealed.
@@ -264,6 +285,8 @@ class SearchSink:
         place = self._options.routed_by(self._view, self._key)
         if place is not None:
             told[ROUTING] = {"column": self._options.routing, "place": place}
+        if rows is not None and self._left_out:
+            told[LEFT_OUT] = [astuple(each) for each in self._left_out]
         return {META: told}
 
     def _not_ours(self, what: str) -> SinkError:

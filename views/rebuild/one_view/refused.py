@@ -1,0 +1,91 @@
+"""Rows that servers of sinks refuse, kept with the reason: the Delta table `_refused`.
+
+A generation itself says which rows it goes without, so that this table can be written behind it:
+what a process that was killed did not write, the next round does. A row of a generation stands
+there once for a sink, and stays when the generation has it again or is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.secret import redacted
+from replay.spark.warehouse import SETTINGS, of_deltalake
+from views.sinks.base import Sink, left_out_of
+
+FOLDER = "_refused"
+_SCHEMA = pa.schema(
+    [
+        ("view", pa.string()),
+        ("generation", pa.int64()),
+        ("sink", pa.string()),
+        ("key", pa.string()),
+        ("reason", pa.string()),
+        ("run", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def note_refused(
+    warehouse: str, view: str, generation: int, sinks: Mapping[str, Sink], run: str
+) -> dict[str, int]:
+    """Write the rows that a generation goes without, where they are not noted yet.
+
+    Args:
+        warehouse: the folder of Delta tables.
+        view: its name.
+        generation: the number, sealed in all sinks.
+        sinks: of the view.
+        run: that notes it.
+
+    Returns:
+        How many rows each sink goes without now, of those that go without any.
+
+    Raises:
+        ChangelogError: the table cannot be written.
+    """
+    found = {name: left_out_of(sink, generation) for name, sink in sinks.items()}
+    rows = [
+        {"view": view, "generation": generation, "sink": name, "key": each.key,
+         "reason": each.reason, "run": run, "at": datetime.now(UTC)}
+        for name, refused in found.items()
+        for each in refused
+    ]  # fmt: skip
+    if rows:
+        place = of_deltalake(f"{warehouse.rstrip('/')}/{FOLDER}")
+        try:
+            known = _known(place, view, generation)
+            new = [row for row in rows if (row["sink"], row["key"]) not in known]
+            if new:
+                _append(place, pa.Table.from_pylist(new, schema=_SCHEMA))
+        except (DeltaError, OSError) as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ChangelogError(
+                f"the table of refused rows {redacted(place)} cannot be written: {line}"
+            ) from error
+    return {name: len(refused) for name, refused in found.items() if refused}
+
+
+def _known(place: str, view: str, generation: int) -> set[tuple[str, str]]:
+    try:
+        table = DeltaTable(place)
+    except TableNotFoundError:
+        return set()
+    wanted = (pc.field("view") == view) & (pc.field("generation") == generation)
+    found = table.to_pyarrow_dataset().to_table(["sink", "key"], filter=wanted)
+    return set(zip(found["sink"].to_pylist(), found["key"].to_pylist(), strict=True))
+
+
+@retry(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(5), reraise=True)
+def _append(place: str, table: pa.Table) -> None:
+    """Append; only the very first two appends can conflict, since both make the table."""
+    write_deltalake(place, table, mode="append", configuration=SETTINGS)

@@ -1,0 +1,85 @@
+"""Rows that a sink says it goes without, since its server refuses them.
+
+They are taken from what must be there, each by its key: so one that is served all the same is a
+row too many, and any other that is missing is still missing. What the sink says counts only up to a
+number, and only of rows that the view has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from views.base.address import Address
+from views.verify.processes.scratch import first_row
+from views.verify.served.documents import FAULT_COLUMN, Form
+from views.verify.values.types import Type, quoted
+
+_LOCATION = "left_out"
+_TABLE = "left out"
+_THERE = "expected there"
+EXPECTED = "expected"
+"""The table, or the view, of what the log says must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a sink goes without.
+
+    Attributes:
+        expected: the relation of what must be there besides.
+        keys: of the rows, as JSON objects.
+        false: how many of these the view has not, or are named twice or in no form.
+        notes: what a reader of the verdict has to know.
+    """
+
+    expected: str = EXPECTED
+    keys: tuple[str, ...] = ()
+    false: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def take_left_out(
+    database: duckdb.DuckDBPyConnection,
+    address: Address,
+    columns: Sequence[tuple[str, Type]],
+    key: Sequence[str],
+    *,
+    at_most: int,
+) -> LeftOut:
+    """Take what a sink goes without from the table of what must be there.
+
+    Args:
+        database: holds that table.
+        address: of the sink, which says it.
+        columns: of the view.
+        key: names of its key's columns.
+        at_most: of more rows none is taken away, so that all of them are missing.
+    """
+    told = json.loads(address.location.get(_LOCATION, "[]"))
+    if not told:
+        return LeftOut()
+    what = f"{len(told):,} rows that {address.sink} refuses are left out"
+    if len(told) > at_most:
+        return LeftOut(notes=(f"{what}, where {at_most:,} may be",))
+    of_key = [(name, kind) for name, kind in columns if name in key]
+    read = Form(of_key, key).strictly([(name, text) for name, text in told])
+    database.register("told", read)
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(_TABLE)} AS SELECT DISTINCT * FROM told")
+    database.unregister("told")
+    same = " AND ".join(f"e.{quoted(name)} = l.{quoted(name)}" for name, _ in of_key)
+    known = first_row(
+        database,
+        f"SELECT count(*) FROM {quoted(_TABLE)} l WHERE l.{FAULT_COLUMN} IS NULL "
+        f"AND EXISTS (FROM {quoted(EXPECTED)} e WHERE {same})",
+    )
+    database.execute(
+        f"CREATE OR REPLACE TEMP VIEW {quoted(_THERE)} AS SELECT e.* FROM {quoted(EXPECTED)} e "
+        f"WHERE NOT EXISTS (FROM {quoted(_TABLE)} l WHERE {same})"
+    )
+    false = len(told) - (known[0] if known else 0)
+    notes = [what, *([f"{false:,} of them the view has not"] if false else [])]
+    return LeftOut(_THERE, tuple(text for _, text in told), false, tuple(notes))
