@@ -257,7 +257,7 @@ def _can_be(name: str) -> bool:
 
 
 def _too_long(name: str) -> str:
-    return f"id [{name}] is too long: {len(name.encode())} bytes, of {_LONGEST_ID} at most"
+    return f"its id is too long: {len(name.encode())} bytes, of {_LONGEST_ID} at most"
 
 
 def _refusing(index: str, most: int, refused: Sequence[Refusal]) -> SinkError:
