@@ -66,6 +66,7 @@ class Project:
     Attributes:
         root: the project's folder.
         postgres: connection string of the source; holds a password, so no part of `repr`.
+        primary: that of its primary, where the source is a standby; empty where nobody named it.
         kafka: the brokers.
         registry: the schema registry.
         capture: what to capture and how.
@@ -78,6 +79,7 @@ class Project:
     registry: RegistryConnection
     capture: CaptureSettings
     later: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
+    primary: str = field(default="", repr=False)
 
     def section(self, kind: type[SectionT]) -> SectionT:
         """Return the section that a later package declares; its defaults where nobody gave it."""
@@ -156,6 +158,7 @@ def load_project(
         ),
         capture=capture,
         later={name: each for name, each in found.items() if name not in _OURS},
+        primary=postgres.primary,
     )
 
 

@@ -38,6 +38,15 @@ class Postgres(Section):
         str,
         Setting("The source: a libpq URI or key=value string.", "-d", "--postgres", secret=True),
     ] = ""
+    primary: Annotated[
+        str,
+        Setting(
+            "Where the source is a standby, its primary: for what has to be written there, such as "
+            "the publication and the marks of copies.",
+            "--primary",
+            secret=True,
+        ),
+    ] = ""
 
 
 class Kafka(Section):
@@ -264,6 +273,14 @@ class CaptureSettings(Section):
             "--create-slot/--no-create-slot",
         ),
     ] = True
+    failover_slot: Annotated[
+        bool,
+        Setting(
+            "Let standbys follow the slot, so that capture goes on after a failover (PostgreSQL "
+            "17+).",
+            "--failover-slot/--no-failover-slot",
+        ),
+    ] = False
     temporary_slot: Annotated[
         bool,
         Setting(
@@ -296,6 +313,11 @@ class CaptureSettings(Section):
             raise ConfigurationError(
                 "--start-lsn and --temporary-slot contradict each other",
                 hint="a temporary slot is made at the start, and has no WAL of before",
+            )
+        if self.temporary_slot and self.failover_slot:
+            raise ConfigurationError(
+                "--temporary-slot and --failover-slot contradict each other",
+                hint="a temporary slot goes with the connection",
             )
         if self.temporary_slot and not self.create_slot:
             raise ConfigurationError(

@@ -224,3 +224,20 @@ def test_transactions_that_stay_invisible_do_not_make_us_ask_again_and_again():
     assert asked == [True, False]
     recent.open()
     assert len(recent.look(XidSnapshot(0, 1 << 20, frozenset({7, 9})))) == 2
+
+
+def test_a_snapshot_of_a_standby_sees_all_that_was_streamed_and_leaves_out_what_may_run():
+    recent = Recent()
+    recent.ran([90, 105])
+    recent.open()
+    recent.ran([95])
+    recent.touch("orders", b"older than all that runs")
+    recent.ran([106])
+    recent.touch("orders", b"may run")
+    standby = XidSnapshot.parse("100:110:", names_running=False)
+    assert recent.look(standby) == []
+    recent.ran([107])
+    recent.touch("orders", b"comes later")
+    assert recent.touched() == {"orders": frozenset({b"may run", b"comes later"})}
+    # The twin: by the same text a primary says that nothing runs.
+    assert XidSnapshot.parse("100:110:").hidden([106]) == []

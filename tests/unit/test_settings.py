@@ -96,6 +96,7 @@ def found(project: Project, each: Declared) -> Any:
     """Return what the project holds of a setting."""
     whole: dict[str, Any] = {
         "postgres.dsn": project.postgres,
+        "postgres.primary": project.primary,
         "kafka.brokers": project.kafka.brokers,
         "kafka.options": project.kafka.options,
         "registry.url": project.registry.url,

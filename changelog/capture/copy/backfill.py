@@ -176,7 +176,7 @@ class Backfill:
         if environment.refused or any(task.fault for task in tasks):
             self._write_progress()
         if self.pending:
-            emit(environment.connection, OWN_PREFIX, b"", transactional=True)
+            emit(environment.writer, OWN_PREFIX, b"", transactional=True)
         # Last, since nobody leaves what could not be entered.
         self._show()
         if self._active:
@@ -521,8 +521,8 @@ class Backfill:
         if self._holder is None:
             dsn = self._environment.settings.postgres
             self._holder = SnapshotHolder(connect(dsn, application_name="changelog snapshot"))
-        name, text = self._holder.take()
-        snapshot = XidSnapshot.parse(text)
+        name, text, names_running = self._holder.take()
+        snapshot = XidSnapshot.parse(text, names_running=names_running)
         unkeyed = [t for t in self._active if not t.is_keyed and not t.is_whole and t.plan]
         hidden = self._recent.look(snapshot, everything=bool(unkeyed))
         hidden += self._writers(snapshot)
@@ -537,7 +537,7 @@ class Backfill:
         self._ledger.settle(task.topic for task in unkeyed)
         self._context.failpoint(Failpoint.SNAPSHOT_TAKEN)
         mark = FENCE + f"{self._marks}:{next(self._numbers)}".encode()
-        end = emit_mark(self._environment.connection, OWN_PREFIX, mark)
+        end = emit_mark(self._environment.writer, OWN_PREFIX, mark)
         self._fence = _Fence(name, mark, end, time.time_ns() // 1000)
         self._context.failpoint(Failpoint.FENCE_TAKEN)
 

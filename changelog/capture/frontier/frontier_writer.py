@@ -44,6 +44,7 @@ class FrontierWriter:
         partitions: Mapping[str, int] | None = None,
         alone: SoleWriter | None = None,
         growth: GrowthWatch | None = None,
+        timeline: Callable[[], int] | None = None,
     ) -> None:
         """Prepare to write frontiers.
 
@@ -56,7 +57,9 @@ class FrontierWriter:
             partitions: of the topics whose number of them must stay, see `check_not_grown`.
             alone: tells records of others; not needed where these cannot write.
             growth: notices topics that get more partitions.
+            timeline: the source's, asked after `check`; None for that of `base`.
         """
+        self._timeline = timeline or (lambda: base.timeline)
         self._ledger = ledger
         self._revision = ledger.revision
         self._alone = alone
@@ -112,7 +115,7 @@ class FrontierWriter:
             lsn=lsn,
             ts_us=max(ts_us, base.ts_us),
             system_id=base.system_id,
-            timeline=base.timeline,
+            timeline=self._timeline(),
             cluster_id=base.cluster_id,
             tables=tables,
             topic_ids=topic_ids,

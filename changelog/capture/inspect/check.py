@@ -38,7 +38,8 @@ from changelog.sink.topics import TopicPlan, changes, cluster_id
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.readiness import check_owned, check_readable, check_room, table_bytes
 from changelog.source.connect.replica_identity import tables_not_full
-from changelog.source.connect.system import SystemIdentity, check_ready, identify
+from changelog.source.connect.standby import check_source
+from changelog.source.connect.system import SystemIdentity, identify
 from changelog.source.snapshot.snapshot import estimated_rows
 from changelog.source.tables.catalogue import Catalogue, Table
 from changelog.source.tables.ddl import has_ddl
@@ -105,7 +106,7 @@ class _Check:
         where = f"PostgreSQL {version}, database {connection.info.dbname}"
         encrypted = ", by TLS" if connection.info.ssl_in_use else ""
         findings.add("PostgreSQL", Level.OK, where + encrypted)
-        findings.passes("server settings", lambda: check_ready(connection), "wal_level is logical")
+        findings.passes("server settings", lambda: check_source(connection), "wal_level is logical")
         system = findings.ask("replication", lambda: identify(self._settings.postgres))
         if system is not None:
             findings.add("replication", Level.OK, "the role may replicate")

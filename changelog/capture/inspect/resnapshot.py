@@ -26,7 +26,9 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.sink.frontier import FrontierLog
-from changelog.source.connect.connect import connect
+from changelog.source.connect.connect import Connection, connect
+from changelog.source.connect.standby import Primary
+from changelog.source.connect.system import identify, in_recovery
 from changelog.source.snapshot.snapshot import estimated_rows
 from changelog.source.stream.message import OWN_PREFIX, emit
 from changelog.source.stream.slot import inspect_slot
@@ -84,8 +86,17 @@ def ask_resnapshot(settings: Project, patterns: Sequence[str]) -> Asked:
     with closing(connect(settings.postgres)) as connection:
         estimate = estimated_rows(connection, tables)
         status = inspect_slot(connection, settings.slot)
-        lsn = emit(connection, OWN_PREFIX, RESNAPSHOT + content.encode(), transactional=True)
+        mark = RESNAPSHOT + content.encode()
+        with closing(_writer(settings, connection)) as writer:
+            lsn = emit(writer, OWN_PREFIX, mark, transactional=True)
     return Asked(tables, lsn, status is not None and status.active, estimate)
+
+
+def _writer(settings: Project, source: Connection) -> Connection:
+    """Return a connection to where the request can be written: not to a standby."""
+    if not in_recovery(source):
+        return connect(settings.postgres)
+    return Primary(settings.primary, identify(settings.postgres)).connection()
 
 
 def _covered(patterns: Sequence[str], captured: Collection[TableName]) -> tuple[TableName, ...]:

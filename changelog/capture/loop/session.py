@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -59,7 +59,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords, last_positions
-from changelog.source.connect.connect import Connection
+from changelog.source.connect.standby import running_logged
 from changelog.source.snapshot.toast import fetch_columns
 from changelog.source.stream.assemble import Assembler
 from changelog.source.stream.message import OWN_PREFIX, emit
@@ -71,6 +71,7 @@ from changelog.source.stream.slot import (
     create_slot,
     drop_slot,
     inspect_slot,
+    let_follow,
 )
 from changelog.source.stream.stream import ReplicationStream
 
@@ -209,7 +210,7 @@ class CaptureSession:
             backfill=backfill,
         )
         self._written = written
-        begin = found.beginning(environment, written.last_epoch)
+        begin = found.beginning(environment, written)
         match begin:
             case Fresh(reason=reason, epoch=epoch, drop_slot=drop):
                 what = "no table is copied" if capture.skip_snapshot else "copying every table"
@@ -247,6 +248,7 @@ class CaptureSession:
         """Go on with the first copy of the tables."""
         assert status is not None  # noqa: S101 - decide continues only with a slot
         check_slot(status)
+        self._let_follow(environment, status)
         first = restarted(environment, first)
         refiltered = environment.publish(None, first).refiltered
         start = first.start_lsn or status.confirmed_flush_lsn or Lsn(0)
@@ -284,7 +286,14 @@ class CaptureSession:
         """Go on at the last frontier."""
         assert status is not None  # noqa: S101 - decide resumes only with a slot
         check_slot(status)
+        self._let_follow(environment, status)
         frontier = begin.frontier
+        if frontier.timeline != environment.system.timeline:
+            log.warning(
+                "timeline %d follows %d (failover), and has all that the log holds: going on",
+                environment.system.timeline,
+                frontier.timeline,
+            )
         left = set(frontier.tables.values()) - {*environment.topics, *environment.refused}
         for table in sorted(left):
             log.warning('table "%s" is not captured any more: frontiers leave it out', table)
@@ -353,6 +362,13 @@ class CaptureSession:
         self._context.failpoint(Failpoint.LOSS_NOTED)
         return record
 
+    def _let_follow(self, environment: Environment, status: SlotStatus) -> None:
+        """Let standbys follow a slot that was made without."""
+        wanted = self._capture.failover_slot and not environment.is_standby
+        if wanted and not status.survives_failover:
+            let_follow(self._settings.postgres, status.name)
+            log.info('standbys may follow the slot "%s" from now on', status.name)
+
     def _intent(self, environment: Environment, epoch: int, start: Lsn) -> BackfillRecord:
         return BackfillRecord(
             slot=self._capture.slot,
@@ -381,7 +397,15 @@ class CaptureSession:
             check_slot_unmoved(environment, found)  # another may have made a new one meanwhile
             drop_slot(environment.connection, slot)
         temporary = self._capture.temporary_slot
-        made = stack.enter_context(create_slot(self._settings.postgres, slot, temporary=temporary))
+        waits = running_logged(self._settings.primary) if environment.is_standby else nullcontext()
+        with waits:
+            made = create_slot(
+                self._settings.postgres,
+                slot,
+                temporary=temporary,
+                failover=self._capture.failover_slot,
+            )
+        stack.enter_context(made)
         failpoint(Failpoint.SLOT_MADE)
         environment.frontiers.write_backfill(
             self._intent(environment, epoch, made.consistent_point)
@@ -428,6 +452,7 @@ class CaptureSession:
                 begun=environment.current_lsn(),
                 ms=start_state.ts_us // 1000 if start_state.has_frontier else None,
             ),
+            timeline=lambda: environment.system.timeline,
         )
 
     def _check_of(self, environment: Environment) -> Callable[[], None]:
@@ -441,6 +466,7 @@ class CaptureSession:
         ours = reader()
 
         def check() -> None:
+            environment.notice_promotion()
             environment.check_publication()
             if reader() != ours:
                 raise UnavailableSourceError(
@@ -555,7 +581,7 @@ class CaptureSession:
                 ledger=ledger,
                 report=self._context.report,
                 interval_s=self._capture.frontier_interval_ms / 1000,
-                nudge=lambda: _nudge(environment.connection),
+                nudge=lambda: _nudge(environment),
                 failpoint=failpoint,
                 backfill=backfill,
                 names=environment.names,
@@ -606,6 +632,7 @@ class _Waiting:
             raise UnavailableLogError(f"stopped, though the broker has not answered for {STOP_S} s")
 
 
-def _nudge(connection: Connection) -> None:
+def _nudge(environment: Environment) -> None:
     """Write a message into the WAL, so that an idle server has something to send."""
-    emit(connection, OWN_PREFIX, b"", transactional=True)
+    if environment.can_write:
+        emit(environment.writer, OWN_PREFIX, b"", transactional=True)

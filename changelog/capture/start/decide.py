@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from changelog.contract.base.errors import ConfigurationError, SlotError
 from changelog.contract.base.lsn import Lsn
-from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 
@@ -53,6 +53,22 @@ class Wish:
 
 
 NOTHING_ASKED = Wish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where the log's timeline and the server's part.
+
+    Attributes:
+        at: where the log's timeline ended in the server's history; None where it is no part of it.
+        reached: how far the log goes: its last frontier, and records behind that.
+    """
+
+    at: Lsn | None = None
+    reached: Lsn = Lsn(0)  # noqa: RUF009 - immutable
+
+
+UNKNOWN_FORK = Fork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,7 @@ def decide(
     last_epoch: int,
     tables: Collection[TableName],
     wish: Wish = NOTHING_ASKED,
+    fork: Fork = UNKNOWN_FORK,
 ) -> Fresh | Adopt | Continue | Resume:
     """Decide how to begin.
 
@@ -111,6 +128,7 @@ def decide(
         last_epoch: the highest epoch on the topics, 0 when they are empty.
         tables: what is to be captured.
         wish: what the settings ask for.
+        fork: where the timelines part, when they differ.
 
     Raises:
         SlotError: these do not tell one story.
@@ -141,8 +159,10 @@ def decide(
         reason = f'slot "{slot_name}" is lost: {slot.lost}'
         return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
     if latest.timeline != timeline:
-        reason = f"timeline {timeline} follows {latest.timeline} (failover)"
-        return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
+        parted = _parted(first, backfill, frontier, fork)
+        if parted:
+            reason = f"timeline {timeline} follows {latest.timeline} (failover), {parted}"
+            return _fresh(slot_name, epoch, reason, wish, drop_slot=True)
     if first is not None:
         if Lsn(0) < first.start_lsn < slot.confirmed_flush_lsn:
             raise _moved(slot_name, slot, f"past where its log began at {first.start_lsn}")
@@ -154,6 +174,30 @@ def decide(
     _check_resumed(slot_name, frontier, backfill, wish)
     known = set(frontier.tables.values())
     return Resume(frontier, tuple(sorted(set(tables) - known)))
+
+
+def _parted(
+    first: BackfillRecord | None,
+    backfill: BackfillRecord | None,
+    frontier: Frontier | None,
+    fork: Fork,
+) -> str:
+    """Say why a log does not go on over a failover; empty where the server has all that it holds.
+
+    Both histories are one up to the fork. So a log that ends before it is a log of the new timeline
+    too; one that has more holds what the server has lost.
+    """
+    if fork.at is None:
+        return "and the server's history does not have the log's"
+    if fork.reached > fork.at:
+        return f"which parted at {fork.at}, and the log goes to {fork.reached}"
+    same = backfill is not None and frontier is not None and backfill.epoch == frontier.epoch
+    copying = (
+        [each for each in copies_of(backfill) if not each.fault and each.since] if same else []
+    )
+    if first is not None or copying:
+        return "in the middle of a copy of tables"
+    return ""
 
 
 def _first(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:

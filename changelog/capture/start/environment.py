@@ -57,7 +57,13 @@ from changelog.sink.topics import (
     plan_topics,
 )
 from changelog.source.connect.connect import Connection, connect
-from changelog.source.connect.system import SystemIdentity, check_ready, current_lsn, identify
+from changelog.source.connect.standby import HINT, Primary, await_replay, check_source
+from changelog.source.connect.system import (
+    SystemIdentity,
+    current_lsn,
+    identify,
+    in_recovery,
+)
 from changelog.source.tables.catalogue import Catalogue, Table, check_capturable, select_tables
 from changelog.source.tables.ddl import has_ddl, install_ddl
 from changelog.source.tables.filter import TableFilter
@@ -95,6 +101,8 @@ class Environment:
         filters: the condition of each table's rows, as the server writes it; known once the
             publication is.
         refused: tables that are wanted and cannot be captured as they are, with the reason.
+        is_standby: whether the source was a standby when it was asked last.
+        primary: where is written what a standby cannot write.
     """
 
     settings: Project
@@ -111,8 +119,39 @@ class Environment:
     scopes: dict[TableName, Scope]
     filters: dict[TableName, str] = field(default_factory=dict)
     refused: dict[TableName, str] = field(default_factory=dict)
+    is_standby: bool = False
+    primary: Primary | None = None
     _plans: tuple[TopicPlan, ...] = ()
     _publication: PublicationVersion | None = None
+
+    @property
+    def writer(self) -> Connection:
+        """Return where something can be written: the source, or its primary.
+
+        Raises:
+            SourceError: the source is a standby, and nobody named its primary.
+            UnavailableSourceError: the primary does not answer.
+        """
+        if self.primary is None or not self.is_standby or not in_recovery(self.connection):
+            return self.connection
+        return self.primary.connection()
+
+    @property
+    def can_write(self) -> bool:
+        """Tell whether there is somewhere to write."""
+        return not self.is_standby or (self.primary is not None and self.primary.is_known)
+
+    def notice_promotion(self) -> None:
+        """Note that a standby was promoted: its stream goes on, under its own new timeline."""
+        if not self.is_standby or in_recovery(self.connection):
+            return
+        before, self.system = self.system, identify(self.settings.postgres)
+        self.is_standby = False
+        log.warning(
+            "the standby was promoted: timeline %d follows %d, and the stream goes on",
+            self.system.timeline,
+            before.timeline,
+        )
 
     @property
     def topics(self) -> dict[TableName, str]:
@@ -196,7 +235,7 @@ class Environment:
         self.descriptions = {name: tables[name] for name in self.topics.values()}
         self.logs = logs
         if self.settings.capture.ddl:
-            _watch_schema(self.connection)
+            _watch_schema(self)
 
     def unpublished(
         self, frontier: Frontier | None, backfill: BackfillRecord | None
@@ -295,10 +334,13 @@ class Environment:
             before=before if streamed else None,
             filtered_before=any(scope.rows for scope in scopes),
         )
-        if self.settings.capture.create_publication and not as_it_is:
-            change = make_publication(self.connection, name, wanted, rehearse=rehearse)
+        if self.settings.capture.create_publication and not as_it_is and self.can_write:
+            writer = self.writer
+            change = make_publication(writer, name, wanted, rehearse=rehearse)
+            if writer is not self.connection and not rehearse:
+                await_replay(self.connection, writer)
         else:
-            change = use_publication(self.connection, name, wanted)
+            change = self._used_publication(name, wanted)
         if not mended:
             self._refuse_lost(again - change.refiltered, "was without tables for a while")
         self._check_there(change.vanished & self._streamed(frontier, backfill))
@@ -308,6 +350,14 @@ class Environment:
             self.filters = dict(change.filters)
             self._publication = publication_version(self.connection, name)
         return change
+
+    def _used_publication(self, name: str, wanted: WantedPublication) -> PublicationChange:
+        try:
+            return use_publication(self.connection, name, wanted)
+        except SourceError as error:
+            if self.settings.capture.create_publication and not self.can_write:
+                error.hint = f"on a standby none can be made; have it made at its primary: {HINT}"
+            raise
 
     @property
     def publication(self) -> PublicationVersion | None:
@@ -425,7 +475,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         FrontierLog(settings.kafka, frontier_topic(capture.topic_prefix)) as frontiers,
         closing(schemas_of(settings, frontiers)) as schemas,
     ):
-        check_ready(connection)
+        check_source(connection)
         system = identify(settings.postgres)
         cluster = frontiers.cluster_id()
         rules = CaptureRules(capture, str(connection.info.dbname))
@@ -439,7 +489,7 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         relations = {table.name: table.relation for table in selected}
         rules.check(relations.values())
         names = topic_names(relations, capture.topic_prefix)
-        yield stand(
+        environment = stand(
             settings=settings,
             connection=connection,
             system=system,
@@ -452,6 +502,11 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
             refused=refused,
             last=last.frontier if last is not None else None,
         )
+        try:
+            yield environment
+        finally:
+            if environment.primary is not None:
+                environment.primary.close()
 
 
 def stand(
@@ -496,6 +551,8 @@ def stand(
         rules=rules,
         scopes=narrowed(scopes),
         refused=refused,
+        is_standby=in_recovery(connection),
+        primary=Primary(settings.primary, system),
         _plans=plans,
     )
 
@@ -550,12 +607,12 @@ def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTo
     return SchemaTopic(settings.kafka, topic, frontiers)
 
 
-def _watch_schema(connection: Connection) -> None:
+def _watch_schema(environment: Environment) -> None:
     """Make the event triggers when they are missing, or say that they are."""
-    if has_ddl(connection):
+    if has_ddl(environment.connection):
         return
     try:
-        install_ddl(connection)
+        install_ddl(environment.writer)
     except UnavailableSourceError:
         raise
     except SourceError as error:

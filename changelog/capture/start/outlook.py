@@ -8,18 +8,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
+from changelog.capture.start.decide import (
+    Adopt,
+    Continue,
+    Fork,
+    Fresh,
+    Resume,
+    SlotFacts,
+    Wish,
+    decide,
+)
 from changelog.capture.start.environment import Environment
 from changelog.capture.start.lost_beginnings import Loss, losses
 from changelog.capture.state.policy import Reaction, answer, with_way_out
-from changelog.contract.base.errors import LogError, LookAgainError, SchemaConflictError
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    LogError,
+    LookAgainError,
+    SchemaConflictError,
+    SourceError,
+)
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.sink.resume import WrittenRecords
 from changelog.source.connect.readiness import check_readable, check_room
 from changelog.source.connect.retention import why_lost
-from changelog.source.stream.slot import SlotStatus, check_idle, check_slot, inspect_slot
+from changelog.source.stream.slot import (
+    FAILOVER_SLOTS,
+    SlotStatus,
+    check_idle,
+    check_slot,
+    inspect_slot,
+)
 from changelog.source.tables.publication import PublicationChange
 
 
@@ -43,9 +65,9 @@ class SlotStanding:
         return self.record.frontier if self.record is not None else None
 
     def beginning(
-        self, environment: Environment, last_epoch: int
+        self, environment: Environment, written: WrittenRecords | None = None
     ) -> Fresh | Adopt | Continue | Resume:
-        """Decide how to begin; `last_epoch` is the highest on the topics.
+        """Decide how to begin; without `written`, as if nothing stood behind the last frontier.
 
         Raises:
             SlotError: log and server do not tell one story.
@@ -62,7 +84,8 @@ class SlotStanding:
             slot=_facts(self.slot),
             system_id=environment.system.system_id,
             timeline=environment.system.timeline,
-            last_epoch=last_epoch,
+            last_epoch=written.last_epoch if written is not None else 0,
+            fork=self._fork(environment, written),
             tables=environment.topics,
             wish=Wish(
                 skip_snapshot=capture.skip_snapshot,
@@ -71,6 +94,15 @@ class SlotStanding:
                 makes_slot=capture.create_slot,
                 wal_end=environment.current_lsn(),
             ),
+        )
+
+    def _fork(self, environment: Environment, written: WrittenRecords | None) -> Fork:
+        frontier = self.frontier
+        if frontier is None:
+            return Fork()
+        behind = written.passed_at(frontier.epoch) if written is not None else Lsn(0)
+        return Fork(
+            at=environment.system.ended.get(frontier.timeline), reached=max(frontier.lsn, behind)
         )
 
     def going(self, begin: Fresh | Adopt | Continue | Resume) -> BackfillRecord | None:
@@ -199,7 +231,7 @@ def foresee(environment: Environment, found: SlotStanding) -> Outlook:
         SlotError: log and server do not tell one story, or the slot cannot be used, or made.
         LogError: a topic of the frontier is another one now.
     """
-    begin = found.beginning(environment, last_epoch=0)
+    begin = found.beginning(environment)
     tables = frozenset(environment.topics)
     first = tables if not environment.settings.capture.skip_snapshot else frozenset[TableName]()
     match begin:
@@ -279,6 +311,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
             copied_anew = table in outlook.copied | outlook.going
             if not copied_anew and answer(error, environment.settings.capture) is Reaction.STOP:
                 raise with_way_out(error)
+    _check_writes(environment, outlook)
     if environment.settings.capture.on_error == "log":
         return found  # a table that cannot go on is excluded then
     copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.going)]
@@ -289,6 +322,33 @@ def refuse_first(environment: Environment) -> SlotStanding:
         except SchemaConflictError as error:
             raise with_way_out(error, copying=True) from None
     return found
+
+
+def _check_writes(environment: Environment, outlook: Outlook) -> None:
+    """Check that a standby can give what is asked for.
+
+    Raises:
+        SourceError: a copy needs its primary; or tables without a key would be copied.
+        ConfigurationError: a slot there cannot be followed by other standbys, or by none at all.
+    """
+    if environment.settings.capture.failover_slot:
+        version = environment.connection.server_version
+        if environment.is_standby or version < FAILOVER_SLOTS:
+            raise ConfigurationError(
+                "--failover-slot is for primaries from PostgreSQL 17 on",
+                hint="leave it out; a standby's own slot stays when the standby is promoted",
+            )
+    copied = outlook.copied | outlook.going
+    if not environment.is_standby or not copied:
+        return
+    _ = environment.writer  # marks of the copy go there
+    unkeyed = sorted(each for each in copied if not environment.relations[each].key)
+    if unkeyed:
+        raise SourceError(
+            "tables without a primary key cannot be copied from a standby, whose snapshots do not "
+            f"say what runs: {', '.join(map(str, unkeyed))}",
+            hint="leave them out (--exclude), or capture from the primary",
+        )
 
 
 def _facts(status: SlotStatus | None) -> SlotFacts | None:

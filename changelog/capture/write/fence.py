@@ -44,14 +44,17 @@ class XidSnapshot:
         xmin: all before it have ended.
         xmax: none from here on had ended.
         xip: those between the two that had not ended.
+        names_running: whether `xip` is known: a standby's snapshot does not say it, and then all
+            from `xmin` on count as running.
     """
 
     xmin: int
     xmax: int
     xip: frozenset[int]
+    names_running: bool = True
 
     @classmethod
-    def parse(cls, text: str) -> XidSnapshot:
+    def parse(cls, text: str, *, names_running: bool = True) -> XidSnapshot:
         """Read `xmin:xmax:xip,xip,…`.
 
         Raises:
@@ -59,7 +62,8 @@ class XidSnapshot:
         """
         try:
             xmin, xmax, xip = text.split(":")
-            return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, xip.split(",")))))
+            running = frozenset(map(int, filter(None, xip.split(","))))
+            return cls(int(xmin), int(xmax), running, names_running)
         except ValueError as error:
             raise ProtocolError(f"a snapshot reads {text!r}") from error
 
@@ -74,7 +78,7 @@ class XidSnapshot:
         found = []
         for xid in xids:
             full = near + (xid - near) % _ALL
-            if full >= xmax or (full >= xmin and full in xip):
+            if full >= xmax or (full >= xmin and (full in xip or not self.names_running)):
                 found.append(xid)
         return found
 
@@ -156,11 +160,12 @@ class Recent:
         """Return the transactions from before `open` that a new snapshot does not see.
 
         The fence stands when there are none. Notes about what the snapshot sees are dropped.
-        With `everything`, the transactions since `open` count as well.
+        With `everything`, the transactions since `open` count as well. A standby streams what it
+        has replayed, and its snapshots see all of that.
         """
         if everything:
             self._gather()
-        self._older = snapshot.hidden(self._older)
+        self._older = snapshot.hidden(self._older) if snapshot.names_running else []
         self._snapshot = snapshot
         self._notes = [note for note in self._notes if snapshot.hidden(note[0])]
         self._keys = sum(len(keys) for _, _, keys in self._notes)

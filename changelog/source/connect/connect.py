@@ -151,7 +151,8 @@ def source_error(error: psycopg2.Error, what: str, *, lost: bool = False) -> Sou
     code = error.pgcode or ""
     if code == errorcodes.INSUFFICIENT_PRIVILEGE and not hint:
         hint = "grant the right, or connect as a role that has it"
-    if lost or code in _DEAD_CONNECTION or code.startswith("08"):
+    is_passing = "conflict with recovery" in said  # a standby ends what its replay waits for
+    if lost or is_passing or code in _DEAD_CONNECTION or code.startswith("08"):
         return UnavailableSourceError(f"{what}: {said}", hint=hint)
     return SourceError(f"{what}: {said}", hint=hint)
 

@@ -15,19 +15,25 @@ from typing import Any
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import Connection, source_errors
 
+WAL_LSN = """
+CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
+"""
+"""SQL: how far a server's slots can be decoded; a standby decodes what it has replayed."""
+
 # pg_settings hides from a role what it may not see, where current_setting raises an error.
-_ASK = """
+_ASK = f"""
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-       pg_current_wal_lsn(),
-       pg_current_wal_lsn() - s.confirmed_flush_lsn,
-       pg_current_wal_lsn() - s.restart_lsn,
+       w.lsn,
+       w.lsn - s.confirmed_flush_lsn,
+       w.lsn - s.restart_lsn,
        to_jsonb(s),
        (SELECT setting::bigint * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
        (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
        (SELECT system_identifier FROM pg_control_system()),
        w.wal_bytes,
        extract(epoch FROM clock_timestamp() - w.stats_reset)
-  FROM pg_stat_wal w LEFT JOIN pg_replication_slots s ON s.slot_name = %s
+  FROM (SELECT wal_bytes, stats_reset, {WAL_LSN} AS lsn FROM pg_stat_wal) w
+  LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 """
 WAL_REMOVED = "wal_removed"
 _REASONS = {

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psycopg2.extras import LogicalReplicationConnection
 
 from changelog.contract.base.errors import SourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import Connection, connect_replication, source_errors
 
 _OLDEST = 140_000  # pgoutput sends logical messages since 14
+_WAL_END = """
+SELECT CASE WHEN pg_is_in_recovery()
+            THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
+            ELSE pg_current_wal_insert_lsn() END
+"""
 _READY = """
-SELECT current_setting('wal_level'), pg_is_in_recovery(), current_setting('server_encoding')
+SELECT current_setting('wal_level'), current_setting('server_encoding')
 """
 
 
@@ -22,11 +30,13 @@ class SystemIdentity:
         system_id: set by initdb, kept by copies and standbys.
         timeline: grows with each promotion.
         database: that the connection string names.
+        ended: where earlier timelines of this history ended, by their numbers.
     """
 
     system_id: str
     timeline: int
     database: str
+    ended: Mapping[int, Lsn] = field(default_factory=dict)
 
 
 def identify(dsn: str) -> SystemIdentity:
@@ -37,10 +47,30 @@ def identify(dsn: str) -> SystemIdentity:
             cursor = connection.cursor()
             cursor.execute("IDENTIFY_SYSTEM")
             row = cursor.fetchone()
+            assert row is not None  # noqa: S101 - the command always gives one row
+            ended = _history(connection, int(row[1]))
     finally:
         connection.close()
-    assert row is not None  # noqa: S101 - the command always gives one row
-    return SystemIdentity(str(row[0]), int(row[1]), str(row[3]))
+    return SystemIdentity(str(row[0]), int(row[1]), str(row[3]), ended)
+
+
+def _history(connection: LogicalReplicationConnection, timeline: int) -> dict[int, Lsn]:
+    if timeline == 1:
+        return {}  # it has no history, nor a file of it
+    cursor = connection.cursor()
+    cursor.execute(f"TIMELINE_HISTORY {timeline:d}")
+    row = cursor.fetchone()
+    return {} if row is None else parse_history(str(row[1]))
+
+
+def parse_history(content: str) -> dict[int, Lsn]:
+    r"""Return where each timeline ended, as a timeline's history file has it.
+
+    >>> parse_history("1\t0/3000148\tno recovery target specified\n")
+    {1: Lsn(0/3000148)}
+    """
+    lines = (line.split() for line in content.splitlines())
+    return {int(each[0]): Lsn.parse(each[1]) for each in lines if each and each[0].isdigit()}
 
 
 def check_ready(connection: Connection) -> None:
@@ -56,9 +86,7 @@ def check_ready(connection: Connection) -> None:
         )
     with source_errors(connection, "cannot read settings"), connection.cursor() as cursor:
         cursor.execute(_READY)
-        wal_level, standby, encoding = cursor.fetchone() or ("", False, "")
-    if standby:
-        raise SourceError("the server is a standby", hint="connect to the primary")
+        wal_level, encoding = cursor.fetchone() or ("", "")
     if wal_level != "logical":
         raise SourceError(
             f"wal_level is {wal_level}, and capture needs logical",
@@ -80,11 +108,23 @@ def sender_timeout_s(connection: Connection) -> float:
 
 
 def current_lsn(connection: Connection) -> Lsn:
-    """Return the position up to which WAL has been inserted now: later commits lie at or after."""
+    """Return the position up to which WAL has been inserted now: later commits lie at or after.
+
+    Of a standby it is what it has received: a commit may be seen there a moment before the standby
+    says that it is replayed.
+    """
     with source_errors(connection, "cannot read the WAL position"), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_wal_insert_lsn()")
+        cursor.execute(_WAL_END)
         (text,) = cursor.fetchone() or ("",)
     return Lsn.parse(text)
+
+
+def in_recovery(connection: Connection) -> bool:
+    """Tell whether the server is a standby now; takes no snapshot."""
+    with source_errors(connection, "cannot ask the server"), connection.cursor() as cursor:
+        cursor.execute("SHOW in_hot_standby")
+        (answer,) = cursor.fetchone() or ("off",)
+    return bool(answer == "on")
 
 
 def current_snapshot(connection: Connection) -> str:

@@ -124,8 +124,10 @@ class SnapshotHolder:
             autocommit=False,
         )
 
-    def take(self) -> tuple[str, str]:
+    def take(self) -> tuple[str, str, bool]:
         """Take a snapshot; returns its name, and what it sees as `pg_current_snapshot()` says.
+
+        The third part tells whether that names the running transactions: a standby's does not.
 
         Raises:
             UnavailableSourceError: the connection is lost.
@@ -135,9 +137,11 @@ class SnapshotHolder:
         with source_errors(self._connection, what), self._connection.cursor() as cursor:
             # The transaction is idle while others copy.
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            cursor.execute("SHOW in_hot_standby")  # before the snapshot: it only ever goes off
+            (standby,) = cursor.fetchone() or ("off",)
             cursor.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
             name, text = cursor.fetchone() or ("", "")
-        return name, text
+        return name, text, standby == "off"
 
     def lock(self, relations: Sequence[Relation]) -> None:
         """Keep tables from being changed or rewritten until `release`.

@@ -15,6 +15,7 @@ from changelog.contract.base.errors import (
     LookAgainError,
     SlotError,
     SourceError,
+    UnavailableSourceError,
 )
 from changelog.contract.base.lsn import Lsn
 from changelog.source.connect.connect import (
@@ -23,16 +24,19 @@ from changelog.source.connect.connect import (
     source_error,
     source_errors,
 )
-from changelog.source.connect.retention import invalidation, why_lost
+from changelog.source.connect.retention import WAL_LSN, invalidation, why_lost
 
 PLUGIN = "pgoutput"
+FAILOVER_SLOTS = 170_000
+"""The version from which on standbys may follow a slot."""
+
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
-_INSPECT = """
+_INSPECT = f"""
 SELECT plugin, slot_type, database, active, active_pid, restart_lsn, confirmed_flush_lsn,
-       wal_status, pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn,
-       current_database(), temporary, to_jsonb(s)
-  FROM pg_replication_slots s WHERE slot_name = %s
+       wal_status, w.lsn - confirmed_flush_lsn, w.lsn - restart_lsn,
+       current_database(), temporary, to_jsonb(s), pg_is_in_recovery()
+  FROM pg_replication_slots s, (SELECT {WAL_LSN} AS lsn) w WHERE slot_name = %s
 """
 
 
@@ -77,6 +81,9 @@ class SlotStatus:
         retained_bytes: WAL that the server keeps for the slot.
         temporary: whether it goes with the connection of the process that reads it.
         invalidation: why the server has given it up, see `SlotState`.
+        survives_failover: whether standbys may follow it; None before PostgreSQL 17.
+        is_followed: whether the server is a standby that keeps it as its primary's: it can be read
+            once the server is promoted.
     """
 
     name: str
@@ -92,6 +99,8 @@ class SlotStatus:
     retained_bytes: int | None
     temporary: bool = False
     invalidation: str | None = None
+    survives_failover: bool | None = None
+    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +131,14 @@ class ExportedSnapshot:
         self.close()
 
 
-def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnapshot:
+def create_slot(
+    dsn: str, slot: str, *, temporary: bool = False, failover: bool = False
+) -> ExportedSnapshot:
     """Create a slot and export the snapshot of its consistent point.
 
     Make the publication first. Waits until the transactions that are open now have ended.
-    A `temporary` slot lives as long as the connection.
+    A `temporary` slot lives as long as the connection; one for `failover` (PostgreSQL 17) is
+    followed by standbys that have sync_replication_slots.
 
     Raises:
         ConfigurationError: PostgreSQL does not allow the name.
@@ -140,7 +152,8 @@ def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnap
         )
     connection = connect_replication(dsn)
     kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-    command = sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind} pgoutput EXPORT_SNAPSHOT")
+    how = "(SNAPSHOT 'export', FAILOVER true)" if failover else "EXPORT_SNAPSHOT"
+    command = sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind} pgoutput {how}")
     try:
         cursor = connection.cursor()
         cursor.execute(command.format(sql.Identifier(slot)))
@@ -152,6 +165,23 @@ def create_slot(dsn: str, slot: str, *, temporary: bool = False) -> ExportedSnap
     return ExportedSnapshot(slot, Lsn.parse(row[1]), row[2], connection)
 
 
+def let_follow(dsn: str, slot: str) -> None:
+    """Let standbys follow a slot that nobody reads (PostgreSQL 17).
+
+    Raises:
+        SlotBusyError: a process reads it.
+        SlotError: the server refuses.
+    """
+    connection = connect_replication(dsn)
+    try:
+        command = sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)")
+        connection.cursor().execute(command.format(sql.Identifier(slot)))
+    except psycopg2.Error as error:
+        raise slot_error(error, f'cannot let standbys follow the slot "{slot}"') from error
+    finally:
+        connection.close()
+
+
 def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     """Look a slot up; None when there is none of that name."""
     what = f'cannot inspect the slot "{slot}"'
@@ -161,7 +191,7 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
     if row is None:
         return None
     plugin, _, database, active, pid, restart, confirmed, wal_status, lag, retained = row[:10]
-    here, temporary, found = row[10:]
+    here, temporary, found, in_recovery = row[10:]
     return SlotStatus(
         name=slot,
         plugin=plugin or "",
@@ -176,6 +206,8 @@ def inspect_slot(connection: Connection, slot: str) -> SlotStatus | None:
         retained_bytes=None if retained is None else int(retained),
         temporary=temporary,
         invalidation=invalidation(found),
+        survives_failover=found.get("failover"),
+        is_followed=in_recovery and bool(found.get("synced")),
     )
 
 
@@ -194,6 +226,12 @@ def check_slot(status: SlotStatus) -> None:
         raise SlotError(
             f'{what} belongs to the database "{status.database}"',
             hint="connect to that database, or use another slot name",
+        )
+    if status.is_followed:
+        raise UnavailableSourceError(
+            f"{what} is the primary's, which this standby follows: it can be read once the "
+            "standby is promoted",
+            hint="connect to the primary; or give a capture of the standby its own slot",
         )
     check_idle(status)
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:

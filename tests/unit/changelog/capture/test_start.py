@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume, SlotFacts, Wish, decide
+from changelog.capture.start.decide import (
+    Adopt,
+    Continue,
+    Fork,
+    Fresh,
+    Resume,
+    SlotFacts,
+    Wish,
+    decide,
+)
 from changelog.contract.base.errors import ConfigurationError, SlotError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -139,6 +148,39 @@ def test_a_slot_whose_wal_is_lost_is_made_anew():
 def test_another_server_is_refused_even_when_its_slot_fits():
     with pytest.raises(SlotError, match="system 71"):
         decided(system_id="72")
+
+
+def test_a_log_that_ends_before_the_fork_is_one_of_the_new_timeline_too():
+    behind = Fork(at=Lsn(1000), reached=Lsn(1000))
+    assert decided(timeline=2, fork=behind) == Resume(FRONTIER, ())
+    # A slot that somebody made there, past the log's end, has not what lies between.
+    with pytest.raises(SlotError, match="changes between the two are lost"):
+        decided(timeline=2, fork=behind, slot=SlotFacts(confirmed_flush_lsn=Lsn(1001)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"fork": Fork(at=Lsn(1000), reached=Lsn(1001))}, "parted at 0/3E8"),
+        ({"fork": Fork(at=None, reached=Lsn(1000))}, "does not have the log's"),
+        ({"backfill": FIRST}, "in the middle of a copy"),
+    ],
+)
+def test_a_log_that_may_hold_what_a_failover_lost_begins_anew(changes, reason):
+    facts = {"timeline": 2, "fork": Fork(at=Lsn(1000), reached=Lsn(1000)), **changes}
+    begin = decided(**facts)
+    assert isinstance(begin, Fresh)
+    assert reason in begin.reason
+    assert begin.drop_slot
+
+
+def test_a_failover_in_the_middle_of_a_copy_begins_anew_unless_the_table_only_waits():
+    copying = TableBackfill(table=ITEMS, reason="new", since=Position(3, Lsn(900), 0))
+    behind = Fork(at=Lsn(1000), reached=Lsn(1000))
+    going = replace(FIRST, epoch=3, tables={"items": copying})
+    assert isinstance(decided(timeline=2, fork=behind, backfill=going), Fresh)
+    waiting = replace(FIRST, epoch=3, tables={"items": replace(copying, fault="no key")})
+    assert decided(timeline=2, fork=behind, backfill=waiting) == Resume(FRONTIER, ())
 
 
 def test_a_new_timeline_takes_a_fresh_snapshot():
