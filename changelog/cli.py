@@ -35,6 +35,7 @@ _NEIGHBOURS = (
     Joined("write", "changelog.lines.cli", "write"),
     Joined("serve", "changelog.connect.cli", "serve"),
     Joined("load", "changelog.load.cli", "load"),
+    Joined("publish", "changelog.publish.cli", "publish"),
 )
 
 

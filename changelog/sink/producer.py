@@ -85,6 +85,7 @@ class LogProducer:
         *,
         on_wait: Callable[[], None] = nothing,
         transactional_id: str = "",
+        transaction_s: int = TRANSACTION_S,
     ) -> Self:
         """Begin to connect, in the background.
 
@@ -93,6 +94,7 @@ class LogProducer:
             options: further librdkafka settings; those that the log needs cannot be changed.
             on_wait: see the attribute.
             transactional_id: for `take_over` and `commit`; without one, records stand at once.
+            transaction_s: after which the broker aborts one that is not committed.
 
         Raises:
             ConfigurationError: librdkafka does not know a setting.
@@ -101,7 +103,7 @@ class LogProducer:
         if transactional_id:
             own = {
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_S * 1000,
+                "transaction.timeout.ms": transaction_s * 1000,
             }
         handle = make_client(
             ProducerHandle,

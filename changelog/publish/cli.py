@@ -1,0 +1,162 @@
+"""The command `changelog publish`: results of a query to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from changelog.config import BROKERS, load_project, resolved
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.log.form import Output
+from changelog.contract.log.properties import parse_properties
+from changelog.lines.cli import ClientOption
+from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
+from changelog.runtime.garbage_collection import collect_rarely
+from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.setting import Given
+from changelog.sections import CaptureSettings, Kafka, Registry
+
+if TYPE_CHECKING:
+    from changelog.publish.publish import Published, PublishSettings
+    from changelog.publish.rows import QueryRows
+
+_INTERRUPTED = 130
+_TOPIC_SETTINGS = ("partitions", "fix_topics", "topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Publish:
+    """What is published, where to, and when."""
+
+    query: Annotated[str, typer.Option("--query", help="The query; @FILE reads it from a file.")]
+    source: Annotated[
+        str, typer.Option("--from", help="postgres:ADDRESS or duckdb:FILE; both are only read.")
+    ]
+    topic: Annotated[
+        str, typer.Option("--to", help="The topic; made as capture makes them if it is missing.")
+    ]
+    key: Annotated[
+        str, typer.Option("--key", help="Columns of the key, a,b; without it records have none.")
+    ] = ""
+    output: Annotated[
+        Output, typer.Option("--as", help="Keys and values: avro (with a registry) or json.")
+    ] = Output.AVRO
+    tombstones: Annotated[
+        bool,
+        typer.Option("--tombstones", help="Delete keys that the topic has and the query has not."),
+    ] = False
+    changed_only: Annotated[
+        bool, typer.Option("--changed-only", help="Leave out rows that the topic has so already.")
+    ] = False
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every", help="Again and again, by cron: '0 3 * * *' is each night at three."
+        ),
+    ] = ""
+    client: ClientOption = None
+    as_json: JsonOption = False
+    debug: DebugOption = False
+
+
+@takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
+def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -> None:
+    """Publish the rows of a query to a topic, all of them in one transaction.
+
+    A query that fails, a key that is there twice or has a null: nothing of the run is seen then,
+    and the command ends with 1. With --every a run that fails is told, and the next one comes.
+    """
+    from changelog.publish.publish import Publish, StoppedError
+    from changelog.sink.registry import Registry as Client
+
+    collect_rarely()
+    overrides = {**given, "kafka.options": parse_properties(asked.client, "-X")}
+    settings = load_project(project, overrides=overrides, needs=[BROKERS])
+    wanted = _settings(asked)
+    if wanted.output is Output.AVRO and not settings.registry.url:
+        raise ConfigurationError(
+            "Avro needs a schema registry, and none is set", hint="--schema-registry, or --as json"
+        )
+    made = Publish(settings.kafka, wanted, settings.capture, lambda: Client(settings.registry))
+    query, source = _query(asked.query), resolved(asked.source, settings.root)
+    stop = stop_on_signals()
+
+    def run() -> None:
+        with closing(_rows(source, query)) as rows:
+            _tell(made.run(rows, stop), wanted, as_json=asked.as_json)
+
+    try:
+        if asked.every:
+            _scheduled(asked.every, run, stop)
+        else:
+            run()
+    except StoppedError:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool]) -> None:
+    from time import sleep
+
+    from changelog.publish.schedule import Schedule
+
+    for _ in Schedule(expression).moments(stop, wait=sleep):
+        try:
+            run()
+        except ConfigurationError:
+            raise
+        except ChangelogError as error:
+            say_error(error)
+
+
+def _tell(found: Published, wanted: PublishSettings, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"topic": wanted.topic, **found.to_json()})
+        return
+    tell(
+        f"{found.written} of {found.rows} rows and {found.tombstones} tombstones to topic "
+        f'"{wanted.topic}" in {found.seconds:.1f} s'
+    )
+
+
+def _settings(asked: _Publish) -> PublishSettings:
+    from changelog.publish.publish import PublishSettings
+
+    return PublishSettings(
+        topic=asked.topic,
+        key=tuple(each.strip() for each in asked.key.split(",") if each.strip()),
+        output=asked.output,
+        tombstones=asked.tombstones,
+        changed_only=asked.changed_only,
+    )
+
+
+def _query(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    path = Path(text[1:])
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the query in {path}: {error}") from None
+
+
+def _rows(source: str, query: str) -> QueryRows:
+    kind, _, place = source.partition(":")
+    if kind == "duckdb" and place:
+        from changelog.publish.duckdb import DuckRows
+
+        return DuckRows(Path(place), query)
+    if kind in {"postgres", "postgresql"} and place:
+        from changelog.publish.postgres import PostgresRows
+
+        is_address = place.startswith("//")
+        return PostgresRows(source if is_address else place, query)
+    raise ConfigurationError(
+        "--from names neither PostgreSQL nor DuckDB", hint="postgres:ADDRESS or duckdb:FILE"
+    )

@@ -1,0 +1,288 @@
+"""The rows of a query to a topic in one transaction, with tombstones for keys that vanished.
+
+What the last run published the topic itself says, read as `read_committed` consumers read it. The
+transactional id is the topic's: who publishes to it later lets nobody before it write any more, so
+that what was read stays what there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from changelog.capture.rows.shape import RowShape, batch_codec, row_codec, whole
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ConfigurationError, SourceError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.form import Form, Output
+from changelog.contract.rows.codec import SchemaIds, key_of
+from changelog.contract.rows.relation import Relation
+from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.lines.ask import bounds_of
+from changelog.native.buffers import Records, Texts
+from changelog.publish.rows import QueryRows, relation_of
+from changelog.sections import CaptureSettings
+from changelog.sink.by_hand import create_topics
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.topics import describe
+from changelog.source.snapshot.copytext import parse_row
+
+_TRANSACTION_S = 900
+"""The longest that brokers allow unless they are told otherwise."""
+_DIGEST_BYTES = 16
+Digest = bytes
+
+
+class StoppedError(Exception):
+    """Somebody ended the command before its end; nothing of it stands."""
+
+
+class KeyRefusedError(SourceError):
+    """A row's key cannot be a record's: a null is in it, or another row has it too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """What is published, and where to.
+
+    Attributes:
+        topic: that takes the rows.
+        key: columns of the key; empty where records have none.
+        output: how keys and values are written.
+        tombstones: whether keys that the topic has and the query has not are deleted.
+        changed_only: whether a row that the topic has so is left out.
+    """
+
+    topic: str
+    key: tuple[str, ...]
+    output: Output
+    tombstones: bool = False
+    changed_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what does not go together."""
+        if not self.key and (self.tombstones or self.changed_only):
+            raise ConfigurationError(
+                "rows without a key are told apart by nothing",
+                hint="--key with --tombstones and --changed-only",
+            )
+
+
+@dataclass(slots=True)
+class Published:
+    """What came of it.
+
+    Attributes:
+        rows: of the query.
+        written: of them.
+        tombstones: for keys that vanished.
+        seconds: that it took.
+    """
+
+    rows: int = 0
+    written: int = 0
+    tombstones: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `--json` prints it."""
+        return {
+            "rows": self.rows,
+            "written": self.written,
+            "unchanged": self.rows - self.written,
+            "tombstones": self.tombstones,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Publish:
+    """Publishes a query, once or again and again."""
+
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        settings: PublishSettings,
+        capture: CaptureSettings,
+        registry: Callable[[], Registry],
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            kafka: the brokers.
+            settings: what and where to.
+            capture: how a topic is made that is missing.
+            registry: opens a client of the registry.
+        """
+        self._kafka, self._settings, self._capture = kafka, settings, capture
+        self._registry = registry
+
+    def run(self, rows: QueryRows, stop: Callable[[], bool]) -> Published:
+        """Publish the rows, all of them or nothing.
+
+        Raises:
+            StoppedError: somebody told to stop.
+            ConfigurationError: query, key and topic do not go together.
+            SourceError: the query fails, or a key is there twice or has a null.
+            EncodeError: a value has no exact form.
+            LogError: brokers or registry refuse, or are away.
+        """
+        began, found = time.monotonic(), Published()
+        relation = relation_of(self._settings.topic, rows.columns(), self._settings.key)
+        self._make_topic()
+        encoder = _Encoder(relation, self._settings.output, self._ids(relation))
+
+        def check() -> None:
+            if stop():
+                raise StoppedError
+
+        producer = LogProducer.open(
+            self._kafka,
+            on_wait=check,
+            transactional_id=f"changelog-publish-{self._settings.topic}",
+            transaction_s=_TRANSACTION_S,
+        )
+        with closing(producer):
+            producer.take_over()
+            self._write(producer, encoder, rows, found, check)
+            producer.commit()
+        found.seconds = time.monotonic() - began
+        return found
+
+    def _write(
+        self,
+        producer: LogProducer,
+        encoder: _Encoder,
+        rows: QueryRows,
+        found: Published,
+        check: Callable[[], None],
+    ) -> None:
+        topic, settings = self._settings.topic, self._settings
+        known = self._known(check) if settings.tombstones or settings.changed_only else {}
+        seen: set[Digest] = set()
+        for lines in rows.lines():
+            check()
+            for number, (key, value) in enumerate(encoder.records(lines)):
+                found.rows += 1
+                digest = None if key is None else _digest(key)
+                if digest is not None:
+                    if digest in seen:
+                        raise encoder.twice(lines[number])
+                    seen.add(digest)
+                    before = known.get(digest)
+                    if settings.changed_only and before and before[1] == _digest(value):
+                        continue
+                producer.produce(topic, key, value, [])
+                found.written += 1
+            producer.poll()
+        if settings.tombstones:
+            for digest, (key, _) in known.items():
+                if digest not in seen:
+                    producer.produce(topic, key, None, [])
+                    found.tombstones += 1
+
+    def _known(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
+        """Return the keys that the topic has, with a digest of the last value of each."""
+        topic = self._settings.topic
+        partitions = describe(self._kafka, [topic])[topic].partitions
+        bounds = bounds_of(self._kafka, topic, range(partitions))
+        ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
+        found: dict[Digest, tuple[bytes, Digest]] = {}
+        for number, record in enumerate(scan(self._kafka, ranges)):
+            if not number % 10_000:
+                check()
+            key: Any = record.key()
+            value: Any = record.value()
+            if key is None:
+                continue
+            if value is None:
+                found.pop(_digest(key), None)
+            else:
+                found[_digest(key)] = (key, _digest(value))
+        return found
+
+    def _make_topic(self) -> None:
+        topic = self._settings.topic
+        if topic not in describe(self._kafka, [topic]):
+            create_topics(self._kafka, [topic], self._capture, unkeyed=not self._settings.key)
+
+    def _ids(self, relation: Relation) -> SchemaIds:
+        if self._settings.output is Output.JSON:
+            return SchemaIds(key=0, value=0)
+        topic = self._settings.topic
+        with closing(self._registry()) as schemas:
+            key = schemas.register_key(topic, key_schema(relation)) if relation.key else 0
+            return SchemaIds(key=key, value=schemas.register_value(topic, value_schema(relation)))
+
+
+class _Encoder:
+    """Makes keys and values of lines, many at once in C where that can be."""
+
+    def __init__(self, relation: Relation, output: Output, ids: SchemaIds) -> None:
+        plain = whole(relation)
+        shape = RowShape(relation, plain.places, plain.masks, form=Form(output))
+        self._relation = relation
+        self._batches = batch_codec(shape, ids)
+        self._rows = row_codec(shape, ids)
+        self._records = Records(epoch=1)
+
+    def records(self, lines: Texts) -> Iterator[tuple[bytes | None, bytes]]:
+        """Return the record of each line.
+
+        Raises:
+            KeyRefusedError: a key has a null.
+            EncodeError: a value has no exact form.
+        """
+        place = 0
+        while place < len(lines):
+            odd: int | None = place
+            if self._batches is not None:
+                self._records.clear()
+                odd = self._batches.add_lines(
+                    lines, place, lsn=Lsn(0), sequence=0, ts_us=0, to=self._records
+                )
+                for record in self._records:
+                    assert record.value is not None  # noqa: S101 - each line is a row
+                    yield record.key, record.value
+            if odd is None:
+                return
+            yield self._alone(lines[odd])
+            place = odd + 1
+
+    def _alone(self, line: bytes) -> tuple[bytes | None, bytes]:
+        row = parse_row(line)
+        key = None
+        if self._relation.key:
+            fields = key_of(self._relation.key_indexes, row)
+            if None in fields:
+                raise KeyRefusedError(
+                    f"a row has a null in its key: {self._shown(line)}",
+                    hint="leave such rows out in the query, or choose another --key",
+                )
+            key = self._rows.encode_key(fields)
+        return key, self._rows.encode_value(row)
+
+    def twice(self, line: bytes) -> KeyRefusedError:
+        """Say that another row has the key of this one."""
+        return KeyRefusedError(
+            f"two rows have the key {self._shown(line)}",
+            hint="group or filter the rows in the query, or choose another --key",
+        )
+
+    def _shown(self, line: bytes) -> str:
+        row = parse_row(line)
+        pairs = zip(self._relation.key, self._relation.key_indexes, strict=True)
+        return ", ".join(
+            f"{name}={each.decode('utf-8', 'replace') if isinstance(each, bytes) else 'null'}"
+            for name, index in pairs
+            for each in [row[index]]
+        )
+
+
+def _digest(raw: bytes) -> Digest:
+    return blake2b(raw, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,233 @@
+"""`changelog publish`: results of real queries on a real topic, whole or not at all."""
+
+import json
+import signal
+from contextlib import closing
+
+import duckdb
+import psycopg2
+import pytest
+from typer.testing import CliRunner
+
+from changelog.cli import app
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.forms.framed import FramedReader
+from changelog.contract.log.form import Output
+from changelog.lines.ask import bounds_of
+from changelog.publish.postgres import PostgresRows
+from changelog.publish.publish import Publish, PublishSettings, StoppedError
+from changelog.runtime.edge import one_line
+from changelog.sections import CaptureSettings
+from changelog.sink.producer import LogProducer
+from changelog.sink.registry import Registry
+from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.topics import describe
+
+
+@pytest.fixture
+def execute(dsn):
+    def execute(statement):
+        with (
+            closing(psycopg2.connect(dsn)) as connection,
+            connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+
+    return execute
+
+
+@pytest.fixture
+def publish(kafka, registry, dsn, prefix):
+    """Run the command to its end: its code, its result and what it says went wrong."""
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def publish(query, *more, source=f"postgres:{dsn}", topic=f"{prefix}.t", env=None):
+        words = ["publish", "--query", query, "--from", source, "--to", topic, "--json", *more]
+        words += ["--broker", kafka.brokers, "--schema-registry", registry.url]
+        ran = CliRunner().invoke(app, words, env=env)
+        if isinstance(ran.exception, ChangelogError):
+            return ran.exception.exit_code, {}, one_line(ran.exception)
+        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        return ran.exit_code, json.loads(ran.stdout or "{}"), ran.stderr
+
+    yield publish
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
+
+
+@pytest.fixture
+def shown(kafka, registry, prefix):
+    """All committed records of a topic: keys and values as plain values, None for a tombstone."""
+
+    def shown(topic=f"{prefix}.t", *, form="avro"):
+        partitions = describe(kafka, [topic])[topic].partitions
+        bounds = bounds_of(kafka, topic, range(partitions))
+        ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
+        with closing(Registry(registry)) as schemas:
+            read = FramedReader(schemas.schema) if form == "avro" else json.loads
+            return [
+                tuple(None if each is None else read(each) for each in (one.key(), one.value()))
+                for one in scan(kafka, ranges)
+            ]
+
+    return shown
+
+
+def state(records):
+    """What a compacted topic comes to."""
+    found: dict = {}
+    for key, value in records:
+        found.pop(json.dumps(key), None)
+        if value is not None:
+            found[json.dumps(key)] = value
+    return sorted(found.values(), key=lambda each: each["id"])
+
+
+def test_rows_of_postgres_are_records_with_their_exact_values(publish, shown):
+    query = (
+        "SELECT 1 AS id, 12345678901234567890.10::numeric(22,2) AS amount, 'NaN'::numeric AS free,"
+        " '0044-03-15 BC'::date AS day, 'infinity'::timestamptz AS at, ARRAY[1,NULL] AS list,"
+        " E'a\\tb\\\\c'::text AS name, NULL::int AS nothing, '24:00'::time AS clock;"
+    )
+    assert publish(query, "--key", "id")[:2][0] == 0
+    assert shown() == [
+        (
+            {"id": 1},
+            {
+                "id": 1,
+                "amount": "12345678901234567890.10",
+                "free": "NaN",
+                "day": "0044-03-15 BC",
+                "at": "infinity",
+                "list": [1, None],
+                "name": "a\tb\\c",
+                "nothing": None,
+                "clock": "24:00:00",
+            },
+        )
+    ]
+
+
+def test_rows_of_duckdb_are_the_same_and_json_too(publish, shown, tmp_path, prefix):
+    file = tmp_path / "f.duckdb"
+    with duckdb.connect(str(file)) as made:
+        made.execute(
+            "CREATE TABLE t AS SELECT 7::HUGEINT AS id, 1.10::DECIMAL(38,2) AS amount, true AS yes,"
+            " 'inf'::DOUBLE AS far, 0.1::FLOAT AS short, '\\xFF\\x00'::BLOB AS raw,"
+            " TIMESTAMPTZ '2024-01-01 00:00:00.5+01' AS at, DATE '0044-03-15 (BC)' AS day,"
+            " 'a' || chr(10) || 'b\\c' AS name, NULL::VARCHAR AS nothing"
+        )
+    wanted = {
+        "id": "7",
+        "amount": "1.10",
+        "yes": True,
+        "far": "Infinity",
+        "short": 0.1,
+        "raw": "/wA=",
+        "at": "2023-12-31T23:00:00.5+00:00",
+        "day": "0044-03-15 BC",
+        "name": "a\nb\\c",
+        "nothing": None,
+    }
+    source = f"duckdb:{file}"
+    assert publish("FROM t", "--key", "id", source=source)[0] == 0
+    assert shown() == [({"id": "7"}, wanted)]
+    other = f"{prefix}.json"
+    code, _, said = publish("FROM t", "--as", "json", source=source, topic=other)
+    assert code == 0, said
+    assert shown(other, form="json") == [(None, wanted)]
+    code, _, said = publish("SELECT {'a': 1} AS s", "--as", "json", source=source)
+    assert (code, 'the column "s" has the type STRUCT' in said) == (2, True)
+    assert publish("SELECT 1 AS a", source=f"{source}.no")[0] == 2
+
+
+def test_a_run_writes_what_changed_and_tombstones_for_what_vanished(publish, shown, execute):
+    execute("CREATE TABLE t AS SELECT n AS id, 'v' || n AS name FROM generate_series(1, 2000) n")
+    more = ["--key", "id", "--tombstones", "--changed-only"]
+    query = "SELECT * FROM public.t"
+    assert publish(query, *more)[1]["written"] == 2000
+    execute("DELETE FROM t WHERE id <= 10; UPDATE t SET name = 'new' WHERE id IN (11, 12)")
+    execute("INSERT INTO t VALUES (3000, 'more')")
+    found = publish(query, *more)[1]
+    assert (found["rows"], found["written"], found["tombstones"]) == (1991, 3, 10)
+    records = shown()
+    assert len(records) == 2013
+    found = state(records)
+    assert len(found) == 1991
+    assert [each["name"] for each in found if each["id"] in {11, 12, 3000}] == [
+        "new",
+        "new",
+        "more",
+    ]
+    found = publish(query, *more)[1]
+    assert (found["written"], found["unchanged"], found["tombstones"]) == (0, 1991, 0)
+    assert publish(f"{query} WHERE id = 3000", "--key", "id")[1]["written"] == 1
+    assert publish(f"{query} WHERE false", *more)[1]["tombstones"] == 1991
+    assert state(shown()) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT n % 9999 AS id FROM generate_series(0, 10000) n", "two rows have the key id="),
+        ("SELECT NULLIF(n, 9000) AS id FROM generate_series(1, 9000) n", "a null in its key: id="),
+        ("SELECT 1 / (9000 - n) AS x, n AS id FROM generate_series(1, 9001) n", "division by zero"),
+        ("SELECT id FROM nowhere", 'relation "nowhere" does not exist'),
+        ("DELETE FROM pg_class RETURNING 1 AS id", "the query cannot be run"),
+    ],
+)
+def test_nothing_is_seen_of_a_run_that_fails(publish, shown, query, expected):
+    assert publish("SELECT 1 AS id", "--key", "id")[0] == 0
+    code, _, said = publish(query, "--key", "id")
+    assert (code, expected in said) == (1, True), said
+    assert shown() == [({"id": 1}, {"id": 1})]
+
+
+def test_twin_without_a_transaction_shows_the_rows_before_the_fault(publish, shown, monkeypatch):
+    """The same with the seeded defect: records that stand as they are written."""
+    whole = LogProducer.open
+
+    def at_once(kafka, *, on_wait, transactional_id, transaction_s):
+        made = whole(kafka, on_wait=on_wait)
+        drop = made.close
+
+        def close():
+            made.flush(30)
+            drop()
+
+        monkeypatch.setattr(made, "close", close)
+        return made
+
+    monkeypatch.setattr(LogProducer, "open", at_once)
+    query = "SELECT n % 9999 AS id FROM generate_series(0, 10000) n"
+    assert publish(query, "--key", "id")[0] == 1
+    assert len(shown()) == 9999
+
+
+def test_what_does_not_go_together_is_said_with_its_code(publish, tmp_path, prefix):
+    for query, more, named, expected in (
+        ("SELECT 1 AS a", ["--key", "b"], {}, 'no column "b"'),
+        ("SELECT 1 AS a, 2 AS a", [], {}, 'two columns "a"'),
+        ("SELECT 1 AS a", ["--tombstones"], {}, "rows without a key"),
+        ("SELECT 1 AS a", ["--every", "now and then"], {}, "no schedule of cron"),
+        ("SELECT 1 AS a", [], {"source": "sqlite:x"}, "neither PostgreSQL nor DuckDB"),
+        ("@nowhere.sql", [], {}, "cannot read the query"),
+    ):
+        code, _, said = publish(query, *more, **named)
+        assert (code, expected in said) == (2, True), said
+    away = "postgres:postgresql://me:s3cret-canary@127.0.0.1:1/db"
+    code, _, said = publish("SELECT 1 AS a", source="${AWAY}", env={"AWAY": away})
+    assert (code, "s3cret" in said) == (1, False), said
+
+
+def test_a_run_that_is_stopped_leaves_nothing(kafka, registry, dsn, prefix, publish, shown):
+    assert publish("SELECT 1 AS id", "--key", "id")[0] == 0
+    settings = PublishSettings(topic=f"{prefix}.t", key=("id",), output=Output.AVRO)
+    made = Publish(kafka, settings, CaptureSettings(), lambda: Registry(registry))
+    asked = iter([False] * 3)
+    rows = PostgresRows(dsn, "SELECT n AS id FROM generate_series(1, 100000) n")
+    with closing(rows), pytest.raises(StoppedError):
+        made.run(rows, lambda: next(asked, True))
+    assert shown() == [({"id": 1}, {"id": 1})]
