@@ -179,7 +179,7 @@ def _check(settings: Project, *, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
     else:
-        console.print(found.table())
+        console.print(found.table("What capture would meet; nothing was made"))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
 

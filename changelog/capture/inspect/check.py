@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from changelog.capture.inspect.findings import Findings, Level
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
@@ -31,6 +30,7 @@ from changelog.contract.log.form import Envelope, Output
 from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.inheritance import WAY_OUT, alone
 from changelog.contract.rows.relation import ReplicaIdentity, TableName
+from changelog.runtime.findings import Findings, Level
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry

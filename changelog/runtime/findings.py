@@ -1,4 +1,4 @@
-"""What a check has found: thing by thing, with the way out of each problem."""
+"""What was found by looking: thing by thing, with the way out of each problem."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finding:
         state: how it stands.
         said: what was found, or would be done.
         hint: the way out of a problem, or an empty text.
-        exit_code: what capture would end with for it; 0 where it would begin.
+        exit_code: what a command would end with for it; 0 where it would go on.
     """
 
     what: str
@@ -63,13 +63,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found, in the order in which capture would meet it."""
+    """What was found, in the order in which it was looked at."""
 
     all: list[Finding] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """Return what capture would end with; 0 when it would begin."""
+        """Return the code of the first problem; 0 when there is none."""
         return next((each.exit_code for each in self.all if each.exit_code), 0)
 
     def add(self, what: str, state: Level, said: str) -> None:
@@ -114,9 +114,9 @@ class Findings:
             "checks": [each.to_json() for each in self.all],
         }
 
-    def table(self) -> Table:
-        """Return all for people."""
-        shown = Table(title="What capture would meet; nothing was made")
+    def table(self, title: str) -> Table:
+        """Return all for people, under a title."""
+        shown = Table(title=title)
         for name in ("what", "", "found", "way out"):
             shown.add_column(name, overflow="fold")
         for each in self.all:

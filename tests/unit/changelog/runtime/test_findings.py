@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from changelog.capture.inspect.findings import Findings, Level
 from changelog.contract.base.errors import ConfigurationError, SlotError
+from changelog.runtime.findings import Findings, Level
 
 
 def raising(error):
@@ -36,7 +36,7 @@ def test_no_secret_is_shown_and_brackets_are_plain():
     found.add("a", Level.NOTE, "password=canary")
     found.ask("b", raising(SlotError("x", hint="see postgresql://ann:canary@db/app [here]")))
     page = io.StringIO()
-    Console(width=120, file=page).print(found.table())
+    Console(width=120, file=page).print(found.table("Looked at"))
     shown = page.getvalue()
     assert "canary" not in shown + str(found.to_json())
     assert "[here]" in shown

@@ -1,0 +1,51 @@
+"""`changelog doctor` on the real servers: what is well, what is not, and what mends it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.captured_project import captured_database
+from views.generations.history import REFUTED, History, HistoryRow
+
+
+@pytest.fixture
+def captured(stack, tmp_path):
+    statements = "CREATE TABLE orders (id int PRIMARY KEY); INSERT INTO orders VALUES (1)"
+    with captured_database(stack, tmp_path / "project", statements) as (project, slot):
+        project.view("copied.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
+        yield project, slot
+
+
+def examined(project):
+    """Return the exit code, and what was found by how it stands and what it is."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "changelog", "doctor", "--project", str(project.root), "--json"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    told = json.loads(ran.stdout)
+    assert told["exit_code"] == ran.returncode, ran.stderr
+    found = {"problem": {}, "ok": {}, "note": {}}
+    for each in told["checks"]:
+        found[each["state"]][each["check"]] = each
+    return ran.returncode, found
+
+
+def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
+    project, slot = captured
+    code, found = examined(project)
+    assert (code, set(found["problem"])) == (1, {"capture"})
+    assert found["problem"]["capture"]["found"].endswith("capture does not run")
+    assert "1 can be read exactly" in found["ok"]["topics"]["found"]
+    assert "was never built" in found["note"]["view copied"]["found"]
+    row = HistoryRow(view="copied", generation=1, state=REFUTED, note="a row differs")
+    History(str(project.warehouse)).append([row])
+    project.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    _, found = examined(project)
+    assert found["problem"]["capture"]["found"] == "there is no slot"
+    assert found["problem"]["view copied"]["exit_code"] == 3
+    # The fixture drops it.
+    project.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")

@@ -1,0 +1,125 @@
+"""Other commands of ours, asked as people and scripts ask them: by `--json`.
+
+They look at parts that views know nothing of. Each is a process of its own, and they go side by
+side.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.findings import Findings, Level
+
+_ANSWER_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command said.
+
+    Attributes:
+        code: its exit code.
+        said: its last JSON object, empty where it gave none.
+        error: its last line on standard error.
+    """
+
+    code: int
+    said: Mapping[str, Any]
+    error: str
+
+
+def ask(project: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
+    """Return what each command answers.
+
+    Args:
+        project: the folder of the project.
+        commands: words of `changelog` by a name.
+    """
+    with ThreadPoolExecutor(len(commands), "asked") as pool:
+        going = {name: pool.submit(_ask, project, words) for name, words in commands.items()}
+        return {name: each.result() for name, each in going.items()}
+
+
+def _ask(project: Path, words: Sequence[str]) -> Answer:
+    command = [sys.executable, "-m", "changelog", *words, "--project", str(project), "--json"]
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {_ANSWER_S:.0f} s")
+    objects = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    lines = ran.stderr.strip().splitlines() or [""]
+    return Answer(ran.returncode, json.loads(objects[-1]) if objects else {}, lines[-1])
+
+
+def note_capture(findings: Findings, status: Answer) -> None:
+    """Note how capture is, of what `changelog status` said."""
+    if not status.said or "problems" not in status.said:
+        _unanswered(findings, "capture", status)
+        return
+    for problem in status.said["problems"]:
+        findings.refused("capture", ChangelogError(problem, hint="changelog status says more"))
+    if not status.said["problems"]:
+        lag = status.said.get("lag_s")
+        late = "" if lag is None else f", at most {lag:,.1f} s behind"
+        findings.add("capture", Level.OK, f"slot {status.said['slot']}{late}")
+
+
+def note_topics(findings: Findings, topics: Answer) -> None:
+    """Note whether topics can be read exactly, of what `changelog topics` said."""
+    if "topics" not in topics.said:
+        _unanswered(findings, "topics", topics)
+        return
+    refused = [
+        *topics.said.get("missing", []),
+        *(each["topic"] for each in topics.said["topics"] if _is_refused(each)),
+    ]
+    for topic in refused:
+        error = ChangelogError(
+            f'topic "{topic}" cannot be read exactly', hint=f"changelog topics {topic} says why"
+        )
+        error.exit_code = topics.code
+        findings.refused("topics", error)
+    if not refused:
+        found = len(topics.said["topics"])
+        deadlines = [each["deadline"] for each in topics.said["topics"] if each.get("deadline")]
+        until = f", until {min(deadlines)}" if deadlines else ""
+        findings.add("topics", Level.OK, f"{found} can be read exactly{until}")
+
+
+def _is_refused(topic: Mapping[str, Any]) -> bool:
+    return topic["table"] is not None and topic["verdict"] not in {"exact", "exact-until"}
+
+
+def note_check(findings: Findings, check: Answer) -> None:
+    """Note what `changelog capture --check` found; of what is well one line."""
+    if "checks" not in check.said:
+        _unanswered(findings, "source and log", check)
+        return
+    for each in check.said["checks"]:
+        state = Level(each["state"])
+        if state is Level.PROBLEM:
+            error = ChangelogError(each["found"], hint=each["hint"])
+            error.exit_code = each["exit_code"] or 1
+            findings.refused(each["check"], error)
+        elif state is Level.NOTE:
+            findings.add(each["check"], state, each["found"])
+    well = sum(each["state"] == Level.OK.value for each in check.said["checks"])
+    findings.add("source and log", Level.OK, f"{well} checks passed (changelog capture --check)")
+
+
+def _unanswered(findings: Findings, what: str, answer: Answer) -> None:
+    said = str(answer.said.get("error") or answer.error.removeprefix("error: "))
+    text, _, hint = said.partition(" | hint: ")
+    error = ChangelogError(text or "no answer", hint=hint)
+    error.exit_code = answer.code or 1
+    findings.refused(what, error)

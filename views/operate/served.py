@@ -1,0 +1,81 @@
+"""The views of a project: whether each can be read, and whether its sinks answer and agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from changelog.config import Project
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.findings import Findings, Level
+from replay.base.sections import warehouse_of
+from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, History, HistoryRow
+from views.generations.served import MakeServed, served_of
+from views.project.catalog import catalog_of
+from views.project.spec import ViewSpec
+
+
+def look_at_views(
+    findings: Findings, project: Project, *, make_served: MakeServed = served_of
+) -> None:
+    """Note how each view stands.
+
+    Args:
+        findings: gets a line for each view.
+        project: whose views.
+        make_served: gives the sinks of a view.
+    """
+    rows = findings.ask("history", History(warehouse_of(project)).rows) or []
+    names = findings.ask("views", lambda: sorted(catalog_of(project).paths)) or []
+    for name in names:
+        what = f"view {name}"
+        spec = findings.ask(what, lambda name=name: catalog_of(project).load(name))  # type: ignore[misc]
+        if spec is not None:
+            findings.ask(what, lambda spec=spec: _look(findings, spec, project, rows, make_served))  # type: ignore[misc]
+
+
+def _look(
+    findings: Findings,
+    spec: ViewSpec,
+    project: Project,
+    rows: Sequence[HistoryRow],
+    make_served: MakeServed,
+) -> None:
+    what = f"view {spec.name}"
+    held = make_served(spec, project, None).held_without_listing()
+    serving = {name: each.published for name, each in held.items()}
+    own = [row for row in rows if row.view == spec.name]
+    last = own[-1] if own else None
+    if len(set(serving.values())) > 1:
+        said = ", ".join(f"{name} {number or 'none'}" for name, number in serving.items())
+        raise ChangelogError(
+            f"its sinks serve different generations: {said}",
+            hint=f"rebuild-view {spec.name} ends what was cut off",
+        )
+    if last is not None and last.state in {REFUTED, FAILED}:
+        error = ChangelogError(
+            f"generation {last.generation} {'was refuted' if last.state == REFUTED else 'failed'}: "
+            f"{last.note or last.mismatches}",
+            hint=f"rebuild-view {spec.name} --history; the one before serves",
+        )
+        error.exit_code = 3 if last.state == REFUTED else 1
+        raise error
+    published = next((row for row in reversed(own) if row.state in {PUBLISHED, DROPPED}), None)
+    if published is None or published.state == DROPPED:
+        findings.add(what, Level.NOTE, f"was never built: rebuild-view {spec.name}")
+        return
+    age = datetime.now(UTC) - published.at
+    proved = {True: "proved", False: "refuted", None: "not proved"}[published.verified]
+    findings.add(
+        what,
+        Level.OK if published.verified else Level.NOTE,
+        f"generation {published.generation}, {proved}, published {_ago(age.total_seconds())} ago, "
+        f"in {', '.join(serving)}",
+    )
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} seconds"
