@@ -17,16 +17,19 @@ ProjectOption = Annotated[
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415 - a tenth of a start
+        from changelog.runtime.versions import versions  # noqa: PLC0415 - a tenth of a start
 
-        print(version("changelog-store"))
+        print("\n".join(versions()))
         raise typer.Exit
 
 
 VersionOption = Annotated[
     bool,
     typer.Option(
-        "--version", callback=_tell_version, is_eager=True, help="Print the version and end."
+        "--version",
+        callback=_tell_version,
+        is_eager=True,
+        help="Print the version, and those of Python and of the libraries, and end.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]

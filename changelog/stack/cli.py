@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.stack.base.endpoints import Endpoints
-from changelog.stack.download.artifacts import ALL
+from changelog.stack.download.artifacts import ALL, SPARK_JARS
 from changelog.stack.download.fetch import resolve
 from changelog.stack.stack import PartStatus, Stack
 
@@ -74,9 +74,14 @@ def up(
 
 
 @app.command()
-def fetch() -> None:
+def fetch(
+    *,
+    spark_alone: Annotated[
+        bool, typer.Option("--spark", help="Only what Spark needs: no servers.")
+    ] = False,
+) -> None:
     """Download what the servers and Spark need, once; the cache is shared by all projects."""
-    resolve(ALL)
+    resolve(SPARK_JARS if spark_alone else ALL)
 
 
 @app.command()

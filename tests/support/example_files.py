@@ -11,6 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CRONTAB = EXAMPLES / "cron" / "changelog"
 UNITS = tuple(sorted((EXAMPLES / "systemd").glob("*.service")))
 MANIFESTS = EXAMPLES / "kubernetes" / "rebuild.yaml"
+CONTAINER = EXAMPLES / "container" / "Containerfile"
 DAG = EXAMPLES / "airflow" / "changelog_rebuild.py"
 
 

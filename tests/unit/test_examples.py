@@ -15,7 +15,7 @@ import typer
 import yaml
 from apscheduler.triggers.cron import CronTrigger
 
-from tests.support.example_files import DAG, MANIFESTS, UNITS, crontab, started_by, unit
+from tests.support.example_files import CONTAINER, DAG, MANIFESTS, UNITS, crontab, started_by, unit
 
 KUBERNETES = "1.33"
 
@@ -106,6 +106,29 @@ def test_containers_start_commands_that_exist() -> None:
         check([*container["command"], *container["args"]])
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_linter_has_nothing_to_say_against_the_container_file() -> None:
+    """And its twin sees what is wrong with one that runs as root by a tag that moves."""
+    hadolint = Path(sys.executable).parent / "hadolint"
+    subprocess.run([hadolint, CONTAINER], check=True, timeout=60)
+    ran = subprocess.run(
+        [hadolint, "-"], input="FROM python:latest\nRUN cd /tmp\n", text=True,
+        stdout=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "DL3007" in ran.stdout
+
+
+def test_the_container_starts_a_command_that_exists() -> None:
+    text = CONTAINER.read_text("utf-8")
+    assert 'ENTRYPOINT ["changelog"]' in text
+    assert "USER 10001" in text
+    from changelog.stack.cli import app
+
+    fetch = typer.main.get_command(app).get_command(None, "fetch")  # type: ignore[attr-defined]
+    assert "--spark" in {option for each in fetch.params for option in each.opts}
+    assert "changelog stack fetch --spark" in text
 
 
 def test_the_dag_names_options_that_exist() -> None:

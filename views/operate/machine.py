@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
@@ -16,18 +15,9 @@ import psutil
 from changelog.contract.base.errors import ChangelogError, StackError
 from changelog.native.choice import IS_COMPILED, WHY_PYTHON
 from changelog.runtime.findings import Findings, Level
+from changelog.runtime.versions import versions
 from changelog.stack.download.jre import java_home
 
-LIBRARIES = (
-    "pyspark",
-    "delta-spark",
-    "deltalake",
-    "duckdb",
-    "datafusion",
-    "confluent-kafka",
-    "psycopg2-binary",
-)
-"""Those whose versions decide about what is read and written."""
 _LEAST_MEMORY = 4 << 30
 _LEAST_DISK = 2 << 30
 _JAVA_S = 30
@@ -40,7 +30,7 @@ def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
         findings: gets a line for each thing.
         folders: that are written to; those of one disk count once.
     """
-    findings.add("version", Level.OK, versions())
+    findings.add("version", Level.OK, ", ".join(versions()))
     findings.add("machine", Level.OK, f"{os.cpu_count()} cores, {platform.platform()}")
     memory = psutil.virtual_memory()
     said = f"{memory.available >> 20:,} of {memory.total >> 20:,} MB free"
@@ -55,22 +45,6 @@ def look_at_machine(findings: Findings, folders: Sequence[Path]) -> None:
     else:
         findings.add("compiled part", Level.NOTE, f"several times slower without: {WHY_PYTHON}")
     findings.passes("Java", _java, "runs")
-
-
-def versions() -> str:
-    """Return the versions of this program, of Python and of what decides about records."""
-    found = [
-        f"changelog-store {_version('changelog-store')}",
-        f"Python {platform.python_version()}",
-    ]
-    return ", ".join([*found, *(f"{name} {_version(name)}" for name in LIBRARIES)])
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "?"
 
 
 def _disks(folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:

@@ -115,7 +115,10 @@ def test_a_setting_that_is_like_no_other_has_no_guess(tmp_path):
 def test_the_version_is_told_at_once(command):
     (script,) = entry_points(group="console_scripts", name=command)
     done = CliRunner().invoke(import_module(script.module).app, ["--version"])
-    assert (done.exit_code, done.stdout.strip()) == (0, version("changelog-store"))
+    first, *others = done.stdout.splitlines()
+    assert (done.exit_code, first) == (0, f"changelog-store {version('changelog-store')}")
+    assert f"pyspark {version('pyspark')}" in others
+    assert not any("not installed" in each for each in others)
 
 
 def test_a_connection_that_a_command_does_not_need_may_be_missing(tmp_path):

@@ -11,19 +11,13 @@ import pytest
 
 from changelog.runtime.findings import Findings, Level
 from views.operate import machine
-from views.operate.machine import look_at_machine, versions
+from views.operate.machine import look_at_machine
 
 
 def looked(folder: Path) -> dict[str, tuple[Level, str, str]]:
     findings = Findings()
     look_at_machine(findings, [folder / "not" / "there" / "yet"])
     return {each.what: (each.state, each.said, each.hint) for each in findings.all}
-
-
-def test_versions_of_what_decides_about_records_are_told() -> None:
-    text = versions()
-    assert "?" not in text
-    assert all(f"{name} " in text for name in machine.LIBRARIES)
 
 
 def test_a_full_disk_and_a_java_that_does_not_run_are_problems(
