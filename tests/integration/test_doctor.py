@@ -28,7 +28,7 @@ def examined(project):
     )  # fmt: skip
     told = json.loads(ran.stdout)
     assert told["exit_code"] == ran.returncode, ran.stderr
-    found = {"problem": {}, "ok": {}, "note": {}}
+    found: dict[str, dict] = {"problem": {}, "ok": {}, "note": {}}
     for each in told["checks"]:
         found[each["state"]][each["check"]] = each
     return ran.returncode, found

@@ -91,6 +91,7 @@ def test_airflow_parses_and_runs_the_dag_of_the_examples(project, tmp_path) -> N
         return ran.stdout
 
     airflow("db", "migrate")
+    airflow("dags", "reserialize")
     assert "changelog_rebuild" in airflow("dags", "list", "--output", "json")
     assert "No data found" in airflow("dags", "list-import-errors")
     airflow("dags", "test", "changelog_rebuild", "2026-01-02")
