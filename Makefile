@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-fresh bench-load bench-refresh bench-replay bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
+.PHONY: bench-capture bench-fresh bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -52,6 +52,9 @@ bench-load: downloads ## Measure bulk loads beside COPY of the same rows in a fi
 
 bench-replay: downloads ## Measure rebuilds beside their limit (ARGS='--sizes 1,5'); last line is JSON
 	@$(BIN)/python -m benchmarks.replay $(ARGS)
+
+bench-start: downloads ## Measure how soon a start says something (ARGS='--runs 3'); last line is JSON
+	@$(BIN)/python -m benchmarks.start $(ARGS)
 
 bench-fresh: downloads ## Measure how soon changes are visible in followed views; last line is JSON
 	@$(BIN)/python -m benchmarks.fresh $(ARGS)

@@ -13,8 +13,10 @@ import typer
 
 from changelog.config import BROKERS, SOURCE, Project, load_project
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.form import Output
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import LogFormat, bar_console, print_json, stop_on_signals, tell
+from changelog.runtime.imports import begin_to_import
 from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
     DebugOption,
@@ -154,6 +156,8 @@ def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
 
 
 def _captured(settings: Project, asked: _Asked) -> CaptureReport:
+    if settings.capture.form.output is Output.AVRO:
+        begin_to_import("confluent_kafka.schema_registry")
     from changelog.capture.inspect.replica_identity import ensure_identity
     from changelog.capture.loop.run import CaptureRun, until_lsn
     from changelog.capture.state.patience import Patience

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 PACKAGES = ("changelog", "replay", "views")
@@ -33,6 +35,11 @@ class _Ours(MetaPathFinder):
         if path is not None or fullname not in PACKAGES:
             return None
         return PathFinder.find_spec(fullname, [str(ROOT)], target)
+
+
+def begin_to_import(name: str) -> None:
+    """Import a module beside what else is done: while servers are waited for, that is free."""
+    Thread(target=import_module, args=(name,), name=f"import {name}", daemon=True).start()
 
 
 def find_ours_first() -> None:

@@ -6,9 +6,9 @@ Beside each slot's frontier stands, under a key of its own, how far its backfill
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import lt
 from typing import Any, Self, TypeVar
 
@@ -50,6 +50,16 @@ class TopicEnds:
     starts: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was read of the topic: offsets from `start` up to `end`, and their newest records."""
+
+    topic_id: str
+    start: int
+    end: int
+    newest: dict[bytes | None, Message] = field(default_factory=dict)
+
+
 class FrontierLog:
     """Reads and writes the frontiers of one topic.
 
@@ -68,6 +78,7 @@ class FrontierLog:
         self._admin = admin_client(kafka)
         self._cluster_id = ""
         self._ids: dict[str, str] = {}
+        self._known: _Known | None = None
         self._producer: LogProducer | None = None
 
     def __enter__(self) -> Self:
@@ -121,7 +132,11 @@ class FrontierLog:
             raise CorruptRecordError(f"{self._place(newest)}: {error}") from error
 
     def _newest(self, key: bytes) -> Message | None:
-        """Read backwards in growing windows: the newest one mostly stands near the end."""
+        """Read backwards in growing windows: the newest one mostly stands near the end.
+
+        What was read once is not read again, since each reading makes a client of its own: of every
+        key in the part that is known the newest record is kept, and what came since is read on.
+        """
         # Nobody knows yet whether what an open transaction holds is going to stand.
         found = self._ends([self._topic], IsolationLevel.READ_COMMITTED).get(self._topic)
         if found is None:
@@ -132,17 +147,23 @@ class FrontierLog:
                 hint="delete the topic, or choose another --topic-prefix",
             )
         first, end, window = found.starts[0], found.ends[0], _WINDOW
-        while end > first:
-            start = max(first, end - window)
-            newest: Message | None = None
-            place = OffsetRange(self._topic, 0, start, end)
-            for record in scan(self._kafka, [place]):
-                if record.key() == key:
-                    newest = record
-            if newest is not None:
-                return newest
-            end, window = start, window * _GROWTH
-        return None
+        known = self._known
+        if known is None or known.topic_id != found.topic_id or end < known.end:
+            known = self._known = _Known(found.topic_id, end, end)
+        if known.end < end:
+            for record in self._scan(known.end, end):
+                known.newest[record.key()] = record
+            known.end = end
+        while key not in known.newest and known.start > first:
+            start = max(first, known.start - window)
+            older = {record.key(): record for record in self._scan(start, known.start)}
+            known.newest = older | known.newest
+            known.start, window = start, window * _GROWTH
+        newest = known.newest.get(key)
+        return None if newest is None or (newest.offset() or 0) < first else newest
+
+    def _scan(self, start: int, end: int) -> Iterator[Message]:
+        return scan(self._kafka, [OffsetRange(self._topic, 0, start, end)])
 
     def _place(self, record: Message) -> str:
         return f'topic "{self._topic}", partition 0, offset {record.offset()}'

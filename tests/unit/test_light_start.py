@@ -18,7 +18,7 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark", "duckdb", "deltalake"}
             "from changelog.config import every_setting\nassert list(every_setting())",
             HEAVY | {"confluent_kafka", "psycopg2", "httpx", "typer"},
         ),
-        ("import changelog.capture.loop.run", HEAVY),
+        ("import changelog.capture.loop.run", HEAVY | {"httpx", "authlib"}),
         ("import changelog.capture.copy.snapshot_worker", HEAVY | {"httpx", "fastavro"}),
     ],
     ids=["names of commands", "commands", "serve", "the settings", "capture", "a worker"],

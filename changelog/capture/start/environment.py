@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from changelog.capture.rows.forms import check_forms
 from changelog.capture.rows.rules import CaptureRules, catalogue_of, narrowed
@@ -46,8 +48,6 @@ from changelog.sink.client import nothing
 from changelog.sink.dead_keys import dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
-from changelog.sink.registry import Registry
-from changelog.sink.schema_topic import SchemaTopic
 from changelog.sink.topics import (
     FRONTIER_SETTINGS,
     TopicDescription,
@@ -75,6 +75,10 @@ from changelog.source.tables.publication import (
     use_publication,
 )
 from changelog.source.tables.published import publication_version, sends_still
+
+if TYPE_CHECKING:
+    from changelog.sink.registry import Registry
+    from changelog.sink.schema_topic import SchemaTopic
 
 log = logging.getLogger("changelog.capture")
 
@@ -470,17 +474,19 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         ChangelogError: what stands against capture; see each family.
     """
     capture = settings.capture
-    with (
-        closing(connect(settings.postgres)) as connection,
-        FrontierLog(settings.kafka, frontier_topic(capture.topic_prefix)) as frontiers,
-        closing(schemas_of(settings, frontiers)) as schemas,
-    ):
+    with ExitStack() as held:
+        topic = frontier_topic(capture.topic_prefix)
+        frontiers = held.enter_context(FrontierLog(settings.kafka, topic))
+        # The log answers while the source is asked.
+        beside = held.enter_context(ThreadPoolExecutor(1, "changelog frontiers"))
+        log_says = beside.submit(lambda: (frontiers.cluster_id(), frontiers.last(capture.slot)))
+        connection = held.enter_context(closing(connect(settings.postgres)))
         check_source(connection)
         system = identify(settings.postgres)
-        cluster = frontiers.cluster_id()
         rules = CaptureRules(capture, str(connection.info.dbname))
         catalogue = catalogue_of(connection, capture)
-        last = frontiers.last(capture.slot)
+        cluster, last = log_says.result()
+        schemas = held.enter_context(closing(schemas_of(settings, frontiers)))
         spoken = last.frontier.tables.values() if last is not None else ()
         selected, refused = wanted_tables(catalogue, settings, newcomers, spoken)
         for name, why in refused.items():
@@ -602,7 +608,12 @@ def topic_plans(
 def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
     """Return where the schemas are kept: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
+        # A third of all that a start loads, and needed when the other servers have answered.
+        from changelog.sink.registry import Registry  # noqa: PLC0415
+
         return Registry(settings.registry)
+    from changelog.sink.schema_topic import SchemaTopic  # noqa: PLC0415
+
     topic = schema_topic(settings.capture.topic_prefix)
     return SchemaTopic(settings.kafka, topic, frontiers)
 
