@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from changelog.config import BROKERS, SOURCE, Project, load_project
+from changelog.config import BROKERS, SOURCE, Project, load_project, source_names
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Output
 from changelog.runtime.command_line import Chosen, takes
@@ -19,6 +19,7 @@ from changelog.runtime.edge import LogFormat, bar_console, print_json, stop_on_s
 from changelog.runtime.imports import begin_to_import
 from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
+    AllSourcesOption,
     DebugOption,
     JsonOption,
     ProjectOption,
@@ -84,6 +85,7 @@ class _Asked:
             help="Print all settings: meaning, default, key in the file, variable, option.",
         ),
     ] = False
+    all_sources: AllSourcesOption = False
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
@@ -110,6 +112,9 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
     Ctrl-C stop it cleanly. A broker, registry or database that goes away is waited for; one that
     is away at the start for a minute (`--wait`).
     """
+    names = _several(project, given, all_of_them=asked.all_sources)
+    if names:
+        _capture_together(names, asked)
     overrides = {**given, "capture.wait_s": 0} if asked.no_wait else given
     if asked.print_lines or asked.into is not None:
         _write_lines(project, overrides, asked)
@@ -123,6 +128,40 @@ def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> 
         print_json(report.to_json())
     else:
         tell(report.summary())
+
+
+def _several(project: Path, given: Given, *, all_of_them: bool) -> tuple[str, ...]:
+    """Return the sources that are asked for together; none for one, or the one that there is.
+
+    Raises:
+        ConfigurationError: the project has no sources by name.
+    """
+    if not all_of_them:
+        named = [each.strip() for each in str(given.get("capture.source") or "").split(",")]
+        return tuple(named) if len(named) > 1 else ()
+    names = source_names(project)
+    if not names:
+        raise ConfigurationError(
+            "the project has no sources by name", hint="write [sources.NAME] in changelog.toml"
+        )
+    return names
+
+
+def _capture_together(names: Sequence[str], asked: _Asked) -> NoReturn:
+    """Run one capture for each source, and end with the worst of their codes.
+
+    Raises:
+        ConfigurationError: an option is for one capture alone.
+    """
+    from changelog.capture.loop.together import run_together
+
+    alone = {"--into": asked.into is not None, "--metrics-port": bool(asked.metrics_port)}
+    for option, is_given in alone.items():
+        if is_given:
+            raise ConfigurationError(
+                f"{option} is for one source", hint="run a capture for each source: --source NAME"
+            )
+    raise typer.Exit(run_together(names, sys.argv[1:], stop_on_signals()))
 
 
 def _write_lines(project: Path, given: Given, asked: _Asked) -> None:
@@ -259,6 +298,7 @@ def status(
     allow_inactive: Annotated[
         bool, typer.Option("--allow-inactive", help="It is no problem that nobody reads the slot.")
     ] = False,
+    all_sources: AllSourcesOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -266,26 +306,30 @@ def status(
 
     Takes a second, over which the rate of the WAL is measured.
     """
-    settings = load_project(project, overrides=given, needs=[SOURCE, BROKERS])
     from changelog.capture.inspect.status import Limits, capture_status
 
-    limits = Limits(
-        max_lag_bytes=max_lag_bytes,
-        max_frontier_age_s=max_frontier_age,
-        allow_inactive=allow_inactive,
-        temporary_slot=settings.capture.temporary_slot,
-    )
-    found = capture_status(settings, limits)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        console.print(found.table())
-    if found.problems:
+    problems = False
+    for name in _several(project, given, all_of_them=all_sources) or [None]:
+        named = {**given, "capture.source": name} if name else given
+        settings = load_project(project, overrides=named, needs=[SOURCE, BROKERS])
+        limits = Limits(
+            max_lag_bytes=max_lag_bytes,
+            max_frontier_age_s=max_frontier_age,
+            allow_inactive=allow_inactive,
+            temporary_slot=settings.capture.temporary_slot,
+        )
+        found = capture_status(settings, limits)
+        problems |= bool(found.problems)
+        if as_json:
+            print_json({"source": name, **found.to_json()} if name else found.to_json())
+        else:
+            console.print(found.table())
+    if problems:
         raise typer.Exit(1)
 
 
 @slot_app.command("drop")
-@takes(Chosen(Postgres), Chosen(CaptureSettings, "slot"))
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "slot", "source"))
 def slot_drop(
     project: ProjectOption = Path(),
     *,
@@ -307,7 +351,7 @@ def slot_drop(
 
 
 @ddl_app.command("install")
-@takes(Chosen(Postgres))
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def ddl_install(
     project: ProjectOption = Path(),
     *,
@@ -326,7 +370,7 @@ def ddl_install(
 
 
 @ddl_app.command("remove")
-@takes(Chosen(Postgres))
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def ddl_remove(
     project: ProjectOption = Path(),
     *,
@@ -342,7 +386,7 @@ def ddl_remove(
 
 
 @signal_app.command("install")
-@takes(Chosen(Postgres))
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def signal_install(
     project: ProjectOption = Path(),
     *,
@@ -361,7 +405,7 @@ def signal_install(
 
 
 @signal_app.command("remove")
-@takes(Chosen(Postgres))
+@takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def signal_remove(
     project: ProjectOption = Path(),
     *,

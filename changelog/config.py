@@ -30,7 +30,7 @@ from changelog.contract.base.errors import ConfigurationError, StackError
 from changelog.contract.log.form import Output
 from changelog.runtime.joined import Joined, joined
 from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, declared, variable_of
-from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
+from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources, of_source
 
 if TYPE_CHECKING:
     from changelog.stack.base.endpoints import Endpoints
@@ -44,8 +44,11 @@ SOURCE, BROKERS, REGISTRY = "postgres", "brokers", "schema_registry"
 """What a command may need; the names of the embedded servers' endpoints."""
 
 _OURS: Mapping[str, type[BaseModel]] = {
-    each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings)
+    each.section: each for each in (Postgres, Kafka, Registry, CaptureSettings, Sources)
 }
+_PARTS = {each.section for each in (Postgres, Kafka, Registry, CaptureSettings)}
+"""What a project holds under names of its own."""
+
 _HINT = "`changelog init` writes a file with every one"
 _REFERENCE = re.compile(r"\$\{(?P<file>file:)?(?P<name>[^}]+)\}")
 
@@ -136,6 +139,7 @@ def load_project(
     root = directory.resolve()
     raw = _read(root / FILE_NAME)
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _take_source(raw, given, must=bool(needs))
     variables = _take_variables(raw, given)
     for name, value in given.items():
         _set(raw, name, value)
@@ -157,9 +161,53 @@ def load_project(
             options=registry.options,
         ),
         capture=capture,
-        later={name: each for name, each in found.items() if name not in _OURS},
+        later={name: each for name, each in found.items() if name not in _PARTS},
         primary=postgres.primary,
     )
+
+
+def source_names(directory: Path) -> tuple[str, ...]:
+    """Return the names of the project's sources, `[sources.NAME]`; none where it has one alone.
+
+    Raises:
+        ConfigurationError: the file does not parse.
+    """
+    return tuple(_sources(_read(directory.resolve() / FILE_NAME)))
+
+
+def _sources(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found = raw.get(Sources.section, {})
+    is_whole = isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())
+    return found if is_whole else {}  # what else it is, is told later
+
+
+def _take_source(raw: dict[str, Any], given: Given, *, must: bool) -> None:
+    """Put what the file says of the source that is meant over what it says of all.
+
+    Raises:
+        ConfigurationError: there is none of the name; or none is named, though one `must` be.
+    """
+    for each in declared(Sources, Sources.section):
+        if text := os.environ.get(each.variable):
+            _set(raw, each.name, _plain(each.from_variable(text)))
+    key, sources = "capture.source", _sources(raw)
+    name = given.get(key) or os.environ.get(variable_of(key)) or _get(raw, key)
+    if not name and len(sources) == 1:
+        (name,) = sources
+    if name and name not in sources:
+        known = ", ".join(sources) or "no section [sources.NAME]"
+        raise ConfigurationError(f'there is no source "{name}"', hint=f"the project has {known}")
+    if not name:
+        if sources and must:
+            raise ConfigurationError(
+                f"which of the sources: {', '.join(sources)}?",
+                hint=f"say --source, {variable_of(key)} or `source` under [capture]; "
+                "`changelog capture --all-sources` takes all",
+            )
+        return
+    prefix = str(_get(raw, "capture.topic_prefix") or "")
+    for setting, value in of_source(str(name), sources[str(name)], prefix).items():
+        _set(raw, setting, value)
 
 
 def _of(kind: type[SectionT], found: Mapping[str, object]) -> SectionT:

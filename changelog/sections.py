@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    RootModel,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.lsn import Lsn
@@ -26,7 +34,7 @@ from changelog.runtime.setting import Section, Setting
 MASK_KEY = "CHANGELOG_MASK_KEY"
 """Environment variable with the key of hashed columns, where the settings have none."""
 
-SLOT = ("slot", "topic_prefix")
+SLOT = ("slot", "topic_prefix", "source")
 """What says which log it is, of the settings of capture."""
 
 
@@ -73,6 +81,14 @@ class CaptureSettings(Section):
     """What to capture and how."""
 
     section: ClassVar[str] = "capture"
+    source: Annotated[
+        str,
+        Setting(
+            "Where there are several ([sources.NAME]): the one that is meant, whose log is read "
+            "too. `changelog capture` takes several names by commas.",
+            "--source",
+        ),
+    ] = ""
     slot: Annotated[
         str, Setting("Replication slot; also names the publication.", "-s", "--slot")
     ] = "changelog"
@@ -345,3 +361,52 @@ class CaptureSettings(Section):
     def form(self) -> Form:
         """Return the form of the records on the tables' topics."""
         return Form(self.output_format, self.envelope)
+
+
+class Sources(RootModel[dict[str, dict[str, Any]]]):
+    """Several databases, each with a capture and a log of its own."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    section: ClassVar[str] = "sources"
+    root: Annotated[
+        dict[str, dict[str, Any]],
+        Setting(
+            "Several databases by their names: `dsn` and `primary` of each, and all of [capture] "
+            "that is its own; slot and the end of topic_prefix are its name where it has none.",
+            secret=True,
+        ),
+    ] = Field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Name them: what is said of them holds passwords."""
+        return f"Sources({', '.join(self.root)})"
+
+    @model_validator(mode="after")
+    def _has_known_keys(self) -> Self:
+        known = {*CaptureSettings.model_fields, *Postgres.model_fields} - {"source"}
+        for name, said in self.root.items():
+            for key in said.keys() - known:
+                raise ConfigurationError(
+                    f"sources.{name}.{key}: there is no such setting",
+                    hint="dsn, primary, and the keys of [capture]",
+                )
+        prefixes = [each["topic_prefix"] for each in self.root.values() if "topic_prefix" in each]
+        twice = {each for each in prefixes if prefixes.count(each) > 1}
+        if twice:
+            raise ConfigurationError(
+                f'several sources have the topic_prefix "{min(twice)}"',
+                hint="each has a log of its own",
+            )
+        return self
+
+
+def of_source(name: str, said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return what holds for one source, by the settings' names.
+
+    >>> of_source("crm", {"tables": ["public.*"]}, "shop")["capture.topic_prefix"]
+    'shop.crm'
+    """
+    topic_prefix = f"{prefix}.{name}" if prefix else name
+    whole = {"slot": name, "topic_prefix": topic_prefix, **said, "source": name}
+    section = {key: "postgres" if key in Postgres.model_fields else "capture" for key in whole}
+    return {f"{section[key]}.{key}": value for key, value in whole.items()}

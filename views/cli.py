@@ -12,6 +12,7 @@ from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import run_app
 from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
+from changelog.sections import CaptureSettings
 from replay.base.sections import Spark
 from views.base.sections import Rebuild, Runs
 from views.rebuild.plan.asked import Asked
@@ -58,7 +59,7 @@ _SCHEDULED = """**Example** in changelog.toml
 
 
 @app.command(epilog=_EPILOG, no_args_is_help=True)
-@takes(Chosen(Rebuild), Chosen(Runs), Chosen(Spark))
+@takes(Chosen(Rebuild), Chosen(Runs), Chosen(Spark), Chosen(CaptureSettings, "source"))
 def rebuild_view(*, asked: Asked, given: Given) -> None:
     """Rebuild views from the log: build aside, verify row by row, publish every sink at once.
 

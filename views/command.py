@@ -104,8 +104,11 @@ def run(asked: Asked, given: Given) -> None:
 
 def _settings(asked: Asked, given: Given) -> RebuildSettings:
     needs = [] if asked.builds_nothing else [BROKERS, REGISTRY]
+    project = load_project(asked.project, overrides=given, needs=needs)
+    if project.capture.source and needs:
+        tell(f'reading the log of source "{project.capture.source}"')
     return RebuildSettings(
-        project=load_project(asked.project, overrides=given, needs=needs),
+        project=project,
         verify=asked.proved,
         as_of=asked.moment,
         source=asked.made_of,

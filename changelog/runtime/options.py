@@ -33,4 +33,7 @@ VersionOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+AllSourcesOption = Annotated[
+    bool, typer.Option("--all-sources", help="Each source of the project: [sources.NAME].")
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")]

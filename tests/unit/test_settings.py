@@ -23,7 +23,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.setting import Declared, Given, Section, Setting, declared
-from changelog.sections import CaptureSettings, Kafka, Postgres, Registry
+from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources
 from replay.base.sections import Logs, Spark
 from views.base.sections import Rebuild, Sinks
 from views.cli import app as views_app
@@ -32,8 +32,13 @@ SETTINGS = list(every_setting())
 WITH_OPTION = [each for each in SETTINGS if each.setting.flags]
 LOG = {"events": {"topic": "t", "form": "flat-avro", "key": ["id"]}}
 NIGHTLY = {"nightly": {"cron": "0 3 * * *"}}
-TABLES: dict[str, Any] = {"logs": LOG, "schedule": NIGHTLY, "capture.mask": {"public.a.b": "hash"}}
-TEXTS = {"capture.start_lsn": "0/16B3748"}
+TABLES: dict[str, Any] = {
+    "logs": LOG,
+    "schedule": NIGHTLY,
+    "capture.mask": {"public.a.b": "hash"},
+    "sources": {"crm": {"dsn": "other"}},
+}
+TEXTS = {"capture.start_lsn": "0/16B3748", "capture.source": "crm"}
 
 
 @pytest.fixture
@@ -136,6 +141,8 @@ def load(folder: Path, **overrides: Any) -> Project:
 def test_a_setting_can_be_given_in_each_way(
     folder: Path, monkeypatch: pytest.MonkeyPatch, each: Declared
 ) -> None:
+    if each.name == "capture.source":
+        monkeypatch.setenv("CHANGELOG_SOURCES", '{"crm": {}, "erp": {}}')
     value, default = other(each), found(load(folder), each)
     write(folder, each, value)
     by_file = found(load(folder), each)
@@ -279,10 +286,12 @@ def test_no_secret_is_shown_when_settings_are_printed_or_dumped(
     assert len(secret) >= 8
     for each in secret:
         table = each.shape is dict
-        monkeypatch.setenv(each.variable, '{"a": "canary"}' if table else "canary")
+        said = '{"a": {"dsn": "canary"}}' if each.name == "sources" else '{"a": "canary"}'
+        monkeypatch.setenv(each.variable, said if table else "canary")
     project = load(folder)
     sections = [project.capture, project.section(Spark), project.section(Sinks)]
     sections += [Postgres(dsn="canary"), Kafka(options={"a": "canary"})]
+    assert "canary" not in repr(project.section(Sources))
     assert project.section(Spark).settings == {"a": "canary"}
     shown = [repr(project), *map(repr, sections), *(each.model_dump_json() for each in sections)]
     assert not [text for text in shown if "canary" in text]
@@ -408,3 +417,47 @@ def test_short_options_say_what_the_long_ones_say(
         for each in declared(section, section.section)
         if set(each.setting.flags) & set(short)
     }
+
+
+SOURCES = """
+[capture]
+topic_prefix = "shop"
+tables = ["public.*"]
+[sources.crm]
+dsn = "host=one"
+[sources.erp]
+dsn = "host=two"
+slot = "other"
+topic_prefix = "erp"
+tables = ["sales.*"]
+"""
+
+
+def test_a_source_has_what_is_said_of_it_over_what_is_said_of_all(folder: Path) -> None:
+    (folder / "changelog.toml").write_text(SOURCES)
+    crm, erp = (load(folder, overrides={"capture.source": name}) for name in ("crm", "erp"))
+    found = [
+        (each.postgres, each.slot, each.topic_prefix, each.capture.tables) for each in (crm, erp)
+    ]
+    assert found == [
+        ("host=one", "crm", "shop.crm", ("public.*",)),
+        ("host=two", "other", "erp", ("sales.*",)),
+    ]
+    assert load(folder, overrides={"capture.source": "crm", "capture.slot": "mine"}).slot == "mine"
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "said"),
+    [
+        ("", {}, "which of the sources: crm, erp"),
+        ("", {"capture.source": "hr"}, 'there is no source "hr"'),
+        ("tabels = []", {"capture.source": "crm"}, "sources.erp.tabels: there is no such setting"),
+        ('[sources.hr]\ntopic_prefix = "erp"', {"capture.source": "crm"}, 'topic_prefix "erp"'),
+    ],
+)
+def test_sources_that_are_not_clear_are_refused(
+    folder: Path, more: str, given: dict[str, str], said: str
+) -> None:
+    (folder / "changelog.toml").write_text(SOURCES + more)
+    with pytest.raises(ConfigurationError, match=said):
+        load_project(folder, overrides=given, needs=["brokers"])

@@ -14,7 +14,7 @@ from changelog.config import Project, load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import print_json
+from changelog.runtime.edge import print_json, tell
 from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
@@ -48,6 +48,8 @@ def verify(
     named cannot be compared, such as a topic that holds only a part of its table's history.
     """
     settings = load_project(project, overrides=given)
+    if settings.capture.source:
+        tell(f'comparing source "{settings.capture.source}" with its log')
     request = _request(settings, tuple(_table_name(text) for text in tables or ()), timeout)
     reports = verify_source(request, say=lambda text: console.print(text, style="dim"))
     if as_json:

@@ -1,0 +1,122 @@
+"""Several captures under one command: a process for each source, their lines told apart.
+
+One that ends with an error does not end the others; the command ends when all have ended, with the
+worst of their exit codes. A signal goes to all, and each ends as it does by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock, Thread
+from typing import IO, TextIO
+
+from changelog.runtime.imports import SAFE_PATH
+
+log = logging.getLogger("changelog.capture")
+
+_PR_SET_PDEATHSIG = 1
+_LOOK_S = 0.1
+_WRITING = Lock()
+
+
+def run_together(names: Sequence[str], words: Sequence[str], stop: Callable[[], bool]) -> int:
+    """Run the command once for each source; return the worst exit code.
+
+    Args:
+        names: of the sources.
+        words: the command as it was given, without the program.
+        stop: asked often; True ends all cleanly.
+    """
+    rest = without_sources(words)
+    running = {name: _started(name, rest) for name in names}
+    readers = [reader for name, each in running.items() for reader in _readers(name, each)]
+    codes: dict[str, int] = {}
+    asked = False
+    while len(codes) < len(running):
+        if stop() and not asked:
+            asked = True
+            for each in running.values():
+                each.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
+        for name, each in running.items():
+            code = each.poll()
+            if code is not None and name not in codes:
+                codes[name] = code if code >= 0 else 128 - code
+                if code and len(codes) < len(running):
+                    log.error('the capture of source "%s" ended with %d', name, codes[name])
+        time.sleep(_LOOK_S)
+    for reader in readers:
+        reader.join()
+    return max(codes.values())
+
+
+def without_sources(words: Sequence[str]) -> list[str]:
+    """Return a command without what says which sources it is for.
+
+    >>> without_sources(["capture", "--source", "a,b", "--until", "now", "--all-sources"])
+    ['capture', '--until', 'now']
+    """
+    found: list[str] = []
+    is_value = False
+    for word in words:
+        if not is_value and word != "--all-sources" and not word.startswith("--source"):
+            found.append(word)
+        is_value = word == "--source"
+    return found
+
+
+def _started(name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", "changelog", *words, "--source", name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **SAFE_PATH},
+        start_new_session=True,  # Ctrl-C comes from us, once
+        preexec_fn=_end_with_parent,  # noqa: PLW1509 - no thread runs yet that could hold a lock
+    )
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process cleanly when its parent was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _readers(name: str, process: subprocess.Popen[bytes]) -> list[Thread]:
+    assert process.stdout is not None  # noqa: S101
+    assert process.stderr is not None  # noqa: S101
+    pairs: list[tuple[IO[bytes], TextIO]] = [
+        (process.stdout, sys.stdout),
+        (process.stderr, sys.stderr),
+    ]
+    made = [Thread(target=_pass_on, args=(name, *pair), daemon=True) for pair in pairs]
+    for each in made:
+        each.start()
+    return made
+
+
+def _pass_on(name: str, source: IO[bytes], target: TextIO) -> None:
+    with source:
+        for line in source:
+            text = told(name, line.decode("utf-8", "replace").rstrip("\n"))
+            with _WRITING:
+                print(text, file=target, flush=True)
+
+
+def told(name: str, line: str) -> str:
+    """Return a line that says whose it is: an object gets a key, text a beginning.
+
+    >>> told("crm", '{"ok": true}'), told("crm", "resuming")
+    ('{"source": "crm", "ok": true}', 'crm | resuming')
+    """
+    if line.startswith('{"'):
+        return f'{{"source": {json.dumps(name)}, {line[1:]}'  # its own text stays as it is
+    return f"{name} | {line}"
