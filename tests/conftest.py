@@ -51,6 +51,7 @@ _GROUPS = {
         "tests/integration/test_every_type.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
+        "tests/integration/test_serve_rebuild.py",
         "tests/integration/test_two_followers.py",
         "tests/integration/test_unkeyed_views.py",
         "tests/integration/test_kept_proofs.py",

@@ -17,7 +17,15 @@ from changelog.connect.plugins import VERSION
 from changelog.connect.postgres.target import Target
 from changelog.connect.requests import Answer, Asked, RequestError, place_of, text_of
 from changelog.connect.rules.captures import parse_capture
-from changelog.connect.rules.kinds import CAPTURE, SINK, kind_of, masked, problems, unmasked
+from changelog.connect.rules.kinds import (
+    CAPTURE,
+    REBUILD,
+    SINK,
+    kind_of,
+    masked,
+    problems,
+    unmasked,
+)
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
@@ -194,6 +202,8 @@ class Answers:
         config = self._found(asked).config
         if kind_of(config) is CAPTURE:
             return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
+        if kind_of(config) is REBUILD:
+            return Answer(200, {"offsets": []})
         with closing(Target(parse_settings(config))) as target:
             places = target.places()
         return Answer(
@@ -240,8 +250,8 @@ class Answers:
             if kind_of(connector.config) is not SINK:
                 raise RequestError(
                     400,
-                    "where a capture goes on its log says: `changelog resnapshot`, or another "
-                    "slot and topic prefix",
+                    "a capture goes on where its log ends (`changelog resnapshot` copies tables "
+                    "anew), and a rebuild has no offsets",
                 )
             at_work = any(name == connector.name for name, _ in cluster.statuses)
         if connector.state != STOPPED or at_work:

@@ -15,6 +15,7 @@ from changelog.config import BROKERS, load_project
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
+from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
@@ -42,6 +43,14 @@ class _Serve:
         Path | None, typer.Option("--tls-certificate", help="Certificate chain in PEM: HTTPS.")
     ] = None
     key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key in PEM.")] = None
+    projects: Annotated[
+        Path | None,
+        typer.Option(
+            "--projects",
+            help="Folder below which projects lie whose views connectors may rebuild; without it "
+            "none. Views are programs, which run as this user.",
+        ),
+    ] = None
     group: Annotated[
         str,
         typer.Option(
@@ -53,7 +62,7 @@ class _Serve:
 
 @takes(Chosen(Kafka), Chosen(Registry))
 def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
-    """Run captures, and sinks from topics to PostgreSQL, asked for as of a Kafka Connect worker.
+    """Run sinks to PostgreSQL, captures and rebuilds, asked for as of a Kafka Connect worker.
 
     Any number of these share the tasks; each answers for all. State is on a compacted topic, the
     places of connectors are in their targets. Ends with 0 on SIGTERM and Ctrl-C.
@@ -67,9 +76,10 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     from changelog.connect.worker import Worker
     from changelog.sink.topics import cluster_id
 
+    collect_rarely()
     settings = load_project(project, overrides=given, needs=[BROKERS])
     kafka = settings.kafka
-    servers = Servers(kafka=kafka, registry=settings.registry)
+    servers = Servers(kafka=kafka, registry=settings.registry, projects=asked.projects)
     token = _token(asked.token_file)
     if asked.host not in LOOPBACK and not token:
         raise ConfigurationError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from changelog.connect.jobs.capture import run_capture
+from changelog.connect.jobs.rebuild import Telling, run_rebuild
 from changelog.connect.rules.captures import parse_capture
-from changelog.connect.rules.kinds import CAPTURE, kind_of
+from changelog.connect.rules.kinds import CAPTURE, REBUILD, kind_of
+from changelog.connect.rules.rebuilds import parse_rebuild
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, run_task
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
@@ -16,15 +19,17 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a worker.
+    """The servers of a worker, and the projects.
 
     Attributes:
         kafka: the brokers.
         registry: of connectors that name none; None for none.
+        projects: folder below which the projects are that it may rebuild; None for none.
     """
 
     kafka: KafkaConnection
     registry: RegistryConnection | None = None
+    projects: Path | None = None
 
 
 def run_connector(
@@ -32,8 +37,7 @@ def run_connector(
     config: Mapping[str, str],
     share: Share,
     stop: threading.Event,
-    *,
-    started: Callable[[], None],
+    telling: Telling,
 ) -> None:
     """Run a task of a connector until stopped.
 
@@ -42,7 +46,9 @@ def run_connector(
     """
     kafka, registry = servers.kafka, servers.registry
     if kind_of(config) is CAPTURE:
-        run_capture(kafka, registry, parse_capture(config), stop, started=started)
+        run_capture(kafka, registry, parse_capture(config), stop, started=telling.started)
+    elif kind_of(config) is REBUILD:
+        run_rebuild(servers.projects, parse_rebuild(config), stop, telling)
     else:
         settings = parse_settings(config)
-        run_task(kafka, settings, share, stop, registry=registry, started=started)
+        run_task(kafka, settings, share, stop, registry=registry, started=telling.started)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from changelog.connect.bad_records import BadRecords
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.connect.postgres.target import Asked, Refused, Target
-from changelog.connect.rules.events import operations
+from changelog.connect.rules.events import Events
 from changelog.connect.rules.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings
 from changelog.connect.schemas import Schemas
@@ -205,6 +205,7 @@ class _Batches:
     ) -> None:
         self._target, self._settings, self._reading = target, settings, reading
         self._places, self._bad = places, bad
+        self._events = Events(settings, reading)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{settings.name}-writer")
         self._pending: Future[None] | None = None
 
@@ -238,7 +239,7 @@ class _Batches:
             batch.messages[place] = message
             batch.moved[place[:2]] = place[2] + 1
             try:
-                wanted = operations(self._settings, key, value, self._reading)
+                wanted = self._events.operations(key, value)
                 shape = self._reading.shape(key if has_key else None, value)
             except BadRecordError as why:
                 batch.unread.append(Refused(place, str(why)))

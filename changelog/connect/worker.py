@@ -12,10 +12,12 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from zlib import crc32
 
 from confluent_kafka import Consumer, TopicPartition
 
+from changelog.connect.jobs.rebuild import Telling
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -51,6 +53,11 @@ class _Wanted:
     restarts: int
     of: int
 
+    @property
+    def name(self) -> str:
+        """Return a name that another run has not."""
+        return f"{crc32(repr(sorted(self.config.items())).encode()):08x}-{self.restarts}"
+
 
 @dataclass(slots=True)
 class _Run:
@@ -58,6 +65,7 @@ class _Run:
     stop: threading.Event = field(default_factory=threading.Event)
     state: str = UNASSIGNED
     trace: str = ""
+    result: Mapping[str, Any] | None = None
     thread: threading.Thread | None = None
 
 
@@ -143,12 +151,20 @@ class Worker:
             paused = self._paused(cluster)
         self._end([each for each, run in self._runs.items() if wanted.get(each) != run.wanted])
         for each in wanted.keys() - self._runs.keys():
-            self._start(each, wanted[each])
+            before = known.get(each)
+            self._start(each, wanted[each], before.result if before else None)
         told = {
-            each: Status(state=run.state, worker=self._name, trace=run.trace)
+            each: Status(state=run.state, worker=self._name, trace=run.trace, result=run.result)
             for each, run in self._runs.items()
         }
-        told |= {each: Status(state=PAUSED, worker=self._name) for each in paused}
+        told |= {
+            each: Status(
+                state=PAUSED,
+                worker=self._name,
+                result=known[each].result if each in known else None,
+            )
+            for each in paused
+        }
         untold += [
             status_record(*each, said) for each, said in told.items() if known.get(each) != said
         ]
@@ -180,8 +196,8 @@ class Worker:
             and not (name in cluster.connectors and task in cluster.connectors[name].tasks)
         ]
 
-    def _start(self, task: Task, wanted: _Wanted) -> None:
-        run = self._runs[task] = _Run(wanted)
+    def _start(self, task: Task, wanted: _Wanted, before: Mapping[str, Any] | None) -> None:
+        run = self._runs[task] = _Run(wanted, result=before)
         run.thread = threading.Thread(
             target=self._run, args=(task, run), name=f"{task[0]}-{task[1]}", daemon=True
         )
@@ -191,9 +207,13 @@ class Worker:
         def started() -> None:
             run.state = RUNNING
 
+        def ended(result: Mapping[str, Any], why: str) -> None:
+            run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
+
         try:
             share = Share(task[1], run.wanted.of)
-            run_connector(self._servers, run.wanted.config, share, run.stop, started=started)
+            telling = Telling(run=run.wanted.name, last=run.result, started=started, ended=ended)
+            run_connector(self._servers, run.wanted.config, share, run.stop, telling)
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED
         except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden

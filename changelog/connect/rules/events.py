@@ -45,49 +45,6 @@ class Delete:
 Operation = Insert | Upsert | Delete
 
 
-def operations(
-    settings: SinkSettings, key: bytes | None, value: bytes | None, reading: Reading = JSON
-) -> list[Operation]:
-    """Return what a record asks for, in order; empty where it is left out as the settings say.
-
-    Raises:
-        BadRecordError: it has no row, no key, or asks for what the settings do not allow.
-        LogError: the registry refuses, or does not answer.
-    """
-    said = None if value is None else reading.read(value, "value")
-    record = _Record(settings, key, reading)
-    if said is None:
-        return record.deleted(record.key_of_record)
-    if not isinstance(said, dict):
-        raise BadRecordError("the value is no object")
-    if "op" in said and ("after" in said or "before" in said):
-        return _change(record, said)
-    if _DELETED in said and str(said[_DELETED]).lower() == "true":
-        return record.deleted(lambda: record.key_of(said))
-    return [record.row(said)]
-
-
-def _change(record: _Record, said: dict[str, Any]) -> list[Operation]:
-    settings = record.settings
-    op, before, after = said["op"], said.get("before"), said.get("after")
-    if op not in _OPS:
-        raise BadRecordError("the envelope's op is none of c, r, u and d")
-    if op == "d":
-        return record.deleted(lambda: record.key_of(before))
-    if not isinstance(after, dict):
-        raise BadRecordError(f"the envelope's op is {op} and it has no row in after")
-    if not settings.keyed and op == "u":
-        raise BadRecordError("an update needs writeMode upsert or update")
-    row = record.row(after)
-    if settings.keys and op == "u" and isinstance(before, dict):
-        old = {name: before[name] for name in settings.keys if before.get(name) is not None}
-        if len(old) == len(settings.keys) and any(old[name] != row.row[name] for name in old):
-            if settings.mode is Mode.UPDATE:
-                raise BadRecordError("an update of the key needs writeMode upsert")
-            return [Delete(old), row]
-    return [row]
-
-
 @lru_cache(maxsize=1000)
 def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the fields that are written, None for all."""
@@ -97,67 +54,114 @@ def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]
     return tuple(name for name in fields if not name.startswith(_MARK)) if marked else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """A record's key, beside how rows are made."""
+class Events:
+    """What the records of a connector ask for."""
 
-    settings: SinkSettings
-    key: bytes | None
-    reading: Reading
+    def __init__(self, settings: SinkSettings, reading: Reading = JSON) -> None:
+        """Take what the connector does, and how its records are read."""
+        self._settings, self._reading = settings, reading
+        self._keys, self._columns = settings.keys, settings.columns
+        self._in_value = settings.pk_mode is PkMode.RECORD_VALUE
+        self._in_key = settings.pk_mode is PkMode.RECORD_KEY
+        self._row_type = Upsert if settings.keyed else Insert
 
-    def deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
-        if self.settings.deletes is None:
+    def operations(self, key: bytes | None, value: bytes | None) -> list[Operation]:
+        """Return what a record asks for, in order; empty where the settings leave it out.
+
+        Raises:
+            BadRecordError: it has no row, no key, or asks for what the settings do not allow.
+            LogError: the registry refuses, or does not answer.
+        """
+        said = None if value is None else self._reading.read(value, "value")
+        if said is None:
+            return self._deleted(lambda: self._key_of_record(key))
+        if not isinstance(said, dict):
+            raise BadRecordError("the value is no object")
+        if "op" in said and ("after" in said or "before" in said):
+            return self._change(key, said)
+        if _DELETED in said and str(said[_DELETED]).lower() == "true":
+            return self._deleted(lambda: self._key(key, said))
+        return [self._row(key, said)]
+
+    def _change(self, key: bytes | None, said: dict[str, Any]) -> list[Operation]:
+        op, before, after = said["op"], said.get("before"), said.get("after")
+        if op not in _OPS:
+            raise BadRecordError("the envelope's op is none of c, r, u and d")
+        if op == "d":
+            return self._deleted(lambda: self._key(key, before))
+        if not isinstance(after, dict):
+            raise BadRecordError(f"the envelope's op is {op} and it has no row in after")
+        if not self._settings.keyed and op == "u":
+            raise BadRecordError("an update needs writeMode upsert or update")
+        row = self._row(key, after)
+        if self._keys and op == "u" and isinstance(before, dict):
+            old = {name: before[name] for name in self._keys if before.get(name) is not None}
+            if len(old) == len(self._keys) and any(old[name] != row.row[name] for name in old):
+                if self._settings.mode is Mode.UPDATE:
+                    raise BadRecordError("an update of the key needs writeMode upsert")
+                return [Delete(old), row]
+        return [row]
+
+    def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
+        if self._settings.deletes is None:
             raise BadRecordError(
                 "a delete needs writeMode upsert or update, or delete.enabled false to leave it out"
             )
-        return [Delete(key())] if self.settings.deletes else []
+        return [Delete(key())] if self._settings.deletes else []
 
-    def row(self, said: dict[str, Any]) -> Insert | Upsert:
-        names = _names(tuple(said), self.settings.columns)
+    def _row(self, key: bytes | None, said: dict[str, Any]) -> Insert | Upsert:
+        names = _names(tuple(said), self._columns)
         row = said if names is None else {name: said[name] for name in names}
         if PLACEHOLDER in row.values() or _PLACEHOLDER_BYTES in row.values():
             row = self._without_unsent(row)
-        if self.settings.pk_mode is not PkMode.NONE:
-            row = {**row, **self.key_of(said)}
+        if self._in_value:  # whose columns are in the row
+            for name in self._keys:
+                if row.get(name) is None:
+                    raise _keyless("value", name)
+        elif self._in_key:
+            row = {**row, **self._key_of_record(key)}
         if not row:
             raise BadRecordError("the value has no field of a column")
-        return Upsert(row) if self.settings.keyed else Insert(row)
+        return self._row_type(row)
 
     def _without_unsent(self, row: dict[str, Any]) -> dict[str, Any]:
-        if not self.settings.keyed:
+        if not self._settings.keyed:
             raise BadRecordError("it lacks a value that its source did not send")
         unsent = (PLACEHOLDER, _PLACEHOLDER_BYTES)
         return {name: value for name, value in row.items() if value not in unsent}
 
-    def key_of(self, said: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
-        if self.settings.pk_mode is PkMode.RECORD_KEY:
-            return self.key_of_record()
+    def _key(self, key: bytes | None, said: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+        if self._in_key:
+            return self._key_of_record(key)
         if not isinstance(said, dict):
             raise BadRecordError("there is no row in before that has the key")
         return self._picked(said, "value")
 
-    def key_of_record(self) -> dict[str, Any]:
-        if self.key is None:
+    def _key_of_record(self, key: bytes | None) -> dict[str, Any]:
+        if key is None:
             raise BadRecordError("the record has no key")
-        keys = self.settings.keys
         try:
-            said = self.reading.read(self.key, "key")
+            said = self._reading.read(key, "key")
         except BadRecordError:  # a key of text, as the StringConverter writes it
-            if len(keys) != 1 or self.key[:1] == b"\0":
+            if len(self._keys) != 1 or key[:1] == b"\0":
                 raise
             try:
-                said = self.key.decode()
+                said = key.decode()
             except UnicodeDecodeError:
                 raise BadRecordError("the key is no text") from None
-        if len(keys) == 1 and not isinstance(said, dict):
-            said = {keys[0]: said}
+        if len(self._keys) == 1 and not isinstance(said, dict):
+            said = {self._keys[0]: said}
         return self._picked(said, "key")
 
     def _picked(self, said: Any, what: str) -> dict[str, Any]:  # noqa: ANN401
         if not isinstance(said, dict) or not said:
             raise BadRecordError(f"the {what} is no object with the fields of pk.fields")
-        names = self.settings.keys or said.keys()
+        names = self._keys or tuple(said)
         for name in names:
             if said.get(name) is None:
-                raise BadRecordError(f"the {what} has no {name}, a column of the key")
+                raise _keyless(what, name)
         return {name: said[name] for name in names}
+
+
+def _keyless(what: str, name: str) -> BadRecordError:
+    return BadRecordError(f"the {what} has no {name}, a column of the key")

@@ -10,6 +10,7 @@ from changelog.connect.rules.capture_keys import CAPTURE_CLASSES, CAPTURE_KEYS
 from changelog.connect.rules.captures import capture_given
 from changelog.connect.rules.given import Given
 from changelog.connect.rules.keys import GROUP, MASK, Key
+from changelog.connect.rules.rebuilds import REBUILD_CLASS, REBUILD_KEYS, rebuild_given
 from changelog.connect.rules.settings import sink_given
 from changelog.connect.rules.sink_keys import SINK_CLASSES, SINK_KEYS
 from changelog.contract.base.errors import ConfigurationError
@@ -38,7 +39,8 @@ class Kind:
 
 SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)
 CAPTURE = Kind("source", CAPTURE_CLASSES, CAPTURE_KEYS, capture_given)
-KINDS = (SINK, CAPTURE)
+REBUILD = Kind("sink", (REBUILD_CLASS,), REBUILD_KEYS, rebuild_given)
+KINDS = (SINK, CAPTURE, REBUILD)
 _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.name, *key.also)}
 
 

@@ -53,11 +53,13 @@ class Status:
     Attributes:
         worker: `host:port` of who has it.
         trace: why it failed; empty otherwise.
+        result: what its last run told, of a rebuild; None otherwise.
     """
 
     state: str
     worker: str
     trace: str = ""
+    result: Mapping[str, Any] | None = None
 
 
 class Cluster:
@@ -102,7 +104,8 @@ class Cluster:
         """Return the state of one task."""
         found = self.statuses.get((name, task)) or Status(state=UNASSIGNED, worker="")
         said = {"id": task, "state": found.state, "worker_id": found.worker}
-        return said | ({"trace": found.trace} if found.trace else {})
+        said |= {"trace": found.trace} if found.trace else {}
+        return said | ({} if found.result is None else {"result": found.result})
 
     def info(self, name: str) -> dict[str, Any]:
         """Return the answer of `GET /connectors/{name}`, without secrets."""

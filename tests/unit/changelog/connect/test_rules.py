@@ -2,7 +2,7 @@
 
 import pytest
 
-from changelog.connect.rules.events import Delete, Insert, Upsert, operations
+from changelog.connect.rules.events import Delete, Events, Insert, Upsert
 from changelog.connect.rules.keys import MASK
 from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
 from changelog.connect.rules.reading import BadRecordError, Number, json_of, parse_json
@@ -111,7 +111,7 @@ def test_plugins_are_known_by_class_and_short_name():
 
 def asked(value, key=None, **more):
     config = {**UPSERT, **{name.replace("_", "."): text for name, text in more.items()}}
-    return operations(parse_settings(config), key, value)
+    return Events(parse_settings(config)).operations(key, value)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_a_record_without_a_row_is_bad(value):
 
 
 def test_appending_refuses_what_would_change_rows():
-    settings = parse_settings(LEAST)
-    assert operations(settings, None, b'{"a": 1}') == [Insert({"a": 1})]
+    events = Events(parse_settings(LEAST))
+    assert events.operations(None, b'{"a": 1}') == [Insert({"a": 1})]
     for value in (b'{"op": "u", "before": null, "after": {"a": 1}}', None):
         with pytest.raises(BadRecordError, match="needs writeMode upsert"):
-            operations(settings, None, value)
+            events.operations(None, value)
 
 
 def test_digits_of_numbers_are_kept():

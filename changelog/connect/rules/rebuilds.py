@@ -1,0 +1,111 @@
+"""A rebuild's configuration: which views of which project, when, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cronsim import CronSim, CronSimError
+
+from changelog.connect.rules.given import Given
+from changelog.connect.rules.keys import Key
+
+REBUILD_CLASS = "changelog.Rebuild"
+REBUILD_KEYS = (
+    Key(name="name", required=True, text="Name of the connector, unique among all."),
+    Key(
+        name="connector.class",
+        required=True,
+        choices=(REBUILD_CLASS.lower(),),
+        text="changelog.Rebuild.",
+    ),
+    Key(name="tasks.max", kind="INT", default="1", least=1, text="A rebuild has one task."),
+    Key(
+        name="project",
+        required=True,
+        text="Folder of the project, under the folder that the workers' --projects names.",
+    ),
+    Key(name="views", kind="LIST", required=True, text="Views of the project; * for all."),
+    Key(
+        name="schedule",
+        default="once",
+        text="once, or the five fields of cron, in UTC: 30 2 * * 1-5.",
+    ),
+    Key(
+        name="verify",
+        choices=("full", "changed", "sample", "none"),
+        text="As --verify of rebuild-view.",
+    ),
+    Key(name="from", choices=("start", "checkpoint"), text="As --from of rebuild-view."),
+    Key(name="refresh", kind="BOOLEAN", text="As --refresh: only what came since."),
+)
+_ONCE, _ALL = "once", "*"
+_VIEW = re.compile(r"[A-Za-z_]\w*")
+_FOLDER = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildJob:
+    """A rebuild that is to run.
+
+    Attributes:
+        name: the connector's.
+        project: folder, below that of all projects.
+        words: of `rebuild-view`, beside the project.
+        cron: when, in UTC; empty for once.
+    """
+
+    name: str
+    project: str
+    words: tuple[str, ...]
+    cron: str
+
+
+def rebuild_given(config: Mapping[str, Any]) -> Given:
+    """Return a rebuild's configuration, with all that is wrong with it."""
+    given = Given(REBUILD_KEYS, config, "rebuild")
+    if given.errors:
+        return given
+    if not _FOLDER.fullmatch(given.text("project")):
+        given.fail("project", "project is a folder below that of --projects, without ..")
+    views = given.list("views")
+    if views != (_ALL,) and not all(_VIEW.fullmatch(each) for each in views):
+        given.fail("views", "views are names, or * for all")
+    if given.text("schedule").lower() != _ONCE:
+        try:
+            next_time(given.text("schedule"), datetime.now(UTC))
+        except (CronSimError, StopIteration):
+            given.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
+    return given
+
+
+def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
+    """Return what a configuration asks for.
+
+    Raises:
+        ConfigurationError: something is wrong with it; names each key and why.
+    """
+    given = rebuild_given(config)
+    given.check("Rebuild")
+    views, schedule = given.list("views"), given.text("schedule").lower()
+    words = ["--all"] if views == (_ALL,) else list(views)
+    for name in ("verify", "from"):
+        if given.text(name):
+            words += [f"--{name}", given.text(name).lower()]
+    if given.flag("refresh"):
+        words.append("--refresh")
+    return RebuildJob(
+        name=given.text("name"),
+        project=given.text("project"),
+        words=tuple(words),
+        cron="" if schedule == _ONCE else schedule,
+    )
+
+
+def next_time(cron: str, now: datetime) -> datetime:
+    """Return the first time of a schedule after now."""
+    found: datetime = next(CronSim(cron, now))
+    return found
