@@ -172,6 +172,19 @@ class CaptureSettings(Section):
     snapshot_workers: Annotated[
         int, Field(ge=1), Setting("Processes that copy the snapshot.", "--snapshot-workers")
     ] = 2
+    limit_rows: Annotated[
+        int,
+        Field(ge=0),
+        Setting(
+            "Records a second at most, of snapshot and stream, to spare source and broker; 0: all.",
+            "--limit-rows",
+        ),
+    ] = 0
+    limit_bytes: Annotated[
+        int,
+        Field(ge=0),
+        Setting("Bytes of keys and values a second at most; 0: all.", "--limit-bytes"),
+    ] = 0
     operations: Annotated[
         tuple[str, ...],
         Setting("What to capture: some of insert,update,delete,truncate; all.", "--operations"),

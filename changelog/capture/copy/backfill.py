@@ -42,6 +42,7 @@ from changelog.capture.start.environment import Environment
 from changelog.capture.start.roster import why_gone
 from changelog.capture.state.ledger import NEVER, Ledger
 from changelog.capture.state.policy import TABLE_ERRORS, Reaction, answer, with_way_out
+from changelog.capture.state.rate import rate_of
 from changelog.capture.state.report import SnapshotProgress
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.fence import Recent, XidSnapshot
@@ -496,7 +497,8 @@ class Backfill:
         for task in joining:
             # A table that is dropped in this moment has no file, and so will start over.
             plan = plans.get(task.relation.oid, TablePlan((), ""))
-            task.begin(plan, since, ends[task.topic])
+            rate = rate_of(self._environment.settings.capture)
+            task.begin(plan, since, ends[task.topic], rate)
             if task.is_keyed:
                 self._mute(task)
 
@@ -701,13 +703,15 @@ class Backfill:
     def _hire(self) -> CopyWorkers:
         if self._workers is None:
             settings = self._environment.settings
+            count = settings.capture.snapshot_workers
             servers = Servers(
                 settings.postgres,
                 settings.kafka,
                 settings.capture.producer,
                 settings.transactional_id,
+                rate_of(settings.capture).shared(count),
             )
-            self._workers = CopyWorkers(servers, settings.capture.snapshot_workers)
+            self._workers = CopyWorkers(servers, count)
         return self._workers
 
     def _jobs(self, tasks: list[TableTask], at: Position) -> Iterator[CopyJob]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from changelog.capture.rows.shape import RowShape, batch_codec, event_encoder, row_codec
+from changelog.capture.state.rate import UNLIMITED, Rate, Throttle
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ProtocolError
 from changelog.contract.base.headers import Op
@@ -103,12 +104,14 @@ class Servers:
         kafka: where the rows go.
         producer: further settings of the producers.
         transactional_id: of this worker's producer, or empty.
+        rate: how fast this worker may write.
     """
 
     dsn: str = field(repr=False)
     kafka: KafkaConnection
     producer: Mapping[str, Any] = field(repr=False)
     transactional_id: str = ""
+    rate: Rate = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class Copier:
         self._producer: LogProducer | None = None
         self._connection: Connection | None = None
         self._segment: Segment | None = None
+        self._throttle = Throttle(servers.rate)
 
     def begin(self, segment: Segment) -> None:
         """Go over to another snapshot.
@@ -162,13 +166,13 @@ class Copier:
                 self._servers.kafka, options, transactional_id=self._servers.transactional_id
             )
             self._producer.take_over()
-        writer = _ChunkWriter(self._producer, self._segment, job)
+        writer = _ChunkWriter(self._producer, self._segment, job, self._throttle)
         read_chunk(
             self._connection,
             job.relation,
             job.chunk,
             writer.write,
-            batch_rows=BATCH_ROWS,
+            batch_rows=self._servers.rate.most(BATCH_ROWS),
             batch_bytes=BATCH_BYTES,
             where=job.where,
         )
@@ -192,8 +196,10 @@ class Copier:
 class _ChunkWriter:
     """Encodes batches of rows and produces them."""
 
-    def __init__(self, producer: LogProducer, segment: Segment, job: CopyJob) -> None:
-        self._producer = producer
+    def __init__(
+        self, producer: LogProducer, segment: Segment, job: CopyJob, throttle: Throttle
+    ) -> None:
+        self._producer, self._throttle = producer, throttle
         seen_us = time.time_ns() // 1000
         self._stamp = Stamp(lsn=segment.high, ts_us=segment.ts_us, xid=None, seen_us=seen_us)
         self._batches = batch_codec(job.shape, job.ids)
@@ -220,7 +226,7 @@ class _ChunkWriter:
         return self._producer.records - self._records_before
 
     def write(self, lines: Texts) -> None:
-        records, place = self._records, None
+        records, place, before = self._records, None, self.size
         records.clear()
         self._encode(lines)
         if not self._relation.key:
@@ -233,6 +239,8 @@ class _ChunkWriter:
         self._sequence += len(lines)
         self.rows += len(lines)
         self._producer.produce_records(self._topic, records, 0, len(records), place)
+        self._throttle.spent(len(lines), self.size - before)
+        time.sleep(self._throttle.owed_s())  # PostgreSQL waits with the rest of the COPY
 
     def _encode(self, lines: Texts) -> None:
         place = 0

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from changelog.capture.start.environment import Environment
+from changelog.capture.state.rate import UNLIMITED, Rate
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill, ranges_of
@@ -82,10 +83,12 @@ class TableTask:
         self.rows, self.high = known.rows, known.high
         self.alive_from, self.ends = known.alive_from, known.ends
 
-    def begin(self, plan: TablePlan, since: Position, alive_from: tuple[int, ...]) -> None:
+    def begin(
+        self, plan: TablePlan, since: Position, alive_from: tuple[int, ...], rate: Rate = UNLIMITED
+    ) -> None:
         """Begin to copy: what is alive, from `since` on, lies behind `alive_from`."""
         self.plan, self.since, self.alive_from = plan, since, alive_from
-        self.blocks = DEFAULT_BLOCKS
+        self.blocks = rate.pages(DEFAULT_BLOCKS)
 
     def restart(self) -> None:
         """Forget what was copied: the table is another one now."""

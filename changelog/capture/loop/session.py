@@ -40,6 +40,7 @@ from changelog.capture.start.roster import Roster
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.newcomers import Newcomers
 from changelog.capture.state.policy import Reaction
+from changelog.capture.state.rate import rate_of
 from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.bulk import BulkWriter
 from changelog.capture.write.ddl import DdlWriter
@@ -558,6 +559,7 @@ class CaptureSession:
             ddl = ddl_topic(self._capture.topic_prefix)
             loop = StreamLoop(
                 stream=stream,
+                rate=rate_of(self._capture),
                 assembler=assembler,
                 writer=writer,
                 bulk=BulkWriter(

@@ -18,6 +18,7 @@ from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
 from changelog.capture.state.ledger import Ledger
 from changelog.capture.state.policy import TABLE_ERRORS
+from changelog.capture.state.rate import Rate, Throttle
 from changelog.capture.state.report import CaptureReport, op_of
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError
 from changelog.capture.write.ddl import DdlWriter
@@ -40,6 +41,10 @@ from changelog.source.tables.ddl import DDL_PREFIX
 log = logging.getLogger("changelog.capture")
 
 POLL_S = 0.2
+MOST = 4000
+"""Payloads that are taken at once."""
+
+OWED_NAP_S = 0.05
 OPEN_S = 10.0
 """How long a transaction of the producer stays open when no frontier can be written."""
 
@@ -84,6 +89,7 @@ class StreamLoop:
         watch: CatalogueWatch,
         roster: Roster,
         signals: Signals,
+        rate: Rate,
         wal_end: Callable[[], Lsn],
     ) -> None:
         """Join the parts of one attempt.
@@ -108,9 +114,11 @@ class StreamLoop:
             watch: looks for changes of tables that the stream does not tell.
             roster: looks for tables that come and go.
             signals: takes what rows of the signal table ask for.
+            rate: how fast records may be written.
             wal_end: asks the server for the end of its WAL.
         """
         self._signals = signals
+        self._rate, self._throttle = rate, Throttle(rate)
         self._wal_end = wal_end
         self._stop: Callable[[], bool] = lambda: False
         self._until: Lsn | None = None
@@ -157,12 +165,16 @@ class StreamLoop:
         if until is not None and self._progress.settle() < until:
             self._nudge()  # an idle server would keep the last bytes to itself for seconds
         while not stop():
-            payloads = self._stream.poll(POLL_S)
+            if self._owes():
+                continue
+            payloads = self._stream.poll(POLL_S, self._rate.most(MOST))
+            records, size = self._producer.records, self._producer.bytes
             behind = payloads.behind_commit()
             self._write(payloads, 0, behind)
             if behind < len(payloads):
                 self._advance(idle=False)  # a frontier has no place inside the rest
                 self._write(payloads, behind, len(payloads))
+            self._throttle.spent(self._producer.records - records, self._producer.bytes - size)
             self._producer.poll()
             self._advance(idle=not payloads)
             if self._producer.open_s > OPEN_S:
@@ -175,6 +187,20 @@ class StreamLoop:
                     return
                 self._nudge_when_silent(heard=bool(payloads))
         self._write_frontier()
+
+    def _owes(self) -> bool:
+        """Wait a moment where more was written than may be; PostgreSQL hears of us meanwhile.
+
+        Frontiers go on where there is one to write: not inside of a large transaction.
+        """
+        owed_s = self._throttle.owed_s()
+        if not owed_s:
+            return False
+        time.sleep(min(owed_s, OWED_NAP_S))
+        self._stream.send_status()
+        self._producer.poll()
+        self._advance(idle=False)
+        return True
 
     def _write(self, payloads: Texts, first: int, end: int) -> None:
         while first < end:

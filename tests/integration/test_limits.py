@@ -1,0 +1,68 @@
+"""`--limit-rows` and `--limit-bytes`: capture holds back, and goes on being a capture."""
+
+import time
+
+import pytest
+
+from tests.support.capture_command import CaptureCommand
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+ROWS, RATE = 1500, 250
+
+
+@pytest.fixture
+def capture(dsn, kafka, registry, prefix, tmp_path):
+    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    yield made
+    made.kill()
+
+
+def seconds(capture, *words):
+    begun = time.monotonic()
+    report = capture.catch_up(*words)
+    return time.monotonic() - begun, report
+
+
+@pytest.mark.parametrize("option", ["--limit-rows", "--limit-bytes"])
+def test_snapshot_and_stream_are_held_to_a_rate(capture, option):
+    # Of a row: a key of 6 or 7 bytes, a value of some 20.
+    rate = RATE if option == "--limit-rows" else RATE * 20
+    capture.make_notes(ROWS)
+    least_s = ROWS / RATE * 0.8
+    spent_s, _ = seconds(capture, option, str(rate))
+    assert spent_s > least_s
+    capture.sql("UPDATE notes SET text = text || '!'")
+    spent_s, _ = seconds(capture, option, str(rate))
+    assert spent_s > least_s
+    rows = capture.query("SELECT id, text FROM notes")
+    assert {key: row["text"] for key, row in capture.rows("notes").items()} == {
+        (key,): text for key, text in rows
+    }
+
+
+def test_frontiers_go_on_and_postgresql_hears_of_a_capture_that_is_held_back(capture):
+    capture.make_notes(1)
+    capture.outside("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")
+    try:
+        capture.start("--limit-rows", "50")
+        capture.wait_for_frontier()
+        for first in range(1000, 1600, 20):
+            capture.sql(
+                f"INSERT INTO notes SELECT n, 'x' FROM generate_series({first}, {first + 19}) n"
+            )
+        end = capture.end_of_wal()
+        seen = set()
+
+        def passed():
+            seen.add(capture.frontier().lsn)
+            return capture.frontier().lsn >= end
+
+        wait_until(passed, 60, "the frontier has passed all")
+        # 600 rows take 12 s, six times what the server would wait for silence.
+        assert len(seen) > 3
+        assert "trying again" not in capture.said()
+        capture.stop()
+    finally:
+        capture.outside("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
