@@ -73,23 +73,25 @@ class Encoder:
             UnfitRecordError: one of them can be no row.
             ChangelogError: the registry does not answer.
         """
-        live = [n for n, each in enumerate(records) if each.value() is not None]
+        values = [each.value() for each in records]
+        live: Sequence[int] = range(len(records))
         found: list[Chunk] = []
-        if len(live) < len(records):
-            gone = [n for n, each in enumerate(records) if each.value() is None]
+        if None in values:
+            live = [n for n, each in enumerate(values) if each is not None]
+            gone = [n for n, each in enumerate(values) if each is None]
             if self._rules.tombstones is Tombstones.REFUSE:
                 raise UnfitRecordError(
                     records[gone[0]], "it has no value, and rows that are appended are not deleted"
                 )
             if self._rules.tombstones is Tombstones.DELETE:
                 found.append(self._texts(records, gone, is_gone=True))
-        for copier, some in self._groups(records, live):
-            found.append(self._copied(copier, records, some))
+        for copier, some in self._groups(records, values, live):
+            found.append(self._copied(copier, records, values, some))
         return [each for each in found if each.rows]
 
     def _groups(
-        self, records: Sequence[Record], live: list[int]
-    ) -> Iterable[tuple[Copier | None, list[int]]]:
+        self, records: Sequence[Record], values: Sequence[Any], live: Sequence[int]
+    ) -> Iterable[tuple[Copier | None, Sequence[int]]]:
         """Return which records go by which copier; None for none."""
         if self._rules.value not in {Form.AUTO, Form.AVRO}:
             return [(None, live)]
@@ -97,22 +99,28 @@ class Encoder:
         if self._planner.needs_keys:
             for n in live:
                 head = (records[n].key() or b"")[:FRAME_BYTES]
-                frames.setdefault((records[n].value()[:FRAME_BYTES], head), []).append(n)
+                frames.setdefault((values[n][:FRAME_BYTES], head), []).append(n)
         else:
-            heads = [records[n].value()[:FRAME_BYTES] for n in live]
+            heads = [values[n][:FRAME_BYTES] for n in live]
             if len(set(heads)) == 1:
                 return [(self._planner.copier(heads[0], b""), live)]
             for n, head in zip(live, heads, strict=True):
                 frames.setdefault((head, b""), []).append(n)
         return [(self._planner.copier(*each), some) for each, some in frames.items()]
 
-    def _copied(self, copier: Copier | None, records: Sequence[Record], some: list[int]) -> Chunk:
-        content = None if copier is None else copier(records, some)
+    def _copied(
+        self,
+        copier: Copier | None,
+        records: Sequence[Record],
+        values: Sequence[Any],
+        some: Sequence[int],
+    ) -> Chunk:
+        content = None if copier is None else copier(records, values, some)
         if content is None:
             return self._texts(records, some, is_gone=False)
         return Chunk(is_binary=True, content=content, rows=len(some))
 
-    def _texts(self, records: Sequence[Record], some: list[int], *, is_gone: bool) -> Chunk:
+    def _texts(self, records: Sequence[Record], some: Sequence[int], *, is_gone: bool) -> Chunk:
         lines = []
         for n in some:
             try:

@@ -160,7 +160,7 @@ class Job:
                 heard = now
                 kept = self._kept(found)
                 batch += kept
-                size += sum(len(each) for each in kept)
+                size += sum(map(len, kept))
             if stop() or now - began > limits.seconds:
                 break
             if now - heard > STALL_S and not self._follows:

@@ -68,17 +68,26 @@ class Copier(NamedTuple):
     numbers: tuple[Callable[[Record], int], ...]
     has_ordinal: bool
 
-    def __call__(self, records: Sequence[Record], some: Sequence[int]) -> bytes | None:
-        """Return the tuples of some records; None where one has no form."""
-        chosen = records if len(some) == len(records) else [records[n] for n in some]
+    def __call__(
+        self, records: Sequence[Record], values: Sequence[bytes], some: Sequence[int]
+    ) -> bytes | None:
+        """Return the tuples of some records; None where one has no form.
+
+        Args:
+            records: of which some are written.
+            values: of each record.
+            some: the places of those that are written.
+        """
+        is_all = len(some) == len(records)
+        chosen = records if is_all else [records[n] for n in some]
+        taken = values if is_all else [values[n] for n in some]
         numbers = [array("q", map(read, chosen)) for read in self.numbers]
         if self.has_ordinal:
             numbers += [array("q", some), array("q", bytes(8 * len(some)))]
         keys = [each.key() for each in chosen] if self.reads_keys else []
         if None in keys:
             return None
-        values = [each.value() for each in chosen] if self.reads_values else []
-        return self.rows.copied(values, keys, numbers, len(chosen))
+        return self.rows.copied(taken if self.reads_values else [], keys, numbers, len(chosen))
 
 
 class Planner:

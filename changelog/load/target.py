@@ -27,7 +27,11 @@ HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER = struct.pack(">h", -1)
 _STAGE = "changelog_load_stage"
 _COPY_BYTES = 1 << 18
-_OPTIONS = "-c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off"
+_OPTIONS = (
+    "-c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off "
+    # A batch that is put in order before it is written stays in memory.
+    "-c work_mem=128MB -c temp_buffers=64MB"
+)
 _HINTS = {
     errorcodes.DISK_FULL: "free space at the server, then start again: nothing of this was written",
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user",
