@@ -239,6 +239,13 @@ class CaptureSettings(Section):
             "--ddl/--no-ddl",
         ),
     ] = False
+    sequences: Annotated[
+        bool,
+        Setting(
+            "Where sequences stand to the topic _sequences, before each frontier.",
+            "--sequences/--no-sequences",
+        ),
+    ] = False
     output_format: Annotated[
         Output, Setting("Keys and values as Avro, or as JSON documents.", "-f", "--output-format")
     ] = Output.AVRO

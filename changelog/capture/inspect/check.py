@@ -45,6 +45,7 @@ from changelog.source.tables.catalogue import Catalogue, Table
 from changelog.source.tables.ddl import has_ddl
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import PublicationChange
+from changelog.source.tables.sequences import read_sequences
 
 _MOST_NAMES = 10
 
@@ -176,6 +177,14 @@ class _Check:
             if each.relation.key_index is not None:
                 said = f'"{each.name}" gets its key from the unique index {each.relation.key_index}'
                 self._findings.add("no primary key", Level.NOTE, said)
+        if self._capture.sequences:
+            oids = [each.relation.oid for each in source.tables]
+            found = self._findings.ask(
+                "sequences", lambda: read_sequences(source.connection, wanted, oids)
+            )
+            if found is not None:
+                said = f"{len(found)}: {_listed(each.name for each in found)}"
+                self._findings.add("sequences", Level.OK, said)
         unkeyed = [each.name for each in source.tables if not each.relation.key]
         if unkeyed:
             said = (

@@ -45,6 +45,7 @@ from changelog.capture.state.start_state import Context, StartState
 from changelog.capture.write.bulk import BulkWriter
 from changelog.capture.write.ddl import DdlWriter
 from changelog.capture.write.messages import MessageLog, MessageWriter
+from changelog.capture.write.sequences import SequenceLog
 from changelog.capture.write.writer import RecordWriter
 from changelog.config import Project
 from changelog.contract.base.errors import (
@@ -55,9 +56,10 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier
-from changelog.contract.log.topic import ddl_topic, messages_topic
+from changelog.contract.log.topic import ddl_topic, messages_topic, sequences_topic
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
+from changelog.sink.last_values import last_values
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords, last_positions
 from changelog.source.connect.standby import running_logged
@@ -75,6 +77,8 @@ from changelog.source.stream.slot import (
     let_follow,
 )
 from changelog.source.stream.stream import ReplicationStream
+from changelog.source.tables.filter import TableFilter
+from changelog.source.tables.sequences import read_sequences
 
 log = logging.getLogger("changelog.capture")
 
@@ -456,6 +460,26 @@ class CaptureSession:
             timeline=lambda: environment.system.timeline,
         )
 
+    def _sequences(
+        self, environment: Environment, producer: LogProducer, epoch: int
+    ) -> SequenceLog | None:
+        """Return what writes where sequences stand, if that is asked for."""
+        if not self._capture.sequences:
+            return None
+        topic = sequences_topic(self._capture.topic_prefix)
+        return SequenceLog(
+            log=producer,
+            topic=topic,
+            epoch=epoch,
+            known=last_values(self._settings.kafka, environment.frontiers, topic),
+            look=partial(
+                read_sequences,
+                environment.connection,
+                TableFilter(self._capture.tables, self._capture.exclude),
+                environment.names,
+            ),
+        )
+
     def _check_of(self, environment: Environment) -> Callable[[], None]:
         """Return what is checked before each frontier: that the stream is whole, and still ours."""
         slot = self._capture.slot
@@ -560,6 +584,7 @@ class CaptureSession:
             loop = StreamLoop(
                 stream=stream,
                 rate=rate_of(self._capture),
+                sequences=self._sequences(environment, producer, start_state.epoch),
                 assembler=assembler,
                 writer=writer,
                 bulk=BulkWriter(

@@ -23,6 +23,7 @@ from changelog.capture.state.report import CaptureReport, op_of
 from changelog.capture.write.bulk import BulkWriter, NotInBulkError
 from changelog.capture.write.ddl import DdlWriter
 from changelog.capture.write.messages import MessageWriter
+from changelog.capture.write.sequences import SequenceLog
 from changelog.capture.write.writer import RecordWriter
 from changelog.contract.base.errors import RecordRefusedError, SourceError
 from changelog.contract.base.lsn import Lsn
@@ -90,6 +91,7 @@ class StreamLoop:
         roster: Roster,
         signals: Signals,
         rate: Rate,
+        sequences: SequenceLog | None,
         wal_end: Callable[[], Lsn],
     ) -> None:
         """Join the parts of one attempt.
@@ -115,10 +117,12 @@ class StreamLoop:
             roster: looks for tables that come and go.
             signals: takes what rows of the signal table ask for.
             rate: how fast records may be written.
+            sequences: writes where sequences stand, if that is wanted.
             wal_end: asks the server for the end of its WAL.
         """
         self._signals = signals
         self._rate, self._throttle = rate, Throttle(rate)
+        self._sequences = sequences
         self._wal_end = wal_end
         self._stop: Callable[[], bool] = lambda: False
         self._until: Lsn | None = None
@@ -324,6 +328,8 @@ class StreamLoop:
         self._roster.look()
         if not self._watch.look(self._ledger.absent, self._backfill.failed):
             return
+        if self._sequences is not None:
+            self._sequences.write(lsn, self._began.ts_us)
         written = self._frontier_writer.write(
             lsn, ts_us=self._began.ts_us, on_foreign=self._backfill.interrupted
         )

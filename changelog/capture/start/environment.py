@@ -41,6 +41,7 @@ from changelog.contract.log.topic import (
     frontier_topic,
     messages_topic,
     schema_topic,
+    sequences_topic,
     topic_names,
 )
 from changelog.contract.rows.relation import Relation, TableName
@@ -576,6 +577,8 @@ def topic_plans(
     own = [frontier_topic(capture.topic_prefix)]
     if capture.form.output is Output.JSON:
         own.append(schema_topic(capture.topic_prefix))
+    if capture.sequences:
+        own.append(sequences_topic(capture.topic_prefix))
     logs: dict[str, dict[str, str]] = {}
     if capture.messages:
         logs[messages_topic(capture.topic_prefix)] = {}

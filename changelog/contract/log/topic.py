@@ -54,6 +54,11 @@ def messages_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
 
 
+def sequences_topic(prefix: str = "") -> str:
+    """Return the topic of the sequences."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._sequences" if prefix else "_sequences"
+
+
 def ddl_topic(prefix: str = "") -> str:
     """Return the topic of the schema changes."""
     return f"{_FORBIDDEN.sub('_', prefix)}.changelog.ddl" if prefix else "changelog.ddl"
@@ -74,6 +79,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         messages_topic(prefix).replace(".", "_"): "the messages",
         ddl_topic(prefix).replace(".", "_"): "the schema changes",
         schema_topic(prefix).replace(".", "_"): "the schemas",
+        sequences_topic(prefix).replace(".", "_"): "the sequences",
     }
     for table in sorted(tables):
         name = topic_name(table, prefix)

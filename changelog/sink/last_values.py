@@ -1,0 +1,24 @@
+"""The last value of each key on a small compacted topic of one partition."""
+
+from __future__ import annotations
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.scan import OffsetRange, scan
+
+
+def last_values(kafka: KafkaConnection, frontiers: FrontierLog, topic: str) -> dict[bytes, bytes]:
+    """Return the last value of each key that has one.
+
+    Raises:
+        UnavailableLogError: the broker does not answer.
+        LogError: the topic is missing, or refused.
+    """
+    (end, *_) = frontiers.ends([topic])[topic]
+    found: dict[bytes, bytes] = {}
+    for record in scan(kafka, [OffsetRange(topic, 0, 0, end)]):
+        key, value = record.key() or b"", record.value()
+        found.pop(key, None)
+        if value is not None:
+            found[key] = value
+    return found
