@@ -309,6 +309,15 @@ class CaptureSettings(Section):
             "--create-slot/--no-create-slot",
         ),
     ] = True
+    heartbeat_table_s: Annotated[
+        float,
+        Field(ge=0),
+        Setting(
+            "Update a row of changelog.heartbeat at the source, or at a standby's primary, each so "
+            "many seconds; 0 for never.",
+            "--heartbeat-table",
+        ),
+    ] = 0.0
     failover_slot: Annotated[
         bool,
         Setting(

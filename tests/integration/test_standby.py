@@ -68,7 +68,7 @@ def test_a_standby_is_captured_and_goes_on_when_it_is_promoted(capture_of, prefi
         code, _, said = capture.run("--until", "now")
         assert (code, "on a standby none can be made" in said) == (1, True), said
         capture.read_from(there, f'primary = "{capture.dsn}"')
-        capture.start()
+        capture.start("--heartbeat-table", "0.5")
         capture.holds(ROWS)
         capture.sql(
             "UPDATE notes SET text = text || '!' WHERE id % 3 = 0",
@@ -82,6 +82,8 @@ def test_a_standby_is_captured_and_goes_on_when_it_is_promoted(capture_of, prefi
         capture.sql("INSERT INTO notes VALUES (1002, 'before the promotion')")
         capture.holds(1002)
         before = capture.frontier()
+        # The row of a standby's capture is written at its primary, whoever that is.
+        assert capture.query("SELECT beats > 2 FROM changelog.heartbeat") == [(True,)]
         servers.primary.stop()
         servers.standby.promote()
         capture.dsn = there

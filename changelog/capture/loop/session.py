@@ -22,6 +22,7 @@ from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.growth import GrowthWatch
 from changelog.capture.frontier.settle import Progress
 from changelog.capture.frontier.sole_writer import SoleWriter
+from changelog.capture.loop.heartbeat import Heartbeat
 from changelog.capture.loop.signals import Signals
 from changelog.capture.loop.streaming import StreamLoop
 from changelog.capture.start.catalogue_watch import CatalogueWatch
@@ -627,6 +628,11 @@ class CaptureSession:
                     request=backfill.request,
                 ),
                 wal_end=environment.current_lsn,
+                heartbeat=Heartbeat(
+                    self._capture.slot,
+                    self._capture.heartbeat_table_s,
+                    lambda: environment.writer,
+                ),
             )
             while self._refused:
                 topic, error = self._refused.popitem()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.frontier.frontier_writer import FrontierWriter
 from changelog.capture.frontier.settle import Progress
+from changelog.capture.loop.heartbeat import Heartbeat
 from changelog.capture.loop.signals import Signals
 from changelog.capture.start.catalogue_watch import CatalogueWatch
 from changelog.capture.start.roster import Roster
@@ -93,6 +94,7 @@ class StreamLoop:
         rate: Rate,
         sequences: SequenceLog | None,
         wal_end: Callable[[], Lsn],
+        heartbeat: Heartbeat,
     ) -> None:
         """Join the parts of one attempt.
 
@@ -119,7 +121,9 @@ class StreamLoop:
             rate: how fast records may be written.
             sequences: writes where sequences stand, if that is wanted.
             wal_end: asks the server for the end of its WAL.
+            heartbeat: writes a row now and then.
         """
+        self._heartbeat = heartbeat
         self._signals = signals
         self._rate, self._throttle = rate, Throttle(rate)
         self._sequences = sequences
@@ -180,6 +184,7 @@ class StreamLoop:
                 self._write(payloads, behind, len(payloads))
             self._throttle.spent(self._producer.records - records, self._producer.bytes - size)
             self._producer.poll()
+            self._heartbeat.beat()
             self._advance(idle=not payloads)
             if self._producer.open_s > OPEN_S:
                 self._producer.commit()  # no frontier, but readers and the cleaner are not held up

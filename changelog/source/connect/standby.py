@@ -111,7 +111,7 @@ class Primary:
             raise SourceError(
                 "the source is a standby, and this has to be written at its primary", hint=HINT
             )
-        if self._connection is None:
+        if self._connection is None or self._connection.closed:
             self._connection = self._opened()
         return self._connection
 

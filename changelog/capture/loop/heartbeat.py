@@ -1,0 +1,78 @@
+"""Heartbeats: a row at the source that capture updates, for databases on which nobody writes.
+
+Frontiers need none, as keepalives move them. But a slot's oldest WAL is let go where the WAL says
+which transactions run, which a server that nobody writes to does not; and who watches replicas or
+backups by a table gets one. The row is written where the source can be written: of a standby that
+is its primary, so that the standby's slot moves too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from changelog.contract.base.errors import SourceError
+from changelog.source.connect.connect import Connection, source_errors
+
+log = logging.getLogger("changelog.capture")
+
+_THERE = "SELECT to_regclass('changelog.heartbeat') IS NOT NULL"
+_MAKE = """
+CREATE SCHEMA IF NOT EXISTS changelog;
+CREATE TABLE IF NOT EXISTS changelog.heartbeat (
+    slot text PRIMARY KEY, beats bigint NOT NULL, at timestamptz NOT NULL
+);
+COMMENT ON TABLE changelog.heartbeat IS 'Written by changelog capture --heartbeat-table';
+"""
+# One text is one transaction: nobody waits long for a lock that others have on the table.
+_BEAT = """
+SET LOCAL lock_timeout = '500ms';
+INSERT INTO changelog.heartbeat AS h VALUES (%s, 1, clock_timestamp())
+    ON CONFLICT (slot) DO UPDATE SET beats = h.beats + 1, at = clock_timestamp();
+"""
+
+
+class Heartbeat:
+    """Updates the row of one slot; what stands against it is told, and ends nothing."""
+
+    def __init__(self, slot: str, every_s: float, writer: Callable[[], Connection]) -> None:
+        """Begin with the next call.
+
+        Args:
+            slot: whose row it is.
+            every_s: time between two beats; 0 for none.
+            writer: gives the connection to write by.
+        """
+        self._slot = slot
+        self._every_s = every_s
+        self._writer = writer
+        self._next = 0.0
+        self._is_made = False
+        self._said = ""
+
+    def beat(self) -> None:
+        """Write the row when it is time."""
+        now = time.monotonic()
+        if not self._every_s or now < self._next:
+            return
+        self._next = now + self._every_s
+        try:
+            self._write(self._writer())
+        except SourceError as error:
+            if str(error) != self._said:
+                log.warning("%s; trying again each %g s", error, self._every_s)
+            self._said = str(error)
+        else:
+            self._said = ""
+
+    def _write(self, connection: Connection) -> None:
+        what = "cannot write the heartbeat"
+        with source_errors(connection, what), connection.cursor() as cursor:
+            if not self._is_made:
+                cursor.execute(_THERE)
+                (self._is_made,) = cursor.fetchone() or (False,)
+            if not self._is_made:
+                cursor.execute(_MAKE)
+                self._is_made = True
+            cursor.execute(_BEAT, (self._slot,))
