@@ -17,14 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.errors import (
     ChangelogError,
-    CorruptRecordError,
-    LogError,
     UnavailableError,
-    UnavailableLogError,
-    VerdictError,
 )
 from changelog.contract.base.secret import redacted
-from replay.base.task_faults import Fault, marked, marks
+from replay.base.task_faults import Fault, error_of, lost, marked, marks, silent
 
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
 _GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE")
@@ -53,55 +49,17 @@ def translate(error: BaseException) -> ChangelogError | None:
         return error
     said = _said(error)
     if (found := marked(said)) is not None:
-        return _of_fault(*found)
+        return error_of(*found)
     if any(word in said for word in _LOST):
-        return _lost()
+        return lost()
     if "kafka" in said and any(word in said for word in _SILENT):
-        return _silent()
+        return silent()
     if any(word in said for word in _GONE):
         return UnavailableError(
             "the Spark Connect server went away while it worked",
             hint="run it again when it is back",
         )
     return None
-
-
-def _of_fault(fault: Fault, text: str) -> ChangelogError:
-    match fault:
-        case Fault.CORRUPT:
-            return CorruptRecordError(
-                text, hint="capture did not write this record: find out who did"
-            )
-        case Fault.ESCAPE:
-            return LogError(
-                text,
-                hint="no column type here holds this value: leave the column out of the view, or "
-                "cast it to text at the source",
-            )
-        case Fault.LOST:
-            return _lost(text)
-        case Fault.SILENT:
-            return _silent(text)
-        case Fault.REFUSED:
-            return LogError(text, hint="look at the user's rights and the options of kafka")
-
-
-def _lost(text: str = "") -> VerdictError:
-    return VerdictError(
-        "records vanished from the log while they were read" + _more(text),
-        hint="check who deletes records or topics, then run it again",
-    )
-
-
-def _silent(text: str = "") -> UnavailableLogError:
-    return UnavailableLogError(
-        "the Kafka brokers stopped answering while the log was read" + _more(text),
-        hint="run it again when they are back",
-    )
-
-
-def _more(text: str) -> str:
-    return f": {text}" if text else ""
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changelog.contract.base.headers import POSITION
+from changelog.contract.base.position import Position
+from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.codec import frame
 
 RECORD = ("key", "value", "partition", "offset", "position")
@@ -56,3 +58,13 @@ def no_key(schema_id: int | None) -> str:
     if schema_id is None:
         return "the key is not a JSON document"
     return f"the key does not bear the pinned schema id {schema_id}"
+
+
+def cut_of(frontier: Frontier) -> Position:
+    """Return the first position that is not part of the state at a frontier.
+
+    Records of transactions from the frontier's LSN on lie past its ends, but a position says it
+    of each record by itself. Earlier epochs come before, whatever their LSNs: a new system's LSNs
+    may start lower.
+    """
+    return Position(frontier.epoch, frontier.lsn, 0)

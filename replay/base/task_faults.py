@@ -9,6 +9,13 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from changelog.contract.base.errors import (
+    CorruptRecordError,
+    LogError,
+    UnavailableLogError,
+    VerdictError,
+)
+
 _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 
 
@@ -43,3 +50,44 @@ def marked(said: str) -> tuple[Fault, str] | None:
     """Find a fault and its text in what was said."""
     found = _MARKED.search(said)
     return None if found is None else (Fault(found[1]), found[2])
+
+
+def error_of(fault: Fault, text: str) -> LogError:
+    """Return the error that says what was found."""
+    match fault:
+        case Fault.CORRUPT:
+            return CorruptRecordError(
+                text, hint="capture did not write this record: find out who did"
+            )
+        case Fault.ESCAPE:
+            return LogError(
+                text,
+                hint="no column type here holds this value: leave the column out of the view, or "
+                "cast it to text at the source",
+            )
+        case Fault.LOST:
+            return lost(text)
+        case Fault.SILENT:
+            return silent(text)
+        case Fault.REFUSED:
+            return LogError(text, hint="look at the user's rights and the options of kafka")
+
+
+def lost(text: str = "") -> VerdictError:
+    """Return the error of records that are gone."""
+    return VerdictError(
+        "records vanished from the log while they were read" + _more(text),
+        hint="check who deletes records or topics, then run it again",
+    )
+
+
+def silent(text: str = "") -> UnavailableLogError:
+    """Return the error of brokers that do not answer."""
+    return UnavailableLogError(
+        "the Kafka brokers stopped answering while the log was read" + _more(text),
+        hint="run it again when they are back",
+    )
+
+
+def _more(text: str) -> str:
+    return f": {text}" if text else ""

@@ -35,6 +35,7 @@ def find_past(
     *,
     stored: Sequence[FrontierRecord] = (),
     settings: ReplaySettings | None = None,
+    option: str = "--as-of",
 ) -> PastCut:
     """Return the older frontier that answers: from the log while it is exact, else a stored one.
 
@@ -46,6 +47,7 @@ def find_past(
         tables: that are to be read.
         stored: frontiers of checkpoints that hold all of `tables`.
         settings: how careful the verdict is.
+        option: how the reader of a message would ask for another moment.
 
     Raises:
         VerdictError: neither can give it; the hint names the nearest that can be given.
@@ -81,15 +83,15 @@ def find_past(
 
     exact = records[bisect_left(records, x=True, key=is_exact) :]  # all from some moment on
     frontiers = [record.frontier for record in (*exact, *stored)]
-    raise _refused(asked, why, nearest(frontiers, asked, epoch))
+    raise _refused(asked, why, nearest(frontiers, asked, epoch), option)
 
 
 def _same(one: Frontier, other: Frontier | None) -> bool:
     return other is not None and (one.epoch, one.lsn) == (other.epoch, other.lsn)
 
 
-def _refused(asked: AsOf, why: str, near: Sequence[Frontier]) -> VerdictError:
-    told = [f"--as-of {each.lsn} ({_moment(each.ts_us)}, epoch {each.epoch})" for each in near]
+def _refused(asked: AsOf, why: str, near: Sequence[Frontier], option: str) -> VerdictError:
+    told = [f"{option} {each.lsn} ({_moment(each.ts_us)}, epoch {each.epoch})" for each in near]
     return VerdictError(
         f"the state as of {asked.text} cannot be given exactly: {why}",
         hint=f"the nearest that can be given: {' or '.join(told)}"

@@ -20,14 +20,14 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import OnBadRecord
-from replay.base.record_place import TopicRange
+from replay.base.record_place import TopicRange, cut_of
 from replay.cut.cut import Cut, recheck
 from replay.decode.bag import Bag, changes
 from replay.decode.decode import Decoded, decoded
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
 from replay.result.state import ReplayedState, StateRows, States, TableMetrics
-from replay.scan.fold import cut_of, survivors
+from replay.scan.fold import survivors
 from replay.scan.java_source import JavaSource
 from replay.scan.scan import Scan
 from replay.verdict.verdict import Verdict

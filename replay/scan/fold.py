@@ -18,18 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.position import Position
-from changelog.contract.log.frontier import Frontier
 from replay.base.record_place import FAULT
-
-
-def cut_of(frontier: Frontier) -> Position:
-    """Return the first position that is not part of the state at a frontier.
-
-    Records of transactions from the frontier's LSN on lie past its ends, but a position says it
-    of each record by itself. Earlier epochs come before, whatever their LSNs: a new system's LSNs
-    may start lower.
-    """
-    return Position(frontier.epoch, frontier.lsn, 0)
 
 
 def before_position(records: DataFrame, before: Position) -> DataFrame:

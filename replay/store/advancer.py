@@ -27,14 +27,14 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.failures import translated
-from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange
+from replay.base.record_place import RECORD, RECORD_SCHEMA, TopicRange, cut_of
 from replay.broker.probe import past_ends
 from replay.cut.cut import BrokerFacts, judged_again
 from replay.decode.schemas import TopicSchemas
 from replay.pipeline.replay import watching
 from replay.result.metrics import counted
 from replay.result.state import ReplayedState, TableMetrics
-from replay.scan.fold import cut_of, last_of_each_key, with_values
+from replay.scan.fold import last_of_each_key, with_values
 from replay.scan.scan import Scan
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.store.committed import committed, fetched, write

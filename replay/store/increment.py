@@ -21,12 +21,11 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.base.failures import translate
-from replay.base.record_place import TopicRange
+from replay.base.record_place import TopicRange, cut_of
 from replay.base.task_faults import MarkedError
 from replay.broker.topic_state import TopicState
 from replay.cut.cut import BrokerFacts, Cut, ask, judged_again
 from replay.decode.schemas import TopicSchemas
-from replay.scan.fold import cut_of
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 from replay.scan.scan import ranges_of

@@ -19,14 +19,13 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import Clock
-from replay.base.record_place import RECORD
+from replay.base.record_place import RECORD, cut_of
 from replay.cut.cut import Cut, recheck
 from replay.decode.decode import decode
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import StateRows, States, TableMetrics
 from replay.scan.fold import (
     before_position,
-    cut_of,
     fold_on,
     from_position,
     last_of_each_key,

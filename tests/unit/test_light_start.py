@@ -18,10 +18,21 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark", "duckdb", "deltalake"}
             "from changelog.config import every_setting\nassert list(every_setting())",
             HEAVY | {"confluent_kafka", "psycopg2", "httpx", "typer"},
         ),
+        ("import replay, views", HEAVY | {"confluent_kafka", "httpx", "pydantic"}),
+        ("from replay import Log", {"pandas", "pyspark", "duckdb", "deltalake"}),
         ("import changelog.capture.loop.run", HEAVY | {"httpx", "authlib"}),
         ("import changelog.capture.copy.snapshot_worker", HEAVY | {"httpx", "fastavro"}),
     ],
-    ids=["names of commands", "commands", "serve", "the settings", "capture", "a worker"],
+    ids=[
+        "names of commands",
+        "commands",
+        "serve",
+        "the settings",
+        "replay",
+        "a log",
+        "capture",
+        "a worker",
+    ],
 )
 def test_what_is_heavy_is_not_imported(code: str, heavy: set[str]) -> None:
     tell = f"{code}\nimport sys\nprint(*(sys.modules.keys() & {heavy!r}))"

@@ -56,7 +56,7 @@ def check_cases(
     if init:
         _init(_without_cases(catalog, views), project, given, as_json=as_json)
         return
-    files = _files(catalog, views)
+    files = case_files(catalog, views)
     results = _run(files, settings, prove=not spark_only, as_json=as_json)
     from views.cases.report import summary
 
@@ -67,7 +67,12 @@ def check_cases(
         raise typer.Exit(1)
 
 
-def _files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec, CaseFile]]:
+def case_files(catalog: Catalog, views: list[str] | None) -> list[tuple[ViewSpec, CaseFile]]:
+    """Return the cases of views; of all that have some when none is named.
+
+    Raises:
+        ConfigurationError: no view has cases.
+    """
     from views.cases.file import SUFFIX, read_cases
 
     if not views:
@@ -110,14 +115,14 @@ def _run(
 
     out = Console(stderr=as_json)
     with tempfile.TemporaryDirectory() as folder:
-        spark = session(_session(settings, folder))
+        spark = session(case_session(settings, folder))
         try:
             return run_cases(spark, files, prove=prove, say=lambda each: tell_result(out, each))
         finally:
             release()
 
 
-def _session(settings: Project, folder: str) -> SessionSettings:
+def case_session(settings: Project, folder: str) -> SessionSettings:
     """Return the settings of a small session; those of the project's SQL count, its place not."""
     from replay.spark.session import SessionSettings
 

@@ -34,12 +34,12 @@ class RegistryConnection:
     """A schema registry with Confluent's interface.
 
     Attributes:
-        url: its base, without a slash at the end.
+        url: its base, without a slash at the end; it may hold a password.
         options: further settings by confluent-kafka's names (`basic.auth.user.info`,
             `ssl.ca.location`, …).
     """
 
-    url: str
+    url: str = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client_config(self) -> dict[str, str | int]:

@@ -16,42 +16,12 @@ import fastavro
 import pyarrow as pa
 
 from changelog.contract.rows.codec import unframe
-from changelog.contract.rows.types import ColumnType, Kind
 from replay.decode.schemas import TopicSchemas
-from views.rebuild.local.join_values import UnknownValueError, bare
+from replay.local.arrow import array_maker, bare
+from views.rebuild.local.join_values import UnknownValueError
 from views.rebuild.local.table import Record
 
-_BYTES = 16
-_NO_DECIMAL = bytes(_BYTES)
-_PLAIN = {
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INT: pa.int32(),
-    Kind.LONG: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.STRING: pa.string(),
-    Kind.UUID: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.DATE: pa.date32(),
-    Kind.TIMESTAMP: pa.timestamp("us"),
-    Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-}
-_STORED = {
-    Kind.DATE: pa.int32(),
-    Kind.TIMESTAMP: pa.int64(),
-    Kind.TIMESTAMPTZ: pa.int64(),
-}
-"""What is on the log where that is another type."""
 _PLAIN_DEFAULTS = ("int", "long", "string", "boolean")
-
-
-def arrow_type(kind: ColumnType) -> pa.DataType:
-    """Return the type of a column's values."""
-    if kind.kind is Kind.DECIMAL:
-        return pa.decimal128(kind.precision, kind.scale)
-    if kind.element is not None:
-        return pa.list_(arrow_type(kind.element))
-    return _PLAIN[kind.kind]
 
 
 class RowDecoder:
@@ -79,8 +49,8 @@ class RowDecoder:
             number: _defaults(schemas.reader, self._fields, text)
             for number, text in schemas.writers.items()
         }
-        self._arrays: list[Callable[[list[Any]], pa.Array]] = [
-            _maker(each.type) for each in self._columns
+        self._arrays: list[Callable[[Sequence[Any]], pa.Array]] = [
+            array_maker(each.type) for each in self._columns
         ]
 
     def table(self, records: Sequence[Record]) -> pa.Table:
@@ -122,40 +92,3 @@ def _defaults(reader: str, fields: Sequence[str], writer: str) -> dict[str, Any]
                 raise UnknownValueError(f'"{each["name"]}" came later, with a default')
             found[each["name"]] = value
     return found
-
-
-def _maker(kind: ColumnType) -> Callable[[list[Any]], pa.Array]:
-    """Return what makes an array of bare values; it fails on an escape, which is a text."""
-    if kind.kind is Kind.DECIMAL:
-        return lambda values: _decimals(kind, values)
-    if kind.element is not None:
-        return lambda values: _lists(kind.element, values)  # type: ignore[arg-type]
-    wanted = _PLAIN[kind.kind]
-    stored = _STORED.get(kind.kind)
-    if stored is None:
-        return lambda values: pa.array(values, wanted)
-    return lambda values: pa.array(values, stored).view(wanted)
-
-
-def _decimals(kind: ColumnType, values: Sequence[bytes | None]) -> pa.Array:
-    body = b"".join([_NO_DECIMAL if each is None else _widened(each) for each in values])
-    there = pa.array([each is not None for each in values], pa.bool_())
-    wanted = pa.decimal128(kind.precision, kind.scale)
-    return pa.Array.from_buffers(wanted, len(values), [there.buffers()[1], pa.py_buffer(body)])
-
-
-def _widened(raw: bytes) -> bytes:
-    if type(raw) is not bytes:
-        raise TypeError("the value has no place in its type")
-    return int.from_bytes(raw, "big", signed=True).to_bytes(_BYTES, "little", signed=True)
-
-
-def _lists(element: ColumnType, values: Sequence[list[Any] | None]) -> pa.Array:
-    if any(isinstance(each, str) for each in values):
-        raise TypeError("the value has no place in its type")
-    ends = [0]
-    for each in values:
-        ends.append(ends[-1] + len(each or ()))
-    flat = _maker(element)([item for each in values for item in each or ()])
-    gone = pa.array([each is None for each in values], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat, mask=gone)

@@ -18,6 +18,7 @@ from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.contract.rows.types import Kind
 from replay.decode.schemas import TopicSchemas
+from replay.local.arrow import bare
 
 Value = int | str | bytes | None
 _CLASSES = {
@@ -93,13 +94,3 @@ class JoinValues:
             if value is not None and type(value) is not kind:
                 raise UnknownValueError("a value has no plain form")
         return values
-
-
-def bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a schema without what its values mean: moments stay numbers."""
-    if isinstance(schema, list):
-        return [bare(each) for each in schema]
-    if isinstance(schema, dict):
-        meant = {"logicalType", "precision", "scale"}
-        return {name: bare(each) for name, each in schema.items() if name not in meant}
-    return schema

@@ -1,0 +1,159 @@
+"""A log as people reach it: by a project's settings, or by its servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from changelog.config import BROKERS, FILE_NAME, REGISTRY, Project, load_project
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.sections import CaptureSettings
+from replay.api.reach import Moment, Reach, table_of
+from replay.api.table import LogTable
+from replay.api.values import LogFrontier, LogFrontiers, LogTables, LogVerdict
+from replay.base.config import ReplaySettings
+from replay.base.sections import Spark, warehouse_of
+from replay.broker.topics import read_frontiers
+from replay.cut.cut import freeze
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Log:
+    """A change log: tables of PostgreSQL, captured to Kafka.
+
+    Nothing is connected before something is asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        kafka: str,
+        registry: str,
+        slot: str = "",
+        topic_prefix: str = "",
+        kafka_options: Mapping[str, str] | None = None,
+        registry_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        """Name the servers of a log.
+
+        Args:
+            kafka: `host:port` of brokers, separated by commas.
+            registry: URL of the schema registry.
+            slot: whose log it is; capture's own default when left out.
+            topic_prefix: of its topics.
+            kafka_options: further settings of the client, librdkafka's names.
+            registry_options: further settings of the client, confluent-kafka's names.
+            spark: a session that is there already; else one is made where it is needed.
+        """
+        self._reach = Reach(
+            kafka=KafkaConnection(brokers=kafka, options=dict(kafka_options or {})),
+            registry=RegistryConnection(
+                url=registry.rstrip("/"), options=dict(registry_options or {})
+            ),
+            slot=slot or CaptureSettings().slot,
+            topic_prefix=topic_prefix,
+            session=lambda: spark or _session(Spark(), None),
+        )
+
+    @classmethod
+    def open(cls, place: str | Path = ".", *, spark: SparkSession | None = None) -> Self:
+        """Open the log of a project.
+
+        Args:
+            place: its folder, or the `changelog.toml` in it.
+            spark: a session that is there already.
+
+        Raises:
+            ConfigurationError: the settings cannot be used, or name no brokers.
+        """
+        path = Path(place)
+        if path.name == FILE_NAME:
+            if not path.is_file():
+                raise ConfigurationError(
+                    f"{path} is not there", hint="`changelog init DIR` makes a project"
+                )
+            path = path.parent
+        return cls.of(load_project(path, needs=[BROKERS, REGISTRY]), spark=spark)
+
+    @classmethod
+    def of(cls, project: Project, *, spark: SparkSession | None = None) -> Self:
+        """Return the log of settings that were read already."""
+        made = cls.__new__(cls)
+        chosen = project.section(Spark)
+        made._reach = Reach(
+            kafka=project.kafka,
+            registry=project.registry,
+            slot=project.slot,
+            topic_prefix=project.topic_prefix,
+            settings=ReplaySettings(task_memory_mb=chosen.task_memory_mb),
+            session=lambda: spark or _session(chosen, warehouse_of(project)),
+        )
+        return made
+
+    def __repr__(self) -> str:
+        """Name slot and brokers, no option."""
+        return f"Log(slot={self._reach.slot!r}, kafka={self._reach.kafka.brokers!r})"
+
+    def frontier(self) -> LogFrontier:
+        """Return the newest frontier.
+
+        Raises:
+            NoFrontierError: nothing is captured yet.
+            UnavailableLogError: the brokers do not answer.
+        """
+        return LogFrontier.of(self._reach.newest())
+
+    def frontiers(self) -> LogFrontiers:
+        """Return every frontier that is still on the log; raises as `frontier`."""
+        reach = self._reach
+        found = read_frontiers(reach.kafka, reach.frontier_topic, reach.slot)
+        return LogFrontiers(tuple(map(LogFrontier.of, found)))
+
+    def tables(self) -> LogTables:
+        """Return the tables of which the newest frontier speaks; raises as `frontier`."""
+        record = self._reach.newest()
+        tables = sorted(record.frontier.tables.values())
+        return LogTables.of(freeze(self._reach.kafka, record, tables))
+
+    def verdict(
+        self, tables: Sequence[str] | None = None, *, at: Moment | None = None
+    ) -> LogVerdict:
+        """Return whether the log can give exact states, and until when.
+
+        Args:
+            tables: names; all that are captured when left out.
+            at: the moment of the states; now when left out.
+
+        Raises:
+            ConfigurationError: a table is not captured.
+            VerdictError: there is no frontier of that moment.
+            NoFrontierError: nothing is captured yet.
+        """
+        if tables is None:
+            wanted = sorted(self._reach.newest().frontier.tables.values())
+        else:
+            wanted = [table_of(name) for name in tables]
+        return LogVerdict.of(self._reach.cut(wanted, at))
+
+    def table(self, name: str) -> LogTable:
+        """Return a table; whether it is captured is found when it is read.
+
+        Raises:
+            ConfigurationError: that is no name.
+        """
+        return LogTable(self._reach, table_of(name))
+
+
+def _session(chosen: Spark, warehouse: str | None) -> SparkSession:
+    from replay.spark.session import SessionSettings, session  # noqa: PLC0415 - imports Spark
+
+    return session(
+        SessionSettings(
+            master=chosen.master, app_name="log", warehouse=warehouse, extra=chosen.settings
+        )
+    )

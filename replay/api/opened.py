@@ -1,0 +1,134 @@
+"""A table at a cut, with what its records are read by, and how it is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedSchema
+from replay.api.reach import Moment, Reach
+from replay.api.told import Told, shown
+from replay.api.values import short
+from replay.cut.cut import Cut, recheck
+from replay.decode.schemas import TopicSchemas, schemas_of
+from replay.local.keys import Key, key_bytes
+from replay.local.rows import can_read
+from replay.local.state import LocalScan
+from replay.scan.range import PartitionRange
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table at a cut."""
+
+    reach: Reach
+    table: TableName
+    cut: Cut
+    schemas: TopicSchemas
+
+    @classmethod
+    def of(cls, reach: Reach, table: TableName, at: Moment | None) -> Opened:
+        """Freeze the cut and look up the schemas; reads no record.
+
+        Raises:
+            ConfigurationError: the table is not captured.
+            VerdictError: there is no frontier of that moment.
+            LogError: a schema is not there.
+            UnavailableLogError: brokers or registry do not answer.
+        """
+        cut = reach.cut([table], at)
+        found = schemas_of(reach.registry, reach.kafka, cut.record.frontier, cut.topics)
+        return cls(reach, table, cut, found[table])
+
+    @property
+    def name(self) -> str:
+        """Return its name, without the schema where that is `public`."""
+        return short(self.table)
+
+    @property
+    def topic(self) -> str:
+        """Return where its records lie."""
+        return self.schemas.topic
+
+    @property
+    def frontier(self) -> Frontier:
+        """Return what a state of it is true at."""
+        return self.cut.record.frontier
+
+    @property
+    def logged(self) -> LoggedSchema:
+        """Return the schema of its rows."""
+        return self.schemas.logged(self.schemas.reader_id)
+
+    def key_bytes(self, key: Key) -> bytes:
+        """Return a key as it stands on the log.
+
+        Raises:
+            ConfigurationError: it is no key of the table, or the table cannot be read here.
+        """
+        self.require_local()
+        return key_bytes(self.logged, self.schemas.key_id, key)
+
+    @property
+    def has_key(self) -> bool:
+        """Tell whether the table has a primary key."""
+        return self.frontier.scope_of(self.topic).keyed
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether it can be read without Spark."""
+        return can_read(self.schemas) and self.has_key
+
+    def require_local(self) -> None:
+        """Require that it can be read without Spark.
+
+        Raises:
+            ConfigurationError: it cannot.
+        """
+        if not self.has_key:
+            raise ConfigurationError(
+                f'table "{self.table}" has no primary key: its rows are told apart with Spark only',
+                hint='read it whole: df(), or arrow(engine="spark")',
+            )
+        if not self.is_local:
+            raise ConfigurationError(
+                f'topic "{self.topic}" holds JSON documents, which are read with Spark only',
+                hint='read it whole: df(), or arrow(engine="spark")',
+            )
+
+    def scan(self, told: Told | None = None) -> LocalScan:
+        """Return what reads its records here."""
+        if told is None:
+            return LocalScan(self.reach.kafka, self.cut, self.schemas)
+        return LocalScan(self.reach.kafka, self.cut, self.schemas, told)
+
+    def rows(self, columns: Sequence[str] | None) -> pa.Table:
+        """Return the rows, read here; judged before and after.
+
+        Raises:
+            VerdictError: the log cannot give the exact state.
+            LogError: a record or a value cannot be read.
+        """
+        self.cut.verdict.require()
+        with shown(f"{self.name}: read", self.cut.offsets(self.topic)) as told:
+            found = self.scan(told).table(columns)
+        self.recheck()
+        return found
+
+    def recheck(self) -> None:
+        """Require that what was read is exact.
+
+        Raises:
+            VerdictError: it is not, or not any more.
+        """
+        recheck(self.cut, self.reach.kafka)
+
+
+def offsets_of(ranges: Sequence[PartitionRange]) -> int:
+    """Return the number of offsets in ranges."""
+    return sum(each.end - each.start for each in ranges)

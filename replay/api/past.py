@@ -1,0 +1,224 @@
+"""What the log tells of a table's past: versions of a row, its origin, and all changes.
+
+Nothing is guessed. Versions that compaction may have taken are said to be missing; changes are
+given as long as the state at their beginning is exact, since the cleaner has then used no record
+behind that frontier to remove another: each is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from changelog.contract.base.errors import ConfigurationError, VerdictError
+from changelog.contract.base.headers import Op
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.rows.codec import FRAME_BYTES
+from replay.api.frames import texts
+from replay.api.opened import Opened, offsets_of
+from replay.api.rows import (
+    CHANGE_TYPE,
+    COMMIT_LSN,
+    COMMIT_TIME,
+    Changes,
+    History,
+    Origin,
+    Row,
+    RowVersion,
+    rows_of,
+    said_key,
+)
+from replay.api.told import shown
+from replay.api.values import moment_of
+from replay.base.clock import clock_ms
+from replay.base.record_place import cut_of
+from replay.decode.schemas import TopicSchemas
+from replay.local.changes import RowChange, changes_of, once, touched
+from replay.local.keys import Key
+from replay.local.records import Version, Written
+from replay.local.rows import RowReader
+from replay.local.versions import versions
+from replay.scan.range import PartitionRange
+from replay.verdict.limits import lag_ms
+
+_WORDS = {
+    Op.READ: "copy",
+    Op.CREATE: "insert",
+    Op.UPDATE: "update",
+    Op.DELETE: "delete",
+    Op.TRUNCATE: "truncate",
+}
+_MOMENT = pa.timestamp("us", "UTC")
+_TOLD = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMIT_TIME, _MOMENT)])
+
+
+def row_of(opened: Opened, key: Key) -> Row | None:
+    """Return the row of a key; see `LogTable.row`."""
+    wanted = opened.key_bytes(key)
+    opened.cut.verdict.require()
+    with shown(f"{opened.name}: read", offsets_of(opened.scan().ranges_of(wanted))) as told:
+        last = opened.scan(told).last([wanted]).get(wanted)
+    opened.recheck()
+    if last is None or last.value is None:
+        return None
+    written = Written(last.value, last.partition, last.offset)
+    return next(iter(rows_of(RowReader(opened.schemas).table([written]))), None)
+
+
+def history_of(opened: Opened, key: Key) -> History:
+    """Return the versions of a row; see `LogTable.history`."""
+    found = _versions(opened, key)
+    return History(
+        table=opened.name,
+        key=_said(opened, key),
+        lsn=opened.frontier.lsn,
+        versions=tuple(_version(opened.schemas, each) for each in found),
+        complete_since=_complete_since(opened, clock_ms()),
+        verdict=str(opened.cut.verdict),
+    )
+
+
+def _complete_since(opened: Opened, now_ms: int) -> datetime | None:
+    """Return from when on no version can have been removed.
+
+    The cleaner removes a record for a newer one that is `min.compaction.lag.ms` old by the
+    broker's clock, and what was appended behind that one is still there.
+    """
+    state, allowance = opened.cut.states[opened.topic], opened.cut.settings.clock_allowance_ms
+    lag = lag_ms(state)
+    if state.settings.get("message.timestamp.type") != "LogAppendTime" or lag <= allowance:
+        return None
+    return datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(milliseconds=allowance - lag)
+
+
+def origin_of(opened: Opened, key: Key) -> Origin:
+    """Return where the row of a key comes from; see `LogTable.explain`."""
+    found = _versions(opened, key)
+    said, lsn = _said(opened, key), opened.frontier.lsn
+    if not found:
+        raise ConfigurationError(
+            f'table "{opened.table}": the log has no record of the key {said_key(said)} '
+            f"up to LSN {lsn}",
+            hint="nothing was written of it, or its delete was cleaned away",
+        )
+    *older, last = (_version(opened.schemas, each) for each in found)
+    return Origin(
+        table=opened.name,
+        topic=opened.topic,
+        key=said,
+        lsn=lsn,
+        version=last,
+        superseded=tuple(older),
+        verdict=str(opened.cut.verdict),
+    )
+
+
+def _versions(opened: Opened, key: Key) -> list[Version]:
+    """Return the records of a key that count, in the order of changes."""
+    wanted = opened.key_bytes(key)
+    opened.cut.verdict.require()
+    ranges = opened.scan().ranges_of(wanted)
+    with shown(f"{opened.name}: read", offsets_of(ranges)) as told:
+        found = versions(opened.reach.kafka, opened.topic, ranges, told, wanted=wanted)
+    opened.recheck()
+    since, before = opened.frontier.since.get(opened.topic), cut_of(opened.frontier)
+    alive = (
+        each
+        for each in found
+        if each.position < before and (since is None or each.position >= since)
+    )
+    return list(once(alive))
+
+
+def _version(schemas: TopicSchemas, record: Version) -> RowVersion:
+    row: Row | None = None
+    schema_id: int | None = None
+    if record.value is not None and not record.is_gone:
+        written = Written(record.value, record.partition, record.offset)
+        row = rows_of(RowReader(schemas).table([written]))[0]
+        schema_id = int.from_bytes(record.value[1:FRAME_BYTES], "big")
+    return RowVersion(
+        change=_WORDS.get(record.op, record.op.name.lower()),
+        lsn=record.position.commit_lsn,
+        time=moment_of(record.ts_us),
+        row=row,
+        partition=record.partition,
+        offset=record.offset,
+        schema_id=schema_id,
+    )
+
+
+def _said(opened: Opened, key: Key) -> dict[str, str]:
+    if isinstance(key, Mapping):
+        return texts({name: key[name] for name in opened.logged.key})
+    values = key if isinstance(key, list | tuple) else (key,)
+    return texts(dict(zip(opened.logged.key, values, strict=True)))
+
+
+def changes_between(first: Opened, last: Opened) -> Changes:
+    """Return what changed from one cut to another; see `LogTable.changes`."""
+    last.require_local()
+    _require_one_life(first, last)
+    first.cut.verdict.require()
+    last.cut.verdict.require()
+    new, kafka = _between(first, last), first.reach.kafka
+    total = offsets_of(new) + first.cut.offsets(first.topic)
+    with shown(f"{last.name}: read", total) as told:
+        records = versions(kafka, last.topic, new, told)
+        until = cut_of(last.frontier)
+        found = touched((e for e in records if e.position < until), cut_of(first.frontier))
+        count = len(records)
+        before = first.scan(lambda done: told(count + done)).last(found)
+    first.recheck()
+    last.recheck()
+    return Changes(
+        table=last.name,
+        start=first.frontier.lsn,
+        end=last.frontier.lsn,
+        rows=_change_rows(last.schemas, changes_of(before, found)),
+    )
+
+
+def _between(first: Opened, last: Opened) -> list[PartitionRange]:
+    """Return what lies behind the first cut and before the last; partitions may have come."""
+    begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
+    starts = [*begun, *last.cut.states[last.topic].log_starts[len(begun) :]]
+    return [
+        PartitionRange(number, start, end)
+        for number, (start, end) in enumerate(zip(starts, ended, strict=True))
+        if start < end
+    ]
+
+
+def _require_one_life(first: Opened, last: Opened) -> None:
+    """Require that the log has seen all that happened between two cuts."""
+    one, other = first.frontier, last.frontier
+    if (other.epoch, other.lsn) < (one.epoch, one.lsn):
+        raise ConfigurationError(
+            f"changes from LSN {one.lsn} to LSN {other.lsn}: the end lies before the start",
+            hint="give the older moment first",
+        )
+    is_copied_anew = one.whole.get(first.topic) != other.whole.get(last.topic)
+    if one.epoch != other.epoch or is_copied_anew or first.topic != last.topic:
+        raise VerdictError(
+            f'table "{last.table}" was copied anew between LSN {one.lsn} and LSN {other.lsn}: '
+            "what changed meanwhile is not on the log",
+            hint="ask for changes since a later moment",
+        )
+
+
+def _change_rows(schemas: TopicSchemas, changes: Sequence[RowChange]) -> pa.Table:
+    rows = RowReader(schemas).table([each.row for each in changes])
+    told = pa.Table.from_arrays(
+        [
+            pa.array([each.kind.value for each in changes], pa.string()),
+            pa.array([str(Lsn(each.position.commit_lsn)) for each in changes], pa.string()),
+            pa.array([each.ts_us for each in changes], pa.int64()).view(_MOMENT),
+        ],
+        schema=_TOLD,
+    )
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        told = told.append_column(name, column)
+    return told

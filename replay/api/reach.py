@@ -1,0 +1,108 @@
+"""How a log is reached, and what of it is meant: connections, a slot, a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from replay.api.values import LogFrontier
+from replay.base.config import ReplaySettings
+from replay.broker.topics import read_frontier
+from replay.cut.asof import AsOf, parse_as_of
+from replay.cut.cut import Cut, freeze
+from replay.cut.past import find_past
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Moment = Lsn | datetime | LogFrontier | str
+"""An LSN, a time (without a zone it is UTC), a frontier, or the text of an LSN or a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How a log is reached.
+
+    Attributes:
+        kafka: the brokers.
+        registry: the schema registry.
+        slot: whose frontiers are read.
+        topic_prefix: of its topics.
+        settings: how careful reads are.
+        session: gives the Spark session, made at the first call.
+    """
+
+    kafka: KafkaConnection
+    registry: RegistryConnection
+    slot: str
+    topic_prefix: str = ""
+    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    session: Callable[[], SparkSession] = field(repr=False)
+
+    @property
+    def frontier_topic(self) -> str:
+        """Return the topic of the frontiers."""
+        return frontier_topic(self.topic_prefix)
+
+    def newest(self) -> FrontierRecord:
+        """Return the newest frontier."""
+        return read_frontier(self.kafka, self.frontier_topic, self.slot)
+
+    def cut(self, tables: Sequence[TableName], at: Moment | None = None) -> Cut:
+        """Return the cut of some tables at a moment; None is now.
+
+        Raises:
+            ConfigurationError: a table is not captured, or the moment is none.
+            VerdictError: the log cannot give an older state.
+            NoFrontierError: nothing is captured yet.
+            UnavailableLogError: the brokers do not answer.
+        """
+        if isinstance(at, LogFrontier):
+            return freeze(self.kafka, at.record, tables, settings=self.settings)
+        asked = None if at is None else asked_of(at)
+        if asked is None:
+            return freeze(self.kafka, self.newest(), tables, settings=self.settings)
+        topic = self.frontier_topic
+        past = find_past(
+            self.kafka, topic, self.slot, asked, tables, settings=self.settings, option="LSN"
+        )
+        return past.cut
+
+
+def asked_of(at: Moment) -> AsOf | None:
+    """Return a moment as a cut is asked for it.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    match at:
+        case Lsn():
+            return AsOf(str(at), lsn=at)
+        case datetime():
+            return parse_as_of((at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat())
+        case str():
+            return parse_as_of(at)
+        case _:
+            raise ConfigurationError(
+                f"{at!r} is no moment of the log", hint="give an LSN, a time or a frontier"
+            )
+
+
+def table_of(name: str) -> TableName:
+    """Return the table of a name; without a schema it is one of `public`.
+
+    Raises:
+        ConfigurationError: it is no name.
+    """
+    found = TableName.parse(name)
+    if found is None:
+        raise ConfigurationError(f'"{name}" is no name of a table', hint="write table, or s.table")
+    return found

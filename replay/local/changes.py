@@ -1,0 +1,97 @@
+"""What changed between two frontiers: records -> changes with both sides. Pure.
+
+A record says what a row is from then on; what it was before is the record of its key that came
+before. So each key's records are gone through in their order, from what it was at the first
+frontier. Of records of one position, sent again after a crash, the last decides, as in the fold.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+
+from changelog.contract.base.headers import Op
+from changelog.contract.base.position import Position
+from replay.local.records import Last, Version, Written
+
+
+class ChangeType(Enum):
+    """What a row of changes is; the words are those of Delta's change data feed."""
+
+    INSERT = "insert"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A side of a change.
+
+    Attributes:
+        kind: which one.
+        row: as it was before, of a delete and a preimage; else as it is since.
+        position: of the change.
+        ts_us: when it was committed, microseconds since 1970.
+    """
+
+    kind: ChangeType
+    row: Written
+    position: Position
+    ts_us: int
+
+
+def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Version]]:
+    """Return the records from a position on by their key, each list in the order of changes."""
+    found: dict[bytes, list[Version]] = defaultdict(list)
+    for each in sorted(records, key=lambda each: (each.position, each.offset)):
+        if each.position >= since:
+            found[each.key].append(each)
+    return found
+
+
+def once(records: Iterable[Version]) -> Iterator[Version]:
+    """Return the records of a key without those that were sent again: of equals the last.
+
+    Args:
+        records: in the order of changes, of equal positions in that of their offsets.
+    """
+    for _, same in groupby(records, key=lambda each: each.position):
+        *_, last = same
+        yield last
+
+
+def changes_of(
+    before: Mapping[bytes, Last], records: Mapping[bytes, Iterable[Version]]
+) -> list[RowChange]:
+    """Return the changes in their order, both sides of an update behind each other.
+
+    Args:
+        before: the rows that there were, of the keys in `records`.
+        records: what was written since, by key, in the order of changes.
+    """
+    found = [change for key, some in records.items() for change in _of_key(before.get(key), some)]
+    return sorted(found, key=lambda each: each.position)
+
+
+def _of_key(start: Last | None, records: Iterable[Version]) -> Iterator[RowChange]:
+    row = None if start is None or start.value is None else _written(start)
+    for each in once(records):
+        after = None if each.is_gone else _written(each)
+        if row is not None and after is not None:
+            if each.op is Op.READ and row.value == after.value:
+                continue  # copied anew, and the same
+            yield RowChange(ChangeType.UPDATE_PREIMAGE, row, each.position, each.ts_us)
+            yield RowChange(ChangeType.UPDATE_POSTIMAGE, after, each.position, each.ts_us)
+        elif after is not None:
+            yield RowChange(ChangeType.INSERT, after, each.position, each.ts_us)
+        elif row is not None:
+            yield RowChange(ChangeType.DELETE, row, each.position, each.ts_us)
+        row = after
+
+
+def _written(record: Last | Version) -> Written:
+    return Written(record.value or b"", record.partition, record.offset)

@@ -1,0 +1,219 @@
+"""The rows of a table at a cut, folded in this process: partition by partition, in threads.
+
+It reads and folds as the tasks of Spark do (`replay.scan`), by the same C, and needs no session:
+what is left of each partition is decoded here. A single row lies in the partition that its key's
+hash names, as capture writes it; only of a topic that got more partitions all are read. A key that
+lies elsewhere is met, and refused, by whoever reads the partition that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.partition import partition_of
+from replay.base.record_place import TopicRange, cut_of
+from replay.base.task_faults import Fault, MarkedError, error_of, marked
+from replay.cut.cut import Cut
+from replay.decode.schemas import TopicSchemas
+from replay.local.records import Last, Written
+from replay.local.rows import RowReader
+from replay.scan.last_records import Columns, FoldRules, LastRecords, StrangeRecordError
+from replay.scan.range import PartitionRange, read_into
+
+Told = Callable[[int], None]
+"""Is told how many records were read so far."""
+_ROWS, _BYTES = 20_000, 32 << 20
+_LOOK_S = 0.1
+
+
+def untold(_records: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalScan:
+    """Reads one topic up to a cut.
+
+    Attributes:
+        kafka: the brokers.
+        cut: what is read; its verdict allows it.
+        schemas: of the topic.
+        told: is told how far the reading is.
+    """
+
+    kafka: KafkaConnection
+    cut: Cut
+    schemas: TopicSchemas
+    told: Told = untold
+
+    @property
+    def _frontier(self) -> Frontier:
+        return self.cut.record.frontier
+
+    @property
+    def has_grown(self) -> bool:
+        """Tell whether a key may lie in several partitions."""
+        return self.schemas.topic in self._frontier.grown
+
+    def ranges(self) -> list[PartitionRange]:
+        """Return what is read of each partition, empty ones left out."""
+        topic = self.schemas.topic
+        starts, ends = self.cut.states[topic].log_starts, self._frontier.ends[topic]
+        return [
+            PartitionRange(number, start, end)
+            for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+            if start < end
+        ]
+
+    def ranges_of(self, key: bytes) -> list[PartitionRange]:
+        """Return what is read for one key."""
+        ranges = self.ranges()
+        if self.has_grown:
+            return ranges
+        home = partition_of(key, len(self._frontier.ends[self.schemas.topic]))
+        return [each for each in ranges if each.partition == home]
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows, in no order.
+
+        Raises:
+            CorruptRecordError: a record cannot be read; names topic, partition and offset.
+            LogError: a value has no place in its column's type.
+            VerdictError: records vanished while they were read.
+            UnavailableLogError: the brokers stopped answering.
+        """
+        schema = RowReader(self.schemas, columns).schema
+        tables = self.tables(self.ranges(), columns)
+        return pa.concat_tables([schema.empty_table(), *tables])
+
+    def tables(
+        self, ranges: Sequence[PartitionRange], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Return the rows of some ranges piece by piece; of a topic that grew all ranges at once.
+
+        Raises:
+            LogError: as `table`.
+        """
+        reader = RowReader(self.schemas, columns)
+        with ExitStack() as held:
+            folds = self._folded(ranges, held)
+            if self.has_grown:
+                yield reader.table(_written(_merged(self._each(folds))))
+                return
+            for partition, found in self._drained(folds):
+                yield reader.table(list(_with_values(partition, found)))
+
+    def last(self, keys: Iterable[bytes]) -> dict[bytes, Last]:
+        """Return the last record of some keys, tombstones left out; raises as `table`."""
+        wanted = set(keys)
+        places = {each for key in wanted for each in self.ranges_of(key)}
+        array = pa.array(sorted(wanted), pa.binary())
+        with ExitStack() as held:
+            found = _merged(
+                each
+                for partition, columns in self._drained(self._folded(sorted(places), held))
+                for each in _rows(partition, columns, pc.is_in(columns.keys, value_set=array))
+            )
+        return {key: each for key, each in found.items() if each.value is not None}
+
+    def _folded(
+        self, ranges: Sequence[PartitionRange], held: ExitStack
+    ) -> list[tuple[int, LastRecords]]:
+        """Read ranges to the last record of each of their keys."""
+        topic, frontier = self.schemas.topic, self._frontier
+        wanted = TopicRange(
+            topic=topic,
+            starts=self.cut.states[topic].log_starts,
+            ends=frontier.ends[topic],
+            key_schema_id=self.schemas.key_id,
+        )
+        rules = FoldRules.of(
+            wanted,
+            since=frontier.since.get(topic),
+            before=cut_of(frontier),
+            most_bytes=self.cut.settings.task_memory_mb << 20,
+        )
+        homes = None if self.has_grown else len(frontier.ends[topic])
+        folds = [LastRecords(rules, partition=each.partition, homes=homes) for each in ranges]
+        for fold in folds:
+            held.callback(fold.close)
+        if not ranges:
+            return []
+        with ThreadPoolExecutor(min(len(ranges), os.cpu_count() or 1), "replay-read") as pool:
+            jobs = {
+                pool.submit(self._read, fold, each)
+                for fold, each in zip(folds, ranges, strict=True)
+            }
+            left = jobs
+            while left:
+                done, left = wait(left, _LOOK_S, FIRST_COMPLETED)
+                self.told(sum(fold.records for fold in folds))
+                for job in done:
+                    job.result()
+        return [(each.partition, fold) for fold, each in zip(folds, ranges, strict=True)]
+
+    def _read(self, fold: LastRecords, wanted: PartitionRange) -> None:
+        try:
+            read_into(fold, self.kafka, self.schemas.topic, wanted)
+        except MarkedError as error:
+            found = marked(str(error))
+            raise error_of(*found) if found else error from error
+        except StrangeRecordError as error:
+            raise self._strange(error, wanted.partition) from error
+
+    def _strange(self, error: StrangeRecordError, partition: int) -> Exception:
+        place = f'topic "{self.schemas.topic}", partition {partition}, offset {error.offset}'
+        return error_of(Fault.CORRUPT, f"{place}: {error.why}")
+
+    def _drained(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[tuple[int, Columns]]:
+        for partition, fold in folds:
+            try:
+                for found in fold.drain(_ROWS, _BYTES):
+                    yield partition, found
+            except StrangeRecordError as error:
+                raise self._strange(error, partition) from error
+
+    def _each(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[Last]:
+        for partition, found in self._drained(folds):
+            yield from _rows(partition, found, None)
+
+
+def _with_values(partition: int, found: Columns) -> Iterator[Written]:
+    for value, offset in zip(found.values.to_pylist(), found.offsets.to_pylist(), strict=True):
+        if value is not None:
+            yield Written(value, partition, offset)
+
+
+def _rows(partition: int, found: Columns, chosen: pa.BooleanArray | None) -> Iterator[Last]:
+    arrays = [found.keys, found.positions, found.values, found.offsets]
+    if chosen is not None:
+        arrays = [each.filter(chosen) for each in arrays]
+    for key, position, value, offset in zip(*(each.to_pylist() for each in arrays), strict=True):
+        yield Last(key, position, value, partition, offset)
+
+
+def _merged(found: Iterable[Last]) -> dict[bytes, Last]:
+    """Return of each key the record that decides, tombstones too."""
+    last: dict[bytes, Last] = {}
+    for each in found:
+        there = last.get(each.key)
+        if there is None or there.order < each.order:
+            last[each.key] = each
+    return last
+
+
+def _written(last: dict[bytes, Last]) -> list[Written]:
+    return [
+        Written(each.value, each.partition, each.offset)
+        for each in last.values()
+        if each.value is not None
+    ]

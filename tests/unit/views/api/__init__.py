@@ -1,0 +1,1 @@
+"""Tests: views.api."""
