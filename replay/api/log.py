@@ -71,14 +71,7 @@ class Log:
         Raises:
             ConfigurationError: the settings cannot be used, or name no brokers.
         """
-        path = Path(place)
-        if path.name == FILE_NAME:
-            if not path.is_file():
-                raise ConfigurationError(
-                    f"{path} is not there", hint="`changelog init DIR` makes a project"
-                )
-            path = path.parent
-        return cls.of(load_project(path, needs=[BROKERS, REGISTRY]), spark=spark)
+        return cls.of(load_project(folder_of(place), needs=[BROKERS, REGISTRY]), spark=spark)
 
     @classmethod
     def of(cls, project: Project, *, spark: SparkSession | None = None) -> Self:
@@ -147,6 +140,22 @@ class Log:
             ConfigurationError: that is no name.
         """
         return LogTable(self._reach, table_of(name))
+
+
+def folder_of(place: str | Path) -> Path:
+    """Return the folder of a project that is named by itself or by its `changelog.toml`.
+
+    Raises:
+        ConfigurationError: that file is not there.
+    """
+    path = Path(place)
+    if path.name != FILE_NAME:
+        return path
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{path} is not there", hint="`changelog init DIR` makes a project"
+        )
+    return path.parent
 
 
 def _session(chosen: Spark, warehouse: str | None) -> SparkSession:

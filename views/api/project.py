@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from rich.console import Console
 
-from changelog.config import BROKERS, FILE_NAME, REGISTRY, load_project
+from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import ConfigurationError, ViewError
-from replay.api.log import Log
+from replay.api.log import Log, folder_of
 from replay.api.sheet import Sheet, Shown
 from replay.cut.asof import parse_as_of
 from views.api.prove import prove, recorded
@@ -73,9 +73,7 @@ class Project:
         Raises:
             ConfigurationError: the settings cannot be used, or name no brokers.
         """
-        path = Path(place)
-        path = path.parent if path.name == FILE_NAME else path
-        project = load_project(path, needs=[BROKERS, REGISTRY])
+        project = load_project(folder_of(place), needs=[BROKERS, REGISTRY])
         return cls(project.root, RebuildSettings(project=project))
 
     @property

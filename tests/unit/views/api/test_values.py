@@ -70,6 +70,8 @@ def test_what_is_asked_for_is_checked_before_anything_is_done(tmp_path):
         'kafka.brokers = "b:1"\nregistry.url = "http://user:hidden@r"\n'
         'kafka.options = { "sasl.password" = "hidden" }\n'
     )
+    with pytest.raises(ConfigurationError, match="is not there"):
+        Project.open(tmp_path / "elsewhere" / "changelog.toml")
     project = Project.open(tmp_path / "changelog.toml")
     assert project.root == tmp_path
     assert "hidden" not in repr(project) + repr(project.view("v")) + repr(project.log)
