@@ -32,6 +32,7 @@ from replay.local.arrow import array_maker, arrow_type, bare
 from replay.local.records import Written
 
 _GONE = Op.DELETE.value.decode()
+_UNLIKE = "the value's body does not follow its schema"
 _THERE = {op.value.decode() for op in (Op.READ, Op.CREATE, Op.UPDATE)}
 
 
@@ -63,6 +64,9 @@ class RowReader:
         self._schemas = schemas
         self.logged: LoggedSchema = schemas.logged(schemas.reader_id)
         self._places = _chosen(self.logged, columns)
+        self._key = [
+            n for n, each in enumerate(self.logged.columns) if each.column in self.logged.key
+        ]
         self._writer = cache(self._read_writer)
 
     @property
@@ -132,7 +136,7 @@ class RowReader:
             read: Any = fastavro.schemaless_reader(body, found.schema)
             is_short = not body.read(1)
         except Exception as error:
-            raise self._corrupt(record, "the value's body does not follow its schema") from error
+            raise self._corrupt(record, _UNLIKE) from error
         if not is_short:
             raise self._corrupt(record, "the value's body is longer than its schema says")
         if self._schemas.form.has_events:
@@ -143,8 +147,11 @@ class RowReader:
         if self._schemas.form.envelope is Envelope.NESTED:
             read = read["after"]
             if read is None:
-                raise self._corrupt(record, "the value's body does not follow its schema")
-        return tuple(none if field is None else read[field] for field, none in found.plan)
+                raise self._corrupt(record, _UNLIKE)
+        row = tuple(none if field is None else read[field] for field, none in found.plan)
+        if any(row[place] is None for place in self._key):
+            raise self._corrupt(record, _UNLIKE)
+        return row
 
     def _read_writer(self, number: int) -> _Writer | str:
         """Return how records of a version are read, or why they cannot be."""
