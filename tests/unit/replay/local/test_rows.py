@@ -1,5 +1,7 @@
 """Records of every form are read as rows, and what is wrong with one is said: replay.local.rows."""
 
+from typing import Any
+
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, LogError
@@ -53,10 +55,11 @@ def test_plain_rows_are_read():
 
 @pytest.mark.parametrize("envelope", [Envelope.NESTED, Envelope.FLAT])
 def test_events_give_the_row_after_and_none_of_one_that_is_gone(envelope):
-    if envelope is Envelope.NESTED:
-        text, records = nested_schema(RELATION), NestedRecords(RELATION, NOWHERE, VALUE_ID)
-    else:
-        text, records = flat_schema(RELATION), FlatRecords(RELATION, VALUE_ID)
+    forms: dict[Envelope, tuple[str, Any]] = {
+        Envelope.NESTED: (nested_schema(RELATION), NestedRecords(RELATION, NOWHERE, VALUE_ID)),
+        Envelope.FLAT: (flat_schema(RELATION), FlatRecords(RELATION, VALUE_ID)),
+    }
+    text, records = forms[envelope]
     events = [
         records.encode(Event((b"1",), (b"1", b"old", None), ROW, Op.UPDATE), STAMP),
         records.encode(Event((b"2",), None, None, Op.DELETE), STAMP),
