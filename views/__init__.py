@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from views.api.project import Project as Project
-    from views.api.project import View as View
+    from views.api.view import View as View
     from views.demo.playground import Playground as Playground
     from views.project.declare import view as view
 
@@ -20,7 +20,7 @@ __all__ = ["Playground", "Project", "View", "view"]
 _PLACES = {
     "Playground": "views.demo.playground",
     "Project": "views.api.project",
-    "View": "views.api.project",
+    "View": "views.api.view",
     "view": "views.project.declare",
 }
 

@@ -7,7 +7,8 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
-from views.api.project import Project, _chosen, _sound
+from views.api.project import Project
+from views.api.runs import chosen, sound
 from views.api.values import Generation, Generations, Proof, Runs, ViewRun
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.generations.history import HistoryRow
@@ -34,8 +35,8 @@ def test_the_worst_error_of_a_run_is_raised():
     refuted, late = RefutedError("rows differ"), VerdictError("too late")
     failed = [ViewResult(view="a", error=late), RESULT, ViewResult(view="b", error=refuted)]
     with pytest.raises(RefutedError):
-        _sound(failed)
-    assert _sound([RESULT]) == [RESULT]
+        sound(failed)
+    assert sound([RESULT]) == [RESULT]
 
 
 def test_a_proof_shows_row_and_record_of_what_differs():
@@ -76,8 +77,8 @@ def test_what_is_asked_for_is_checked_before_anything_is_done(tmp_path):
     assert project.root == tmp_path
     assert "hidden" not in repr(project) + repr(project.view("v")) + repr(project.log)
     settings: RebuildSettings = project._settings
-    chosen = _chosen(settings, "changed", "refresh", "0/18")
-    assert (chosen.verify, chosen.source) == (VerifyMode.CHANGED, Source.REFRESH)
-    assert chosen.as_of is not None
+    asked = chosen(settings, "changed", "refresh", "0/18")
+    assert (asked.verify, asked.source) == (VerifyMode.CHANGED, Source.REFRESH)
+    assert asked.as_of is not None
     with pytest.raises(ConfigurationError, match="'most' is not a valid VerifyMode"):
         project.view("v").rebuild(verify="most")  # type: ignore[arg-type]
