@@ -41,7 +41,8 @@ def test_the_snippets_run(spark, stack, tmp_path, monkeypatch):
         assert names["busiest"].to_pylist() == [{"origin": "JFK", "count": 100}]
         assert names["late"][0][0] in {99, 100}
         assert names["then"].row(17)["dep_delay"] == 17
-        frame = names["source"].load().toArrow().sort_by("flight_id")
+        source = spark.read.format("changelog").options(project=str(project.root), table="flights")
+        frame = source.load().toArrow().sort_by("flight_id")
         assert frame.equals(names["rows"].sort_by("flight_id"))
         then = names["spark"].sql("SELECT * FROM flights_then WHERE flight_id = 17").collect()
         assert [row.dep_delay for row in then] == [17]

@@ -12,6 +12,11 @@ from views import Playground
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CELL_S = 400
+COLD = {"01_first_rebuild", "03_design_a_view", "04_prove_it", "06_reprocess_everything"}
+"""Each starts a Spark of its own, which takes longer than all that the others do."""
+WITH_MARKS = [
+    pytest.param(path, marks=[pytest.mark.matrix] if path.stem in COLD else []) for path in NOTEBOOKS
+]
 OURS = {"changelog", "replay", "views", "tests"}
 PUBLIC = {("replay", "Log"), ("views", "Playground"), ("views", "Project")}
 
@@ -53,7 +58,7 @@ def playground(downloads, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_MARKS, ids=[path.stem for path in NOTEBOOKS])
 # Jupyter's client leaves sockets to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
