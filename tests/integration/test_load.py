@@ -292,6 +292,27 @@ def test_the_next_start_goes_on_and_another_from_the_beginning_is_refused(
     assert execute("SELECT count(*) FROM t") == [(150,)]
 
 
+def test_topics_are_loaded_from_one_place_to_another(make_topic, send, execute, words):
+    one, other = make_topic("one"), make_topic("other")
+    execute("CREATE TABLE t (topic text, id int)")
+    for topic in (one, other):
+        for number in range(10):
+            send(topic, {"id": number}, timestamp=1_700_000_000_000 + 1000 * number)
+    columns = ["--columns", "topic=topic,id=value.id"]
+    for places, wanted in (
+        (["--from", "3", "--until", "7"], {3, 4, 5, 6}),
+        (["--from", "-2"], {8, 9}),
+        (["--from", "@2023-11-14T22:13:25Z", "--until", "@1700000007000"], {5, 6}),
+    ):
+        name = ["--name", f"load {places}"]
+        ran = CliRunner().invoke(app, ["load", other, *words(one, "t", *columns, *places, *name)])
+        assert ran.exit_code == 0, ran.exception
+        pairs = {(topic, number) for topic in (one, other) for number in wanted}
+        assert set(execute("SELECT * FROM t")) == pairs
+        assert execute("SELECT count(*) FROM t") == [(len(pairs),)]
+        execute("TRUNCATE t")
+
+
 KILLED = ["moved", "copied", "committed"]
 
 

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError, UnavailableSourceError
+from changelog.publish import cli
 from changelog.publish.rows import bare, relation_of
 from changelog.publish.schedule import Schedule
 from tests.support.builders import INTEGER
@@ -35,6 +36,26 @@ def test_who_is_stopped_waits_no_longer():
     moments = schedule.moments(lambda: clock.now >= stop, now=lambda: clock.now, wait=clock.wait)
     assert list(moments) == []
     assert clock.now == stop
+
+
+def test_a_run_that_fails_is_told_and_the_next_one_comes(monkeypatch, capsys):
+    monkeypatch.setattr(Schedule, "moments", lambda self, stop, *, wait: iter("abc"))
+    runs = []
+
+    def run():
+        runs.append("run")
+        if len(runs) == 1:
+            raise UnavailableSourceError("nobody answers")
+
+    cli._scheduled("0 3 * * *", run, lambda: False)
+    assert len(runs) == 3
+    assert "error: nobody answers" in capsys.readouterr().err
+
+    def misused():
+        raise ConfigurationError("no such column")
+
+    with pytest.raises(ConfigurationError):
+        cli._scheduled("0 3 * * *", misused, lambda: False)
 
 
 @pytest.mark.parametrize("expression", ["", "now and then", "61 * * * *", "0 0 31 2 *"])
