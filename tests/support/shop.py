@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import psycopg2
+import pytest
 import redis
 from psycopg2.extensions import make_dsn
 from rich.console import Console
@@ -25,6 +26,7 @@ from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import Resident
+from views.rebuild.sending import sending
 
 TABLES = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
@@ -84,19 +86,24 @@ class Shop:
         return made.run(self.specs)
 
     @contextmanager
-    def followed(self, *, before=lambda _: None, **settings):
-        """Give a follower that has made its first round, which is Spark's."""
+    def followed(self, *, before=lambda _: None, patience_s=60.0, **settings):
+        """Give a follower that has made its first round, which is Spark's.
+
+        Its rounds wait for sinks for so long: a busy machine may take a while.
+        """
         wanted = self.settings(**settings)
 
         def stages():
             return Stages(Console(quiet=True), before)
 
         with (
+            pytest.MonkeyPatch.context() as patched,
             Resident(wanted) as resident,
             Follower(
                 self.specs, wanted, resident, stages=stages, stop=lambda: False, make=Rebuild
             ) as follower,
         ):
+            patched.setattr(sending, "PATIENCE_S", patience_s)
             outcome = follower.round()
             assert outcome is not None
             assert outcome.error is None, outcome.error

@@ -159,6 +159,18 @@ class Moving:
         if self._depth == 0:
             self._held.close()
 
+    def is_wanted(self) -> bool:
+        """Tell whether somebody waits for what is held here."""
+        folder = folder_of(self._root)
+        for view in self._views:
+            lock = FileLock(folder / f"{view}.next.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                return True
+            lock.release()
+        return False
+
     @contextmanager
     def _waited(self, path: Path, view: str) -> Iterator[None]:
         lock = FileLock(path)

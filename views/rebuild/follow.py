@@ -51,6 +51,8 @@ _HERE_S = 0.2
 """And between two of those that are made without Spark."""
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
+_AT_END_S = 10.0
+"""Waits so long, at most, for sinks that have not got all yet; then for what is under way."""
 _WAITS_S = (1, 2, 5, 10, 30)
 """Between attempts while a server does not answer; the last one again and again."""
 
@@ -181,6 +183,7 @@ class Follower:
         self._make = make
         self._tables = tables_of(specs)
         self._done: SeenFrontier | None = None
+        self._holds_still = False
         self._sealer = Sealer(specs, settings)
 
     def __enter__(self) -> Self:
@@ -193,7 +196,15 @@ class Follower:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for what goes on beside the rounds."""
+        """Let sinks that answer have what was proved; wait for what goes on beside the rounds."""
+        sending = self._resident.sending
+        if kind is None:
+            sending.drain(_AT_END_S)
+        is_idle = sending.end(_AT_END_S)
+        if not is_idle:
+            log.warning("a sink does not answer; the next start brings it forward from where it is")
+        if self._holds_still and is_idle:
+            self._moving.__exit__()
         self._sealer.__exit__(kind, error, trace)
 
     def round(self) -> Outcome | None:
@@ -202,8 +213,25 @@ class Follower:
         Raises:
             LockedError: it was asked to end while a rebuild moved readers.
         """
-        with self._moving:
+        self._hold_still()
+        try:
             return self._round()
+        finally:
+            # Whoever moves readers waits until no sink is written to any more.
+            if not self._resident.sending.is_busy or self._moving.is_wanted():
+                self._let_others()
+
+    def _hold_still(self) -> None:
+        """Let nobody else move readers, as long as a sink may be written to."""
+        if not self._holds_still:
+            self._moving.__enter__()
+            self._holds_still = True
+            self._resident.sending.resume()
+
+    def _let_others(self) -> None:
+        if self._resident.sending.pause(self._stop):
+            self._holds_still = False
+            self._moving.__exit__()
 
     def _round(self) -> Outcome | None:
         project = self._settings.project
@@ -212,14 +240,19 @@ class Follower:
         except UnavailableError as error:
             return Outcome((), error)
         newest = SeenFrontier.of(record, self._tables)
-        if self._done is not None and not self._done.calls_for_a_round(newest, clock_ms()):
+        is_new = self._done is None or self._done.calls_for_a_round(newest, clock_ms())
+        if not is_new and self._resident.sending.calls_for_spark is None:
             return None
         every = self._settings.rebuild.follow_look_minutes * 60
         looks = time.monotonic() - self._looked >= every
         try:
-            self._notice_others()
+            if looks or self._settings.together:
+                self._notice_others()
             outcome = self._here(record, looks=looks)
             if outcome is None:
+                # No sink is written to beside a round of Spark's.
+                self._resident.forget()
+                self._notice_others()
                 self._sealer.done()
                 with advancing(project.root):
                     outcome = self._by_spark(looks=looks)
@@ -296,7 +329,6 @@ class Follower:
             return self._resident.round(record, self._stages(), looks=looks)
         except NotHereError as error:
             log.info("this round is made by Spark: %s", error)
-            self._resident.forget()
             return None
         except BaseException:
             self._resident.forget()

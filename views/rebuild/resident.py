@@ -4,7 +4,8 @@ A round of Spark's costs seconds whatever has changed: checkpoints, plans, files
 a follower stand at one frontier, the rows of their tables are held here, by the follower and once
 more by the verifier, each from its own reading of the log. A round then reads what came since,
 finds the keys that are affected, computes their rows by DataFusion, has them computed again by
-DuckDB, and sends them to the sinks.
+DuckDB, and hands them to the workers of the sinks (`views.rebuild.sending`), which do not wait for
+one another; a run of all or none waits for all of them.
 
 Whatever does not fit in ends this and is told: the next round is one of Spark's, from the stored
 states, and this begins anew behind it. Nothing is lost by that: the sinks know where they are.
@@ -30,6 +31,7 @@ from changelog.contract.base.errors import (
     UnavailableError,
     VerdictError,
 )
+from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.store.increment import Held, Increment, offsets_between, read_increment
@@ -59,6 +61,7 @@ from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import warnings_of
 from views.rebuild.result.outcome import Outcome
 from views.rebuild.result.report import ViewResult
+from views.rebuild.sending.sending import Sending
 from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
 from views.verify.compare.report import VerifyReport
@@ -100,6 +103,7 @@ class _View:
         declared: what the history says of how it is made.
         recorded_at: when the history was last told of it.
         refused: how many rows each sink goes without.
+        is_told: whether that is on record.
     """
 
     spec: ViewSpec
@@ -113,6 +117,7 @@ class _View:
     declared: Mapping[str, Any]
     recorded_at: datetime
     refused: Mapping[str, int] = field(default_factory=dict)
+    is_told: bool = field(default=True)
     delta: Delta | None = field(default=None)
     report: VerifyReport | None = field(default=None)
     rows: int | None = field(default=None)
@@ -134,6 +139,7 @@ class Resident:
         self._views: list[_View] = []
         self._held: Held | None = None
         self._proofs: ResidentStates | None = None
+        self._sending = Sending()
         self._never = ""
         self._made = self._useless = 0
         self._not_before = 0.0
@@ -152,8 +158,14 @@ class Resident:
         """Tell whether the next round can be made here."""
         return self._held is not None
 
+    @property
+    def sending(self) -> Sending:
+        """Return the workers of the sinks."""
+        return self._sending
+
     def forget(self) -> None:
-        """Let the next round be one of Spark's."""
+        """Let the next round be one of Spark's, from where each sink then is."""
+        self._sending.end()
         self._held, self._proofs = None, None
         self._views = []
         self._local.forget()
@@ -210,6 +222,9 @@ class Resident:
             proofs = ResidentStates(project.kafka, project.registry, pins=stored.pins)
             self._proofs = self._entered.enter_context(proofs)
             self._proofs.begin(held.record, list(wanted))
+        if not self._settings.together:
+            for view in self._views:
+                self._sending.begin(view.spec.name, view.generation, view.sinks, held.position)
         self._held = held
 
     def _viewed(self, spark: SparkSession, build: ViewBuild, stored: Stored) -> _View:
@@ -265,6 +280,7 @@ class Resident:
         """
         assert self._held is not None  # noqa: S101 - the caller asked
         started = time.monotonic()
+        self._require_here()
         if offsets_between(self._held, record) > MOST_OFFSETS:
             raise NotHereError("much has changed since")
         try:
@@ -355,24 +371,57 @@ class Resident:
                 self._never = f'rows of view "{view.spec.name}" that were computed here are refuted'
                 raise NotHereError(self._never)
 
+    def _require_here(self) -> None:
+        """Raise where a sink has to be brought forward otherwise.
+
+        Raises:
+            NotHereError: it was left behind and answers again, or its readers were moved.
+        """
+        if (why := self._sending.calls_for_spark) is not None:
+            raise NotHereError(why)
+
     def _apply(self, stages: Stages) -> None:
-        """Let the sinks have what was proved; one that fails is its view's failure."""
+        """Let the sinks have what was proved; one that refuses it is its view's failure."""
         assert self._held is not None  # noqa: S101 - it was just brought forward
-        moving = [view for view in self._views if view.delta is not None]
-        deltas = [(view.sinks, view.generation, view.delta) for view in moving if view.delta]
+        position = self._held.position
         with stages.stage("apply", "changed keys to every sink"):
-            failed = apply(deltas, self._held.position)
-        for view, error in zip(moving, failed, strict=True):
-            if isinstance(error, ChangelogError):
-                view.error = error
-                log.warning("%s; the other views go on", error)
-            elif error is not None:
-                raise error
+            if self._settings.together:
+                self._apply_together(position)
             else:
+                deltas = {v.spec.name: v.delta for v in self._views if v.delta is not None}
+                self._sending.send(deltas, position)
+                self._require_here()
+                for view in self._views:
+                    self._note(view, self._sending.failed(view.spec.name))
+                    self._note_reached(view)
+        if any(view.error for view in self._views):
+            self.forget_states()
+
+    def _apply_together(self, position: Position) -> None:
+        moving = [(view, view.delta) for view in self._views if view.delta is not None]
+        deltas = [(view.sinks, view.generation, delta) for view, delta in moving]
+        for (view, _), error in zip(moving, apply(deltas, position), strict=True):
+            self._note(view, error)
+            if error is None:
                 view.rows = rows_of(next(iter(view.sinks.values())), view.generation)
                 self._note_refused(view)
-        if any(view.error for view in moving):
-            self.forget_states()
+
+    def _note(self, view: _View, error: Exception | None) -> None:
+        if isinstance(error, ChangelogError):
+            view.error = error
+            log.warning("%s; the other views go on", error)
+        elif error is not None:
+            raise error
+
+    def _note_reached(self, view: _View) -> None:
+        """Take note of what a generation has and goes without, once all its sinks are there."""
+        rows = self._sending.rows(view.spec.name)
+        view.rows = view.rows if rows is None else rows
+        view.is_told = view.is_told and view.delta is None
+        reach = self._sending.reach(view.spec.name)
+        if not view.is_told and not any(each.is_behind for each in reach.values()):
+            self._note_refused(view)
+            view.is_told = True
 
     def _note_refused(self, view: _View) -> None:
         """Put on record the rows that a generation goes without in some sinks."""
@@ -397,7 +446,11 @@ class Resident:
         for view in self._views:
             if view.error is not None:
                 continue
+            reach = self._sending.reach(view.spec.name)
             for name, sink in view.sinks.items():
+                if name in reach and reach[name].is_behind:
+                    log.warning("%s: not compared: %s", view.spec.name, reach[name].shown(name))
+                    continue
                 text = f"{view.spec.name}: verify all of {name}"
                 with stages.stage("verify", text, view.spec.name):
                     address = sink.address(view.generation)
@@ -436,6 +489,7 @@ class Resident:
         self, view: _View, increment: Increment, started: float, stages: Stages
     ) -> ViewResult:
         changed, record = view.delta, increment.held.record
+        reach = self._sending.reach(view.spec.name)
         total = round(time.monotonic() - started, 3)
         return ViewResult(
             view=view.spec.name,
@@ -451,7 +505,8 @@ class Resident:
             seconds={**stages.seconds(view.spec.name), "total": total},
             verified=None if view.report is None else view.report.verified,
             mismatches=None if view.report is None else view.report.mismatches,
-            published=view.error is None,
+            published=view.error is None and not any(each.is_behind for each in reach.values()),
+            reach=reach,
             sinks=view.spec.sinks,
             refused=view.refused,
             mode=self._settings.verify.value,

@@ -39,7 +39,8 @@ CHANGES = "changes"
 """Under this name stands the proof of what all sinks of a view are sent."""
 MOST_KEYS = 100_000
 """Of a delta: so many rows fit the driver's memory, and a sink's one step."""
-_KEY = "__key"
+KEY = "__key"
+"""The column of a delta that names each of its keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +115,10 @@ def deltas_of(
     )  # fmt: skip
     both = rows.unionByName(gone).select(
         "*",
-        identity(schema, key).alias(_KEY),
+        identity(schema, key).alias(KEY),
         *(each for sink in sinks.values() for each in sink.delta_columns(schema)),
     )
-    part = F.pmod(F.hash(_KEY), F.lit(parts))
+    part = F.pmod(F.hash(KEY), F.lit(parts))
     for number in range(parts):
         with translated():
             table = (both.where(part == number) if parts > 1 else both).toArrow()
@@ -188,9 +189,9 @@ def delta_here(
     both = pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)])
     is_gone = pa.array([False] * rows.num_rows + [True] * gone.num_rows, pa.bool_())
     delta = both.append_column(GONE, is_gone)
-    delta = delta.append_column(_KEY, pa.array(identities(both, key), pa.string()))
+    delta = delta.append_column(KEY, pa.array(identities(both, key), pa.string()))
     table = _each_once(delta, key)
-    plain = table.drop_columns([_KEY])
+    plain = table.drop_columns([KEY])
     for sink in sinks.values():
         for name, values in sink.delta_values(schema, plain).items():
             table = table.append_column(name, values)
@@ -217,7 +218,7 @@ def _typed(values: list[Value], kind: pa.DataType) -> pa.Array:
 
 def _each_once(table: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep one line a key: its row, if it has one."""
-    is_gone, keys = table[GONE].to_pylist(), table[_KEY].to_pylist()
+    is_gone, keys = table[GONE].to_pylist(), table[KEY].to_pylist()
     there: set[str] = set()
     for name, gone in zip(keys, is_gone, strict=True):
         if gone:

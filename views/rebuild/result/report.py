@@ -15,6 +15,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.runtime.edge import one_line
 from views.base.address import Address
 from views.generations.history import HistoryRow
+from views.rebuild.result.reach import Reach
 from views.verify.compare.report import VerifyReport
 
 _SEVERAL = 2
@@ -40,12 +41,13 @@ class ViewResult:
         verified: True, False, or None when not asked for or not possible (of a Python view only
             the inputs can be compared).
         mismatches: differences that verification found.
-        published: whether readers see it.
+        published: whether readers see it, in all sinks.
         staged: whether it waits, whole, for somebody to publish it.
         replaced: the staged generations that it takes the place of.
         addresses: of what is staged, where each sink can be tried.
         switch_seconds: from the moment the first sink had moved until the last one had.
         sinks: where it is served.
+        reach: of a view that is followed, how far each sink is.
         mode: how much was to be verified.
         reports: of verification, by sink.
         quarantined: records of its tables that could not be read; their rows are left out.
@@ -74,6 +76,7 @@ class ViewResult:
     addresses: Mapping[str, Address] = field(default_factory=dict)
     switch_seconds: float | None = None
     sinks: tuple[str, ...] = ()
+    reach: Mapping[str, Reach] = field(default_factory=dict)
     mode: str = "full"
     reports: Mapping[str, VerifyReport] = field(default_factory=dict)
     quarantined: int = 0
@@ -116,6 +119,8 @@ class ViewResult:
             "origin": self.origin,
             "warnings": list(self.warnings),
         }
+        if self.reach:
+            found["reached"] = {name: each.to_json() for name, each in self.reach.items()}
         if self.staged:
             found["addresses"] = {name: each.shown() for name, each in self.addresses.items()}
             found["replaced"] = list(self.replaced)
@@ -256,6 +261,9 @@ def staged_lines(result: ViewResult) -> list[str]:
 def _published(result: ViewResult) -> str:
     if result.staged:
         return "[yellow]staged[/]"
+    late = [each.shown(name) for name, each in result.reach.items() if each.is_behind]
+    if late and result.error is None:
+        return f"[yellow]{'; '.join(late)}[/]"
     if not result.published:
         return "[red]no[/]"
     return ", ".join(filter(None, ["[green]yes[/]", _apart(result)]))

@@ -1,0 +1,242 @@
+"""Views that are followed together do not wait for one another's sinks, unless asked to."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from changelog.contract.base.errors import LockedError
+from changelog.stack.base.ports import pick
+from tests.support.proxy import Proxy
+from tests.support.shop import opened_shop
+from tests.support.wait import wait_until
+from views.generations.lock import Moving
+from views.rebuild.sending import waiting
+from views.sinks.base import UnavailableSinkError
+from views.sinks.postgres.sink import PostgresSink
+from views.sinks.search.sink import SearchSink
+
+SOON_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def shop(stack, spark, tmp_path_factory):
+    with opened_shop(stack, tmp_path_factory.mktemp("apart") / "project") as made:
+        yield made
+
+
+@contextmanager
+def search_behind_a_proxy(shop):
+    """Let followers reach the search server through a network that can fail."""
+    parts = urlsplit(shop.endpoints.search)
+    path = shop.project.root / "changelog.toml"
+    text = path.read_text("utf-8")
+    with Proxy(pick(), parts.port) as proxy:
+        url = urlunsplit(parts._replace(netloc=f"{parts.hostname}:{proxy.port}"))
+        there = json.dumps(shop.endpoints.search)
+        assert there in text
+        path.write_text(text.replace(there, json.dumps(url)), "utf-8")
+        try:
+            yield proxy
+        finally:
+            path.write_text(text, "utf-8")
+
+
+def raised(shop, order=30):
+    """Raise an order's amount; returns its key in the cache, and the amount."""
+    shop.change(f"UPDATE orders SET amount = amount + 1 WHERE id = {order}")
+    ((customer, amount),) = shop.project.query(
+        f"SELECT customer_id, amount::text FROM orders WHERE id = {order}"
+    )
+    return f"[{customer},{order}]", amount
+
+
+def is_in_cache(shop, wanted):
+    key, amount = wanted
+    return shop.entries()[key]["amount"] == amount
+
+
+def wait_for_cache(shop, wanted, deadline_s=SOON_S):
+    wait_until(lambda: is_in_cache(shop, wanted), deadline_s, "in the cache")
+
+
+def rounds_that_the_cache_has(shop, follower, orders):
+    """Raise each order, one round each; returns the outcome of the last."""
+    outcomes = []
+    for order in orders:
+        wanted = raised(shop, order)
+        outcomes.append(follower.round())
+        assert outcomes[-1].error is None, outcomes[-1].error
+        wait_for_cache(shop, wanted)
+    return outcomes[-1]
+
+
+def result_of(shop, outcome, kind):
+    return next(each for each in outcome.results if each.view == shop.names[kind])
+
+
+def test_a_search_server_that_is_held_delays_no_other_sink_and_catches_up(shop):
+    before = shop.documents()
+    with search_behind_a_proxy(shop) as proxy, shop.followed(patience_s=0.5) as follower:
+        proxy.hold()
+        outcome = rounds_that_the_cache_has(shop, follower, [30, 30, 31])
+        assert shop.documents() == before, "the search server is still held"
+        late, fresh = (result_of(shop, outcome, kind) for kind in ("documents", "entries"))
+        assert late.reach["search"].is_behind
+        assert not late.published
+        assert late.reach["search"].position < fresh.reach["cache"].position
+        proxy.heal()
+        wait_until(lambda: not follower._resident.sending.is_busy, SOON_S, "search catches up")
+        shop.is_right()
+        assert follower.is_here, "without a round of Spark's"
+        raised(shop)
+        follower.round()
+        follower._resident.sending.drain(SOON_S)
+        shop.is_right()
+
+
+def test_twin_together_they_wait_for_the_sink_that_is_held(shop):
+    with (
+        search_behind_a_proxy(shop) as proxy,
+        shop.followed(together=True) as follower,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        proxy.hold()
+        raised(shop)
+        held = pool.submit(follower.round)
+        wanted = raised(shop)
+        try:
+            with pytest.raises(AssertionError, match="not within"):
+                wait_for_cache(shop, wanted, 5.0)
+            assert not held.done()
+        finally:
+            proxy.heal()
+        assert held.result(SOON_S).error is None
+        assert follower.round().error is None
+        shop.is_right()
+
+
+def test_who_moves_readers_waits_for_what_is_under_way_and_the_rest_waits_for_him(
+    shop, monkeypatch
+):
+    begun, may_end = threading.Event(), threading.Event()
+    sound = SearchSink.apply
+
+    def slow(self, *arguments):
+        begun.set()
+        assert may_end.wait(SOON_S)
+        sound(self, *arguments)
+
+    names = [spec.name for spec in shop.specs]
+    giving_up = threading.Event()
+    with shop.followed(patience_s=0.1) as follower, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(SearchSink, "apply", slow)
+        raised(shop)
+        assert follower.round().error is None
+        assert begun.wait(SOON_S)
+        with pytest.raises(LockedError), Moving(shop.project.root, names, lambda: True):
+            pass  # a round is over, and readers may not be moved: a sink is written to
+        moving = Moving(shop.project.root, names, giving_up.is_set)
+        entered = pool.submit(moving.__enter__)
+        try:
+            wait_until(follower._moving.is_wanted, SOON_S, "somebody waits")
+            letting = threading.Thread(target=follower.round)
+            letting.start()
+            assert not entered.done()
+            raised(shop)
+            may_end.set()
+            letting.join(SOON_S)
+            entered.result(SOON_S)
+        finally:
+            giving_up.set()
+            may_end.set()
+        busy = follower._resident.sending.is_busy
+        moving.__exit__()
+        assert not busy, "nothing was left to do for the sink"
+        follower.round()
+        follower._resident.sending.drain(SOON_S)
+        shop.is_right()
+
+
+@pytest.mark.matrix
+def test_a_sink_that_is_away_is_waited_for_without_a_round_of_spark(shop, monkeypatch):
+    sound, away = PostgresSink.apply, [UnavailableSinkError("the server does not answer")] * 2
+
+    def failing(self, *arguments):
+        if away:
+            raise away.pop()
+        sound(self, *arguments)
+
+    monkeypatch.setattr(PostgresSink, "apply", failing)
+    with shop.followed(patience_s=0.5) as follower:
+        for _ in range(3):
+            raised(shop)
+            assert follower.round().error is None
+        wait_until(lambda: not follower._resident.sending.is_busy, SOON_S, "it catches up")
+        shop.is_right()
+        assert follower.is_here
+
+
+@pytest.mark.matrix
+def test_a_sink_that_lacks_too_much_is_left_behind_and_brought_forward_by_spark(shop, monkeypatch):
+    monkeypatch.setattr(waiting, "MOST_KEYS", 2)
+    with search_behind_a_proxy(shop) as proxy, shop.followed(patience_s=0.5) as follower:
+        proxy.hold()
+        outcome = rounds_that_the_cache_has(shop, follower, [30, 31, 32, 33])
+        assert result_of(shop, outcome, "documents").reach["search"].is_left
+        proxy.heal()
+        sending = follower._resident.sending
+        wait_until(lambda: sending.calls_for_spark, SOON_S, "it answers again")
+        outcome = follower.round()
+        assert outcome is not None, "nothing is new in the log, and the sink has to catch up"
+        assert outcome.error is None, outcome.error
+        shop.is_right()
+
+
+def follower_of(shop, found):
+    """Start a follower's process; the results that it prints are added to a list."""
+    command = [str(Path(sys.executable).with_name("rebuild-view")), "--all", "--follow", "--json"]
+    process = subprocess.Popen(
+        command, cwd=shop.project.root, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+    def read():
+        assert process.stdout is not None
+        found.extend(json.loads(line) for line in process.stdout if line.startswith("{"))
+
+    threading.Thread(target=read, daemon=True).start()
+    return process
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_a_follower_that_is_ended_while_a_sink_is_held_leaves_what_the_next_goes_on_from(shop, by):
+    found: list[dict] = []
+    with search_behind_a_proxy(shop) as proxy:
+        process = follower_of(shop, found)
+        try:
+            wait_until(lambda: len(found) >= 3, 300, "a first round")
+            wait_for_cache(shop, raised(shop), 300)
+            proxy.hold()
+            for _ in range(2):
+                wait_for_cache(shop, raised(shop), 120)
+            documents = shop.names["documents"]
+            late = [each for each in found if each["view"] == documents and "reached" in each]
+            assert late[-1]["reached"]["search"]["seconds_behind"] > 0
+            os.killpg(process.pid, by)
+            assert process.wait(180) == (0 if by is signal.SIGTERM else -by)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        proxy.heal()  # what the server did not get from the one that died comes now
+    with shop.followed():
+        shop.is_right()

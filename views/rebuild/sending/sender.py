@@ -1,0 +1,266 @@
+"""Bring one sink's generation forward, in a thread of its own, by what waits for it.
+
+What comes while the sink is busy or away is merged, so that it gets all of it in one step once it
+can. A sink that does not answer is asked again, at growing pauses. Where more waits than is kept,
+it is left behind: it is asked only whether it answers again, and then has to be brought forward
+from where it is by whoever has the stored states.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from changelog.contract.base.errors import UnavailableError
+from changelog.contract.base.position import Position
+from views.rebuild.result.reach import Reach
+from views.rebuild.sending.waiting import UnlikeError, Waiting
+from views.sinks.base import ForwardSink, rows_of
+
+log = logging.getLogger("changelog.views")
+
+_LATE_S = 5.0
+"""Rows that come so much later than they were proved are worth a line."""
+PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Between attempts while a sink does not answer; the last one again and again."""
+
+
+class ElsewhereError(Exception):
+    """Readers of the sink see another generation: somebody else has moved them."""
+
+
+@dataclass(slots=True)
+class _Behind:
+    """Since when, and why, a sink lacks more than is kept for it."""
+
+    since: float
+    answers: bool = False
+
+
+class Sender:
+    """Brings a generation forward in one sink.
+
+    Args:
+        view: its name.
+        name: of the sink.
+        sink: used by no other thread as long as this one runs.
+        generation: the one that serves.
+        position: where it is.
+    """
+
+    def __init__(
+        self, view: str, name: str, sink: ForwardSink, generation: int, position: Position
+    ) -> None:
+        self.view, self.name = view, name
+        self._sink, self._generation = sink, generation
+        self._at = position
+        self._rows: int | None = None
+        self._changed = threading.Condition()
+        self._waiting: Waiting | None = None
+        self._sending: Waiting | None = None
+        self._is_under_way = False
+        self._left: _Behind | None = None
+        self._failures, self._not_before, self._why = 0, 0.0, ""
+        self._failed: Exception | None = None
+        self._is_paused = self._is_ended = False
+        self._thread = threading.Thread(target=self._work, name=f"{view} {name}", daemon=True)
+        self._thread.start()
+
+    def send(self, waiting: Waiting) -> None:
+        """Let the sink have rows as soon as it can."""
+        with self._changed:
+            self._add(waiting)
+            self._changed.notify_all()
+
+    def reached(self, position: Position) -> None:
+        """Take note that there is nothing for the sink before a position but what was sent."""
+        with self._changed:
+            if not self._lacks():
+                self._at = max(self._at, position)
+
+    @property
+    def reach(self) -> Reach:
+        """Return how far the sink is."""
+        with self._changed:
+            since = self._since()
+            behind_s = 0.0 if since is None else max(time.monotonic() - since, 0.001)
+            return Reach(self._at, behind_s, self._left is not None, self._why)
+
+    @property
+    def rows(self) -> int | None:
+        """Return how many rows the generation has; None before anything was sent."""
+        return self._rows
+
+    @property
+    def failed(self) -> Exception | None:
+        """Return why nothing more is sent, if that is so."""
+        return self._failed
+
+    @property
+    def can_catch_up(self) -> bool:
+        """Tell whether a sink that was left behind answers again."""
+        with self._changed:
+            return self._left is not None and self._left.answers
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether the sink may be written to at any moment."""
+        with self._changed:
+            return self._failed is None and (self._is_under_way or self._lacks())
+
+    def pause(self, until: float) -> bool:
+        """Begin nothing more before `resume`; tell whether nothing is under way any more.
+
+        Args:
+            until: by the monotonic clock, waits so long at most for what is under way.
+        """
+        with self._changed:
+            self._is_paused = True
+            return self._waited(lambda: not self._is_under_way, until)
+
+    def resume(self) -> None:
+        """Go on."""
+        with self._changed:
+            self._is_paused = False
+            self._changed.notify_all()
+
+    def wait(self, until: float) -> bool:
+        """Wait until the sink lacks nothing or does not answer; tell whether it lacks nothing.
+
+        Args:
+            until: by the monotonic clock.
+        """
+        with self._changed:
+            self._waited(lambda: not self._lacks() or self._is_stuck(), until)
+            return not self._lacks()
+
+    def end(self, until: float | None = None) -> bool:
+        """Begin nothing more, ever; tell whether nothing is under way any more.
+
+        Args:
+            until: by the monotonic clock, waits so long at most; None: as long as it takes.
+        """
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+        self._thread.join(None if until is None else max(until - time.monotonic(), 0.0))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while self._is_next():
+            failed: Exception | None = None
+            try:
+                self._do(self._sending)
+            except Exception as error:  # noqa: BLE001 - is raised where the rounds are made
+                failed = error
+            with self._changed:
+                some, self._sending, self._is_under_way = self._sending, None, False
+                if isinstance(failed, UnavailableError):
+                    self._put_off(some, failed)
+                elif failed is not None:
+                    self._give_up(failed)
+                else:
+                    self._done(some)
+                self._changed.notify_all()
+
+    def _is_next(self) -> bool:
+        """Take what is to be sent, nothing where the sink is only asked; False at the end."""
+        with self._changed:
+            while not self._is_ended:
+                pause_s = self._not_before - time.monotonic()
+                if not self._is_due():
+                    self._changed.wait()
+                elif pause_s > 0:
+                    self._changed.wait(pause_s)
+                else:
+                    self._sending, self._waiting = self._waiting, None
+                    self._is_under_way = True
+                    return True
+            return False
+
+    def _is_due(self) -> bool:
+        if self._is_paused or self._failed is not None:
+            return False
+        return self._waiting is not None or (self._left is not None and not self._left.answers)
+
+    def _do(self, some: Waiting | None) -> None:
+        if self._sink.published() != self._generation:
+            raise ElsewhereError(f'somebody else has moved readers of view "{self.view}"')
+        if some is not None:
+            delta = some.delta
+            self._sink.apply(self._generation, delta.schema, delta.table, some.position)
+            self._rows = rows_of(self._sink, self._generation)
+
+    def _put_off(self, some: Waiting | None, failed: UnavailableError) -> None:
+        self._failures += 1
+        self._why = str(failed.args[0] if failed.args else failed)
+        pause_s = PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]
+        self._not_before = time.monotonic() + pause_s
+        if self._failures == 1:
+            text = "%s; sink %s of view %s is tried again, the others go on"
+            log.warning(text, self._why, self.name, self.view)
+        if some is not None:
+            later, self._waiting = self._waiting, some
+            if self._left is not None:
+                self._waiting = None
+            elif later is not None:
+                self._add(later)
+
+    def _give_up(self, failed: Exception) -> None:
+        self._failed, self._why = failed, str(failed)
+        if not isinstance(failed, ElsewhereError):
+            log.warning("sink %s of view %s takes no more: %s", self.name, self.view, failed)
+
+    def _done(self, some: Waiting | None) -> None:
+        if self._failures:
+            log.info("sink %s of view %s answers again", self.name, self.view)
+        self._failures, self._not_before, self._why = 0, 0.0, ""
+        if self._left is not None:
+            self._left.answers = True
+        if some is None:
+            return
+        self._at = some.position
+        if (late_s := time.monotonic() - some.since) > _LATE_S:
+            text = "sink %s of view %s has what waited for it for %.0f s, and is at %s"
+            log.info(text, self.name, self.view, late_s, self._at)
+
+    def _add(self, later: Waiting) -> None:
+        """Keep rows until the sink can have them, unless that are too many."""
+        if self._left is not None or self._failed is not None:
+            return
+        why = "more has changed since than is kept for it"
+        try:
+            all_of_it = later if self._waiting is None else self._waiting.then(later)
+        except UnlikeError as error:
+            all_of_it, why = None, str(error)
+        if all_of_it is None or all_of_it.is_too_much:
+            since = self._since()
+            self._left = _Behind(later.since if since is None else since)
+            self._waiting = None
+            text = "sink %s of view %s is left behind: %s; it catches up by a round of Spark's"
+            log.warning(text, self.name, self.view, why)
+        else:
+            self._waiting = all_of_it
+
+    def _lacks(self) -> bool:
+        return self._since() is not None
+
+    def _since(self) -> float | None:
+        """Return when the oldest rows that the sink lacks were proved, None if it lacks none."""
+        if self._sending is not None:
+            return self._sending.since
+        if self._left is not None:
+            return self._left.since
+        return None if self._waiting is None else self._waiting.since
+
+    def _is_stuck(self) -> bool:
+        """Tell whether waiting is of no use."""
+        if self._left is not None:
+            return self._left.answers
+        return self._failures > 0 or self._failed is not None or self._is_ended
+
+    def _waited(self, is_so: Callable[[], bool], until: float) -> bool:
+        return self._changed.wait_for(is_so, max(until - time.monotonic(), 0.0))

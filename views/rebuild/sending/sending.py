@@ -1,0 +1,129 @@
+"""Let all sinks of a follower's views have deltas, none of them waiting for another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from changelog.contract.base.position import Position
+from views.rebuild.one_view.forward import Delta
+from views.rebuild.result.reach import Reach
+from views.rebuild.sending.sender import ElsewhereError, Sender
+from views.rebuild.sending.waiting import Waiting
+from views.sinks.base import ForwardSink
+
+PATIENCE_S = 1.0
+"""A round waits so long, at most, for sinks that lacked nothing before it."""
+_LOOK_S = 0.5
+
+
+class Sending:
+    """The workers of a follower's sinks."""
+
+    def __init__(self) -> None:
+        self._senders: dict[str, dict[str, Sender]] = {}
+
+    def begin(
+        self, view: str, generation: int, sinks: Mapping[str, ForwardSink], position: Position
+    ) -> None:
+        """Take a view, all of whose sinks are at a position."""
+        self._senders[view] = {
+            name: Sender(view, name, sink, generation, position) for name, sink in sinks.items()
+        }
+
+    def send(self, deltas: Mapping[str, Delta], position: Position) -> None:
+        """Let sinks have what was proved, and wait a little for those that lacked nothing.
+
+        Args:
+            deltas: by view; views without one have the same rows as before.
+            position: the first that they say nothing of.
+        """
+        since = time.monotonic()
+        fresh = []
+        for sender in self._all():
+            delta = deltas.get(sender.view)
+            if delta is None:
+                sender.reached(position)
+                continue
+            if not sender.reach.is_behind:
+                fresh.append(sender)
+            sender.send(Waiting(delta=delta, position=position, since=since))
+        for sender in fresh:
+            sender.wait(since + PATIENCE_S)
+
+    def reach(self, view: str) -> dict[str, Reach]:
+        """Return how far each sink of a view is."""
+        return {name: sender.reach for name, sender in self._senders.get(view, {}).items()}
+
+    def rows(self, view: str) -> int | None:
+        """Return how many rows a view has; None before anything was sent."""
+        found = (sender.rows for sender in self._senders[view].values())
+        return next((rows for rows in found if rows is not None), None)
+
+    def failed(self, view: str) -> Exception | None:
+        """Return why a sink of a view takes no more, if one does not."""
+        found = (sender.failed for sender in self._senders[view].values())
+        return next((error for error in found if error is not None), None)
+
+    @property
+    def calls_for_spark(self) -> str | None:
+        """Return why the next round is to be one of Spark's, or None."""
+        for sender in self._all():
+            if isinstance(sender.failed, ElsewhereError):
+                return str(sender.failed)
+            if sender.can_catch_up:
+                return f'sink {sender.name} of view "{sender.view}", left behind, answers again'
+        return None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a sink may be written to at any moment."""
+        return any(sender.is_busy for sender in self._all())
+
+    def pause(self, stop: Callable[[], bool]) -> bool:
+        """Begin nothing more before `resume`; tell whether nothing is under way any more.
+
+        Args:
+            stop: tells whether to wait no longer for what is under way.
+        """
+        senders = list(self._all())
+        for sender in senders:
+            sender.pause(time.monotonic())
+        while not all(sender.pause(time.monotonic() + _LOOK_S) for sender in senders):
+            if stop():
+                return False
+        return True
+
+    def resume(self) -> None:
+        """Go on."""
+        for sender in self._all():
+            sender.resume()
+
+    def drain(self, limit_s: float) -> None:
+        """Wait until sinks that answer have what waits for them.
+
+        Args:
+            limit_s: waits so long at most.
+        """
+        until = time.monotonic() + limit_s
+        for sender in self._all():
+            sender.wait(until)
+
+    def end(self, limit_s: float | None = None) -> bool:
+        """Begin nothing more, ever; tell whether nothing is under way any more.
+
+        What waits is dropped: each sink says where it is, and is brought forward from there.
+
+        Args:
+            limit_s: waits so long at most for what is under way; None: as long as it takes.
+        """
+        until = None if limit_s is None else time.monotonic() + limit_s
+        senders = list(self._all())
+        self._senders = {}
+        for sender in senders:
+            sender.end(time.monotonic())
+        return all(sender.end(until) for sender in senders)
+
+    def _all(self) -> Iterator[Sender]:
+        for senders in self._senders.values():
+            yield from senders.values()
