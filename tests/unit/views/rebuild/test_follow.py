@@ -110,6 +110,7 @@ class Settings:
     rebuild: Any
     forward: bool = False
     looks: bool = False
+    together: bool = False
 
 
 @pytest.fixture
