@@ -51,7 +51,7 @@ _HERE_S = 0.2
 """And between two of those that are made without Spark."""
 _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
-_AT_END_S = 10.0
+_AT_END_S = 5.0
 """Waits so long, at most, for sinks that have not got all yet; then for what is under way."""
 _WAITS_S = (1, 2, 5, 10, 30)
 """Between attempts while a server does not answer; the last one again and again."""
