@@ -134,7 +134,7 @@ def test_a_wrong_row_is_refuted_before_any_reader_has_it(shop, monkeypatch):
     before = shop.entries(), shop.totals(), shop.documents()
     shop.change("UPDATE orders SET amount = amount + 50 WHERE id = 11")
     with monkeypatch.context() as patched:
-        patched.setattr("views.rebuild.rebuild.delta_of", off_by_a_cent)
+        patched.setattr("views.rebuild.run.forward.delta_of", off_by_a_cent)
         outcome = shop.round()
     assert all(isinstance(result.error, RefutedError) for result in outcome.results)
     assert all(result.mismatches == 1 for result in outcome.results)
@@ -184,7 +184,7 @@ def test_a_sink_that_was_away_catches_up(shop, monkeypatch):
 @pytest.mark.matrix
 def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch):
     before = generations(shop.round())
-    monkeypatch.setattr("views.rebuild.rebuild.MOST_KEYS", 5)
+    monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
     shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 100 AND 140")
     outcome = shop.round()
     assert outcome.error is None

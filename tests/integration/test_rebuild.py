@@ -37,6 +37,7 @@ from views.generations.history import History
 from views.generations.lock import locked
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
+from views.rebuild.run import proof
 
 REPOSITORY = Path(__file__).parents[2]
 TOTALS = """-- key: customer_id
@@ -619,7 +620,7 @@ def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch
 def test_a_difference_that_is_found_too_late_refutes_nothing(
     project, view, run, monkeypatch
 ) -> None:
-    late_after(monkeypatch, rebuild, "_judged")
+    late_after(monkeypatch, proof, "judged")
     plant_a_wrong_row(monkeypatch)
     ran = run(view, "--json")
     assert ran.code == 4, ran.out

@@ -62,7 +62,7 @@ def held(shop):
 
 def test_a_rebuild_takes_over_where_the_follower_is_and_it_goes_on_from_there(shop, monkeypatch):
     # Several steps to get there, of few keys each.
-    monkeypatch.setattr("views.rebuild.rebuild.MOST_KEYS", 7)
+    monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 7)
     with shop.followed() as follower:
         outcome = rebuilt(
             shop,
@@ -171,7 +171,7 @@ def test_a_killed_rebuild_leaves_nothing_that_could_serve(shop, tmp_path, monkey
                 building_now = others_of(shop.project.root, names[0], builds=False).spared
                 assert building_now
                 # The follower has more keys than go forward, and writes a generation.
-                monkeypatch.setattr("views.rebuild.rebuild.MOST_KEYS", 5)
+                monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
                 monkeypatch.setattr(follower._resident, "_held", None)
                 shop.change("UPDATE orders SET amount = amount + 6 WHERE id < 60")
                 outcome = follower.round()

@@ -1,0 +1,152 @@
+"""What goes forward in a run: the generation that serves, or one that nobody sees yet.
+
+A delta is computed where all sinks of a view take one, proved, and applied to each of them; what is
+served is compared whole now and then, since the proof of some keys does not say that no other one
+changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from changelog.contract.base.position import Position
+from replay.result.state import States
+from views.base.config import VerifyMode
+from views.base.failure import RebuildError
+from views.generations.history import PUBLISHED
+from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.forward import (
+    MOST_KEYS,
+    Delta,
+    apply,
+    delta_of,
+    deltas_of,
+    forward_sinks,
+)
+from views.rebuild.one_view.refresh import Merged, Whole
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.plan import Plan
+from views.rebuild.resident import RECORDED_EVERY
+from views.rebuild.run.proof import judged
+from views.rebuild.run.run import Run, only_warned
+from views.sinks.base import ForwardSink, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("changelog.views")
+
+
+class Forward:
+    """Brings generations forward by the keys that changed.
+
+    Args:
+        run: the run that it is a step of.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def sinks(self, build: ViewBuild) -> Mapping[str, ForwardSink]:
+        """Return the sinks of a view if the generation that serves may go forward, else none."""
+        proves_changes = self._run.settings.verify in {VerifyMode.CHANGED, VerifyMode.NONE}
+        if not self._run.settings.forward or build.previous is None or not proves_changes:
+            return {}
+        found = forward_sinks(build.served, build.previous)
+        if isinstance(found, str):
+            log.info('view "%s" is written anew: %s', build.spec.name, found)
+            return {}
+        return found
+
+    def delta(
+        self,
+        certifier: Certifier,
+        replay: States,
+        build: ViewBuild,
+        found: Merged,
+        schema: StructType,
+    ) -> Delta | Whole:
+        """Return what brings a generation forward in one step, the last one if it takes several.
+
+        What readers see goes forward in one step or not at all; a generation that nobody sees yet
+        may be given the others, each proved, at once.
+        """
+        key, sinks, keys = build.spec.key, build.forward, found.change.keys
+        if self._run.bases is None:
+            if keys > MOST_KEYS:
+                return Whole(f"{keys:,} keys are affected, more than go forward at once")
+            return delta_of(found.change, schema, key, sinks)
+        parts = deltas_of(found.change, schema, key, sinks, parts=-(-keys // MOST_KEYS) or 1)
+        delta = next(parts)
+        for after in parts:
+            self._require_proved(certifier, build, delta)
+            assert build.previous is not None  # noqa: S101 - it is the base
+            (error,) = apply([(sinks, build.previous, delta)], _position(replay))
+            if error is not None:
+                raise error
+            delta = after
+        return delta
+
+    def _require_proved(self, certifier: Certifier, build: ViewBuild, delta: Delta) -> None:
+        if self._run.settings.verify is VerifyMode.NONE:
+            return
+        report = certifier.report(build.spec, build.columns, delta.sent())
+        report.raise_on_mismatch()
+        if report.verified is None:
+            raise RebuildError(
+                f'view "{build.spec.name}" cannot be verified: {"; ".join(report.notes)}',
+                hint="--verify none publishes it unproved",
+            )
+
+    def apply(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Let the sinks have what was proved of some keys, in one step each."""
+        deltas = [
+            (build.forward, build.previous, build.delta)
+            for build in builds
+            if build.previous is not None and build.delta is not None
+        ]
+        with self._run.stage("apply", "changed keys to every sink"):
+            failed = apply(deltas, _position(replay))
+        for build, error in zip(builds, failed, strict=True):
+            with self._run.answerable(build):
+                if error is not None:
+                    raise error
+                build.published = self._run.bases is None
+                build.rows = rows_of(next(iter(build.forward.values())), build.number)
+                self._run.note_refused(build, build.number)
+        due = [build for build in builds if build.published and _is_due(build)]
+        with self._run.stages.stage("record", "write the history"), only_warned("the history"):
+            self._run.record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
+
+    def look(self, certifier: Certifier, builds: Sequence[ViewBuild]) -> None:
+        """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
+        if not self._run.settings.looks or self._run.settings.verify is VerifyMode.NONE:
+            return
+        for build in builds:
+            with self._run.answerable(build):
+                if not build.published:
+                    continue
+                for name, sink in build.forward.items():
+                    text = f"{build.spec.name}: verify all of {name}"
+                    with self._run.stage("verify", text, build.spec.name):
+                        address = sink.address(build.number)
+                        report = certifier.report(build.spec, build.columns, address)
+                        build.reports = {**build.reports, name: report}
+                error = judged(build)
+                if error is not None:
+                    raise error
+
+
+def _position(replay: States) -> Position:
+    """Return the first position that states at a frontier do not hold any more."""
+    frontier = replay.cut.record.frontier
+    return Position(frontier.epoch, frontier.lsn, 0)
+
+
+def _is_due(build: ViewBuild) -> bool:
+    """Tell whether the history has not been told for a while where a generation is."""
+    at = build.recorded_at
+    return at is None or datetime.now(UTC) - at >= RECORDED_EVERY

@@ -1,0 +1,87 @@
+"""The proofs of a run: what is to be published, or sent, is computed by the verifier too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from changelog.contract.base.errors import ChangelogError, RefutedError, VerdictError
+from replay.result.state import States
+from views.base.config import VerifyMode
+from views.base.failure import RebuildError
+from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.forward import CHANGES
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.run.run import Run, only_warned
+from views.verify.compare.report import VerifyReport
+
+
+class Proof:
+    """Verifies the views of a run.
+
+    Args:
+        run: the run that it is a step of.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def verify(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Verify views; what a view cannot be published for becomes its failure."""
+        if self._run.settings.verify is VerifyMode.NONE:
+            return
+        for build in builds:
+            with self._run.answerable(build):
+                build.reports = self._reports(certifier, build)
+                error = judged(build)
+                if error is not None:
+                    _require_exact(replay, build)
+                    raise error
+                if build.verified and build.delta is None:
+                    build.generation = build.generation.verify()
+        with self._run.stage("keep", "what was proved"), only_warned("keeping what was proved"):
+            certifier.keep()
+
+    def _reports(self, certifier: Certifier, build: ViewBuild) -> dict[str, VerifyReport]:
+        reports: dict[str, VerifyReport] = {}
+        if build.delta is not None:
+            text = f"{build.spec.name}: verify {build.delta.table.num_rows:,} keys"
+            with self._run.stage("verify", text, build.spec.name):
+                return {CHANGES: certifier.report(build.spec, build.columns, build.delta.sent())}
+        for name, address in build.addresses.items():
+            text = f"{build.spec.name}: verify {name} ({self._run.settings.verify.value})"
+            with self._run.stage("verify", text, build.spec.name):
+                reports[name] = certifier.report(build.spec, build.columns, address)
+        return reports
+
+
+def _require_exact(replay: States, build: ViewBuild) -> None:
+    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+
+    Raises:
+        VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
+    """
+    try:
+        replay.recheck()
+    except VerdictError:
+        build.reports = {}
+        raise
+
+
+def judged(build: ViewBuild) -> ChangelogError | None:
+    """Return the reason why verification does not let a generation be published.
+
+    A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
+    """
+    name = build.spec.name
+    try:
+        for report in build.reports.values():
+            report.raise_on_mismatch()
+    except RefutedError as error:
+        return error
+    if build.verified is None and build.spec.sql is not None:
+        notes = [note for report in build.reports.values() for note in report.notes]
+        return RebuildError(
+            f'view "{name}" cannot be verified: {"; ".join(dict.fromkeys(notes)) or "no reason"}',
+            hint="--verify none publishes it unproved",
+        )
+    return None

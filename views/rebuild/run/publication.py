@@ -1,0 +1,154 @@
+"""The end of a run: readers are moved to what was proved, or it is put aside for later.
+
+Where somebody follows the views, their new generations are first brought to where readers are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from changelog.contract.base.errors import ChangelogError
+from replay.result.state import States
+from replay.spark.files import Files
+from replay.store.stored import Stored
+from views.base.config import RebuildSettings, Source, VerifyMode
+from views.generations.history import PUBLISHED, SEALED, STAGED
+from views.generations.lock import advancing, others_of, reserve
+from views.generations.staging import take_away
+from views.generations.succession import next_generation, staged
+from views.generations.swap import retire, swap
+from views.generations.sweep import sweep
+from views.project.spec import ViewSpec
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.plan import Plan, store_of
+from views.rebuild.run.run import Run, only_warned
+from views.rebuild.takeover import Base, Takeover
+
+log = logging.getLogger("changelog.views")
+
+Bring = Callable[
+    [RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]],
+    tuple[Sequence[ViewBuild], States | None],
+]
+"""Brings unpublished generations to the newest frontier by a run with settings of its own."""
+
+
+class Publication:
+    """Publishes the generations of a run, or puts them aside.
+
+    Args:
+        run: the run that it is a step of.
+        bring: brings unpublished generations to the newest frontier.
+    """
+
+    def __init__(self, run: Run, bring: Bring) -> None:
+        self._run, self._bring = run, bring
+
+    def put_aside(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Let the generations wait, in place of those that waited before; no reader moves."""
+        with self._run.stage("stage", "put aside"):
+            generations = [build.generation.stage() for build in builds]
+            # This row is what keeps them from being taken for what a killed run left.
+            self._run.record(STAGED, builds, Plan(replay.cut.record, replay.cut), replay)
+            for build, generation in zip(builds, generations, strict=True):
+                build.generation, build.staged = generation, True
+        for build in builds:
+            with only_warned("removing what was staged before"):
+                *older, newest = staged(self._run.history.states(build.spec.name))
+                note = f"replaced by generation {newest}"
+                take_away(build.served, self._run.history, older, note=note)
+                build.replaced = tuple(older)
+
+    def publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Move readers to generations that are whole and proved, and record it."""
+        plan = Plan(replay.cut.record, replay.cut)
+        self._run.record(SEALED, builds, plan, replay)
+        follows = (
+            not self._run.is_follower and self._run.settings.as_of is None and self._run.catches_up
+        )
+        takeover = Takeover(self._run.settings, self._run.history, self._brought)
+        if follows:
+            # Most of the way is made while the follower goes on.
+            takeover.bring_near([build for build in builds if build.error is None])
+        with self._run.held_still():
+            if follows:
+                takeover.bring([build for build in builds if build.error is None])
+            # Told again: by its place in the history a swap that is cut off is known.
+            whole = [build for build in builds if build.error is None]
+            if any(build.brought or (build.previous or 0) > build.number for build in whole):
+                self._run.record(SEALED, whole, plan, replay)
+            with self._run.stage("publish", "publish every sink at once"):
+                if self._run.settings.together:
+                    self._swap(whole)
+                else:
+                    for build in whole:
+                        with self._run.answerable(build):
+                            self._swap([build])
+            with self._run.stages.stage("record", "write the history"):
+                try:
+                    published = [build for build in whole if build.published]
+                    self._run.record(PUBLISHED, published, plan, replay)
+                except ChangelogError as error:
+                    # Readers see the new generations: this is no failure of the rebuild. The next
+                    # run finds the row `sealed` and what serves, and adds what is missing.
+                    log.warning("published, but not recorded: %s", error)
+
+    def _brought(self, builds: Sequence[ViewBuild]) -> None:
+        """Bring unpublished generations to the newest frontier, as a follower would."""
+        root = self._run.settings.project.root
+        verify = self._run.settings.verify
+        changed = VerifyMode.NONE if verify is VerifyMode.NONE else VerifyMode.CHANGED
+        settings = replace(
+            self._run.settings, source=Source.REFRESH, forward=True, verify=changed, looks=False
+        )
+        bases = {}
+        with self._run.held_still():
+            for build in builds:
+                own = build.generation.number
+                others = others_of(root, build.spec.name, builds=True)
+                held, states = build.served.held(), self._run.history.states(build.spec.name)
+                number = next_generation(list(held.values()), states, others.dead | {own})
+                reserve(root, build.spec.name, [own, number])
+                bases[build.spec.name] = Base(own, number)
+        with advancing(root):
+            brought, states_then = self._bring(settings, bases, [build.spec for build in builds])
+        for build, there in zip(builds, brought, strict=True):
+            with self._run.answerable(build):
+                if there.error is not None:
+                    raise there.error
+                assert states_then is not None  # noqa: S101 - else there is an error
+                build.bring(there, states_then)
+
+    def _swap(self, builds: Sequence[ViewBuild]) -> None:
+        """Move the readers of the views in all their sinks, or of none."""
+        none = self._run.settings.verify is VerifyMode.NONE
+        published = [
+            build.generation.publish(unverified=none or build.spec.sql is None) for build in builds
+        ]
+        seconds = swap([(build.served, build.generation.number) for build in builds])
+        for build, generation in zip(builds, published, strict=True):
+            build.generation, build.published = generation, True
+            build.switch_seconds = seconds
+
+    def retire(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Remove generations that are not kept any more, and what else grows old."""
+        root, keep = self._run.settings.project.root, self._run.settings.rebuild.keep
+        with self._run.stages.stage("retire", "remove old generations"), self._run.held_still():
+            for build in builds:
+                name = build.spec.name
+                others = others_of(root, name, builds=not self._run.is_follower)
+                with only_warned("removing old generations", of=f'view "{name}": '):
+                    retire(
+                        build.served,
+                        self._run.history,
+                        previous=build.previous,
+                        keep=keep,
+                        spared=others.spared,
+                    )
+            with only_warned("putting the history together"):
+                self._run.history.tidy()
+            if isinstance(replay, Stored):
+                with only_warned("removing old layers of checkpoints"):
+                    sweep(Files(), store_of(self._run.settings.project), replay)

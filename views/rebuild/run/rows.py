@@ -1,0 +1,204 @@
+"""The rows of views in a run: whole, or what differs from what serves."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from changelog.contract.rows.relation import TableName
+from replay.base.config import OnBadRecord
+from replay.result.state import States
+from replay.store.stored import Stored
+from views.base.config import Source
+from views.project.definition import declaration_of, definition_of
+from views.project.spec import SqlSource
+from views.rebuild.one_view.build import frame_of, kept, write
+from views.rebuild.one_view.certify import Certifier
+from views.rebuild.one_view.forward import Delta, position_of
+from views.rebuild.one_view.quarantine import write_quarantined
+from views.rebuild.one_view.refresh import (
+    DELTA,
+    Merged,
+    Prior,
+    Refresher,
+    UnchangedView,
+    Whole,
+    prior_of,
+)
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.run.forward import Forward
+from views.rebuild.run.run import Run
+from views.sinks.base import Change, ChangeableSink, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("changelog.views")
+
+
+class Rows:
+    """Computes the rows of views and writes them to their new generations.
+
+    Args:
+        run: the run that it is a step of.
+        forward: computes what goes forward in place of a new generation.
+    """
+
+    def __init__(self, run: Run, forward: Forward) -> None:
+        self._run, self._forward = run, forward
+
+    def build(
+        self,
+        spark: SparkSession,
+        certifier: Certifier,
+        replay: States,
+        builds: Sequence[ViewBuild],
+    ) -> None:
+        """Write the rows of views to new generations, where they do not go forward.
+
+        Args:
+            spark: computes.
+            certifier: proves what is applied before the end.
+            replay: the states.
+            builds: the views.
+        """
+        with ExitStack() as held:
+            states = _shared_states(replay, builds, held)
+            refresher = None
+            if isinstance(replay, Stored):
+                refresher = Refresher(spark, replay, held)
+            for build in builds:
+                self._run.check_stop()
+                with self._run.answerable(build):
+                    rows, schema = self._rows(
+                        spark, certifier, replay, refresher, build, states=states
+                    )
+                    if build.unchanged:
+                        self._run.note_refused(build, build.number)
+                    if build.unchanged or build.delta is not None:
+                        continue
+                    if not isinstance(rows, Change) and len(build.spec.sinks) > 1:
+                        rows = held.enter_context(kept(rows))
+                    number = build.generation.number
+                    build.addresses = write(build.served, number, rows, schema, self._run.stages)
+                    build.rows = rows_of(next(iter(build.served.sinks.values())), number)
+                    self._run.note_refused(build, number)
+                    build.generation = build.generation.seal()
+                    certifier.keep_inputs(build.spec, states)
+            quarantines = self._run.settings.on_bad_record is OnBadRecord.QUARANTINE
+            if quarantines and replay.reads_log:
+                with self._run.stage("quarantine", "records that cannot be read"):
+                    self._run.quarantined = write_quarantined(
+                        spark, self._run.settings, replay, self._run.id
+                    )
+
+    def _rows(
+        self,
+        spark: SparkSession,
+        certifier: Certifier,
+        replay: States,
+        refresher: Refresher | None,
+        build: ViewBuild,
+        *,
+        states: Mapping[TableName, DataFrame],
+    ) -> tuple[DataFrame | Change, StructType]:
+        """Return the rows of a view, or what changed of them, and their schema."""
+        frame = frame_of(spark, build.spec, states)
+        build.columns, build.schema = tuple(frame.dtypes), frame.schema
+        build.declaration = declaration_of(build.spec, build.columns)
+        build.definition = definition_of(
+            build.spec, frame.dtypes, replay.states, self._run.settings.spark.settings
+        )
+        if refresher is None:
+            return frame, frame.schema
+        return self._refreshed(certifier, replay, refresher, build, frame), frame.schema
+
+    def _refreshed(
+        self,
+        certifier: Certifier,
+        replay: States,
+        refresher: Refresher,
+        build: ViewBuild,
+        whole: DataFrame,
+    ) -> DataFrame | Change:
+        """Return the rows of a view, most of them carried over where that can be done."""
+        build.origin = refresher.told(build.spec)
+        if self._run.settings.source is not Source.REFRESH:
+            return whole
+        rows = self._run.history.rows([build.spec.name], generation=build.previous)
+        build.recorded_at = rows[-1].at if rows else None
+        forward = self._forward.sinks(build)
+        if forward and build.previous is not None:
+            position = position_of(forward, build.previous)
+            prior = prior_of(rows, build.previous, None, goes_forward=True, position=position)
+        else:
+            prior = prior_of(rows, build.previous, _place(build))
+        with self._run.stage("merge", f"{build.spec.name}: what changed", build.spec.name):
+            merged = refresher.rows(build.spec, prior, whole, build.definition)
+            found: UnchangedView | Merged | Delta | Whole = merged
+            if isinstance(merged, Merged) and forward:
+                build.forward = forward
+                found = self._forward.delta(certifier, replay, build, merged, whole.schema)
+        match found:
+            case UnchangedView():
+                build.unchanged, build.origin = True, "refresh: unchanged"
+                build.rows = prior.rows if isinstance(prior, Prior) else None
+                return whole
+            case Delta():
+                build.delta = found
+                build.origin = f"forward: {found.table.num_rows:,} changed keys"
+                return whole
+            case Merged(change, touched):
+                build.origin = f"refresh: {touched:,} changed rows merged"
+                if not self._is_marked(build, change):
+                    return found.frame()
+                build.origin += " by deletion vectors"
+                return change
+            case Whole(why):
+                log.warning('view "%s" is computed whole: %s', build.spec.name, why)
+                build.origin = f"{build.origin}; computed whole: {why}"
+                return whole
+
+    def _is_marked(self, build: ViewBuild, change: Change) -> bool:
+        """Tell whether a view is written as a change of what serves, by deletion vectors."""
+        if not self._run.settings.rebuild.deletion_vectors:
+            return False
+        sink, *others = build.served.sinks.values()
+        if others or not isinstance(sink, ChangeableSink):
+            why: str | None = "it has a sink that takes only all of its rows"
+        else:
+            why = sink.obstacle(change)
+        if why is not None:
+            log.info('view "%s" is written whole: %s', build.spec.name, why)
+        return why is None
+
+
+def _place(build: ViewBuild) -> str | None:
+    """Return where the rows that serve can be read as a Delta table."""
+    sink = build.served.sinks.get(DELTA)
+    if sink is None or build.previous is None:
+        return None
+    return sink.address(build.previous).location["path"]
+
+
+def _shared_states(
+    replay: States, builds: Sequence[ViewBuild], held: ExitStack
+) -> dict[TableName, DataFrame]:
+    """Return each table's state, kept where it is read more than once."""
+    uses: Counter[TableName] = Counter()
+    for build in builds:
+        source = build.spec.source
+        if isinstance(source, SqlSource):
+            uses.update(source.tables())
+        else:
+            uses.update(dict.fromkeys(build.spec.tables, 2))
+    return {
+        table: state.rows.read(held.enter_context(kept(state.rows.logged)))
+        if uses[table] > 1
+        else state.frame
+        for table, state in replay.states.items()
+    }

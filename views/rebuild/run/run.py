@@ -1,0 +1,177 @@
+"""What the steps of one run share: settings, stages, the history, and what a failure means."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from changelog.contract.rows.relation import TableName
+from replay.result.state import States
+from views.base.config import RebuildSettings
+from views.base.failure import RebuildError, explained, is_of_the_run, of_view
+from views.base.progress import Stages
+from views.generations.history import History
+from views.generations.lock import Moving
+from views.generations.served import MakeServed
+from views.rebuild.one_view.refused import note_refused
+from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.plan import Plan, shown, warnings_of
+from views.rebuild.result.report import ViewResult
+from views.rebuild.takeover import Base
+
+log = logging.getLogger("changelog.views")
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run of `rebuild-view`, as its steps know it.
+
+    Attributes:
+        settings: of the run.
+        stages: shows and times what is done.
+        make_served: gives the sinks of a view.
+        stop: tells whether somebody asked the run to end.
+        is_follower: whether it is a round of who follows the views.
+        moving: held while readers are moved; None until it is known who does.
+        bases: of each view the unpublished generation that is brought to the newest frontier; None
+            where new ones are made and published.
+        catches_up: whether generations can be brought to where a follower is.
+        quarantined: records of each table that could not be read.
+        history: of all generations.
+        id: of the run, in the history.
+        begun: when, by the monotonic clock in seconds.
+    """
+
+    settings: RebuildSettings
+    stages: Stages
+    make_served: MakeServed
+    stop: Callable[[], bool]
+    is_follower: bool
+    moving: Moving | None
+    bases: Mapping[str, Base] | None
+    catches_up: bool = True
+    quarantined: Mapping[TableName, int] = field(default_factory=dict)
+    history: History = field(init=False)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    begun: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Open the history."""
+        self.history = History(self.settings.warehouse)
+
+    def held_still(self) -> AbstractContextManager[object]:
+        """Let nobody else move readers or clear up; a follower holds that for its whole round."""
+        return nullcontext() if self.moving is None else self.moving
+
+    @contextmanager
+    def stage(self, name: str, text: str, view: str = "") -> Iterator[None]:
+        """Show and time a stage, unless somebody has asked to end."""
+        self.check_stop()
+        with self.stages.stage(name, text, view):
+            yield
+
+    def check_stop(self) -> None:
+        """Raise where somebody has asked to end.
+
+        Raises:
+            RebuildError: that is so.
+        """
+        if self.stop():
+            raise RebuildError(
+                "the rebuild was asked to stop; nothing is published",
+                hint="what was published before still serves; run it again when you like",
+            )
+
+    @contextmanager
+    def answerable(self, build: ViewBuild) -> Iterator[None]:
+        """Let what fails inside be the view's own failure: the other views go on.
+
+        What is no view's fault, and all that fails in a run of all or none, goes through.
+        """
+        try:
+            yield
+        except Exception as error:
+            reason = explained(error, f'view "{build.spec.name}"')
+            if self.stop() or is_of_the_run(reason):
+                raise
+            build.error = of_view(reason, build.spec.name)
+            if reason is not error:
+                reason.__cause__ = error
+            if self.settings.together:
+                raise build.error from error
+            log.debug("a view failed", exc_info=error)
+            log.warning("%s; the other views go on", build.error.args[0])
+
+    def record(
+        self,
+        state: str,
+        builds: Sequence[ViewBuild],
+        plan: Plan,
+        replay: States | None,
+    ) -> None:
+        """Tell the history that generations are in a state."""
+        self.history.append(
+            self.result(build, plan, replay).to_history(state, self.id) for build in builds
+        )
+
+    def note_refused(self, build: ViewBuild, generation: int) -> None:
+        """Put on record the rows that a generation goes without in some sinks."""
+        if not self.settings.rebuild.left_out_at_most:
+            return
+        build.refused = note_refused(
+            self.settings.warehouse, build.spec.name, generation, build.served.sinks, self.id
+        )
+        for sink, count in build.refused.items():
+            log.warning('view "%s": %s goes without %d refused rows', build.spec.name, sink, count)
+
+    def result(self, build: ViewBuild, plan: Plan, replay: States | None) -> ViewResult:
+        """Return what became of a view so far."""
+        if build.brought is not None:
+            replay = build.brought
+            plan = Plan(replay.cut.record, replay.cut)
+        metrics = replay.metrics() if replay is not None else {}
+        own = [metrics.get(table) for table in build.spec.tables]
+        known = [found for found in own if found is not None]
+        whole = len(known) == len(own)
+        total = round(time.monotonic() - self.begun, 3)
+        return ViewResult(
+            view=build.spec.name,
+            generation=build.number,
+            frontier=shown(plan.record),
+            verdict=plan.cut.verdict.kind.value,
+            exact_until_ms=plan.cut.verdict.deadline_ms,
+            records_read=sum(found.records_read for found in known) if whole else None,
+            rows=build.rows,
+            tombstones=sum(found.tombstones for found in known) if whole else None,
+            seconds={**self.stages.seconds(build.spec.name), "total": total},
+            verified=build.verified,
+            mismatches=build.mismatches,
+            published=build.published or (build.unchanged and build.error is None),
+            staged=build.staged,
+            replaced=build.replaced,
+            addresses=build.addresses if build.staged else {},
+            switch_seconds=build.switch_seconds,
+            sinks=build.spec.sinks,
+            mode=self.settings.verify.value,
+            reports=build.reports,
+            refused=build.refused,
+            quarantined=sum(self.quarantined.get(table, 0) for table in build.spec.tables),
+            error=build.error,
+            definition=build.definition,
+            declaration=build.declaration,
+            origin=build.origin,
+            warnings=warnings_of(build.spec, plan.record),
+        )
+
+
+@contextmanager
+def only_warned(doing: str, *, of: str = "") -> Iterator[None]:
+    """Do what only makes room: should it fail, the new generation serves all the same."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the next run retries
+        log.warning("%s%s", of, explained(error, doing))
