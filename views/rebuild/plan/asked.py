@@ -131,7 +131,8 @@ class Asked:
         bool,
         typer.Option(
             "--together",
-            help="Publish all of the views or none. Without it each succeeds or fails by itself.",
+            help="Publish all of the views or none. Without it each succeeds or fails by itself. "
+            "With --follow, let each round wait for all sinks.",
         ),
     ] = False
     max_age: Annotated[

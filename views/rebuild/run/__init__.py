@@ -1,3 +1,4 @@
-"""The steps of one run: rows, what goes forward, proofs, and the move of readers."""
+"""The steps of one run: rows, what goes forward, proofs, the move of readers.
 
-from __future__ import annotations
+Views and the states of their tables come in; generations that are proved and published go out.
+"""

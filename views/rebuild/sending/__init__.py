@@ -1,3 +1,4 @@
-"""Deltas on their way to sinks: each sink has a worker of its own, and waits for no other."""
+"""Deltas on their way to sinks: a worker for each, and what waits for it merged.
 
-from __future__ import annotations
+Deltas that are proved come in, and go out to sinks as soon as each can have them.
+"""
