@@ -159,17 +159,19 @@ def test_who_moves_readers_waits_for_what_is_under_way(shop, monkeypatch, defect
         with pytest.raises(LockedError), Moving(shop.project.root, names, lambda: True):
             pass  # the round is over, and a sink is written to
         monkeypatch.setattr(Sending, "pause", paused)
-        moving = Moving(shop.project.root, names, gives_up.is_set)
-        entered = pool.submit(moving.__enter__)
+
+        def move():
+            with Moving(shop.project.root, names, gives_up.is_set):
+                happened.append("moved")
+
+        moved = pool.submit(move)
         try:
             wait_until(follower._moving.is_wanted, SOON_S, "somebody waits")
             assert follower.round() is None
-            entered.result(SOON_S)
-            happened.append("moved")
+            moved.result(SOON_S)
         finally:
             gives_up.set()
             may_end.set()
-        moving.__exit__()
         follower.round()
         follower._resident.sending.drain(SOON_S)
         assert happened == (["moved", "written"] if defect else ["written", "moved"])

@@ -198,7 +198,7 @@ class Follower:
     ) -> None:
         """Let sinks that answer have what was proved; wait for what goes on beside the rounds."""
         sending = self._resident.sending
-        if kind is None:
+        if kind is None and self._holds_still:
             sending.drain(_AT_END_S)
         is_idle = sending.end(_AT_END_S)
         if not is_idle:
@@ -232,6 +232,8 @@ class Follower:
         if self._resident.sending.pause(self._stop):
             self._holds_still = False
             self._moving.__exit__()
+        else:
+            self._resident.sending.resume()
 
     def _round(self) -> Outcome | None:
         project = self._settings.project
