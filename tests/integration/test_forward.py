@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from datetime import timedelta
 from decimal import Decimal
 
@@ -182,13 +183,14 @@ def test_a_sink_that_was_away_catches_up(shop, monkeypatch):
 
 
 @pytest.mark.matrix
-def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch):
+def test_more_keys_than_go_forward_make_a_generation(shop, monkeypatch, caplog):
     before = generations(shop.round())
     monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
     shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 100 AND 140")
     outcome = shop.round()
     assert outcome.error is None
     assert all("more than go forward at once" in each for each in origins(outcome))
+    assert re.search(r"is computed whole: \d+ keys are affected, more than go forward", caplog.text)
     assert all(number > before[view] for view, number in generations(outcome).items())
     shop.is_right()
 
