@@ -109,6 +109,10 @@ class Proxy:
             client.close()  # nobody listens behind us
             return
         with self._lock:
+            if self._closed.is_set():  # it was held until the end
+                client.close()
+                server.close()
+                return
             self._pairs += [client, server]
         for source, target in ((client, server), (server, client)):
             args = (source, target, source is server)
