@@ -252,7 +252,8 @@ class CaptureSettings(Section):
     envelope: Annotated[
         Envelope,
         Setting(
-            "A value is the row, or the change: nested as Debezium's, or flat (before_id).",
+            "A value is the row, or the change: nested as Debezium's, or flat (before_id); or "
+            "labelled: the row with __schema, __table, __op, __lsn, __ts, __ingested, __deleted.",
             "--envelope",
         ),
     ] = Envelope.ROW

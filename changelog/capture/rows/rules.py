@@ -8,7 +8,7 @@ from importlib.metadata import version
 from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
-from changelog.contract.forms.event import NOWHERE, Origin
+from changelog.contract.forms.event import LABELS, NOWHERE, Origin
 from changelog.contract.log.form import Envelope
 from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
 from changelog.contract.rows.relation import Relation, TableName
@@ -121,6 +121,13 @@ class CaptureRules:
                         f'"{relation.name}.{name}" is in the primary key: only a hash keeps keys '
                         "apart"
                     )
+        if self.form.envelope is Envelope.LABELLED:
+            found += [
+                f'"{relation.name}" has the column "{column.name}", which is a label\'s name'
+                for relation in relations
+                for column in relation.columns
+                if column.name in LABELS
+            ]
         found += [
             f'no captured table has a column "{pattern.text}"'
             for pattern in (*self._dropped, *(each for each, _ in self._masked))

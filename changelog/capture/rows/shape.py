@@ -22,14 +22,17 @@ from changelog.contract.forms.event import (
     Event,
     EventEncoder,
     FlatDocuments,
+    LabelledDocuments,
     NestedDocuments,
     Origin,
     Stamp,
 )
 from changelog.contract.forms.event_record import (
     FlatRecords,
+    LabelledRecords,
     NestedRecords,
     flat_schema,
+    labelled_schema,
     nested_schema,
 )
 from changelog.contract.log.form import PLAIN, Envelope, Form, Output
@@ -206,6 +209,10 @@ def event_encoder(shape: RowShape, ids: SchemaIds) -> EventEncoder | None:
             inner = NestedRecords(logged, shape.origin, ids.value)
         case Form(Output.AVRO, Envelope.FLAT):
             inner = FlatRecords(logged, ids.value)
+        case Form(Output.AVRO, Envelope.LABELLED):
+            inner = LabelledRecords(logged, ids.value)
+        case Form(Output.JSON, Envelope.LABELLED):
+            inner = LabelledDocuments(logged)
         case Form(Output.JSON, Envelope.NESTED):
             inner = NestedDocuments(logged, shape.origin)
         case Form(Output.JSON, Envelope.FLAT):
@@ -222,6 +229,8 @@ def logged_schema(shape: RowShape) -> str:
             return nested_schema(shape.logged)
         case Form(Output.AVRO, Envelope.FLAT):
             return flat_schema(shape.logged)
+        case Form(Output.AVRO, Envelope.LABELLED):
+            return labelled_schema(shape.logged)
         case _:
             return value_schema(shape.logged)
 

@@ -113,6 +113,12 @@ def key_as_row(relation: Relation, key: KeyRow) -> Row:
     return row
 
 
+def labelled_row(relation: Relation, event: Event) -> Row:
+    """Return the row that stands beside labels: of one that is gone what is known of it."""
+    row = event.after if event.after is not None else event.before
+    return key_as_row(relation, event.key) if row is None else row
+
+
 def is_snapshot(event: Event) -> bool:
     """Tell whether a row was read and not changed."""
     return event.op is Op.READ
@@ -186,6 +192,35 @@ class FlatDocuments:
         if event.after is not None:
             members += self._after.members(event.after)
         return joined(members).encode("utf-8")
+
+
+LABELS = ("__op", "__schema", "__table", "__lsn", "__ts", "__ingested", "__deleted")
+"""What stands beside a row's columns in the labelled envelope."""
+
+
+class LabelledDocuments:
+    """Encodes changes as JSON documents of the row with labels."""
+
+    def __init__(self, relation: Relation) -> None:
+        """Prepare for one version of a table."""
+        self._documents = Documents(relation)
+        self._where = (
+            f'"__schema":{quoted(relation.name.schema)},"__table":{quoted(relation.name.table)}'
+        )
+
+    def encode(self, event: Event, stamp: Stamp) -> bytes:
+        """Return the value of a record.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+        row = labelled_row(self._documents.relation, event)
+        gone = "true" if event.op is Op.DELETE else "false"
+        labels = (
+            f'"__op":"{event.op.value.decode()}",{self._where},"__lsn":{int(stamp.lsn)},'
+            f'"__ts":{stamp.ts_us},"__ingested":{stamp.seen_us},"__deleted":{gone}'
+        )
+        return joined([*self._documents.members(row), labels]).encode("utf-8")
 
 
 BEFORE, AFTER = "before_", "after_"

@@ -19,11 +19,13 @@ from changelog.contract.forms.event import (
     AFTER,
     BEFORE,
     CONNECTOR,
+    LABELS,
     Event,
     Origin,
     Stamp,
     is_snapshot,
     key_as_row,
+    labelled_row,
     sequence_text,
 )
 from changelog.contract.log.form import Envelope
@@ -108,6 +110,17 @@ def flat_schema(relation: Relation) -> str:
     return _record(relation, Envelope.FLAT, head, fields)
 
 
+def labelled_schema(relation: Relation) -> str:
+    """Return the Avro schema of a value in the labelled envelope."""
+    row = json.loads(value_schema(relation))
+    moment = {"type": "long", "logicalType": "timestamp-micros"}
+    types: dict[str, Any] = {"__lsn": "long", "__ts": moment, "__ingested": moment}
+    types["__deleted"] = "boolean"
+    labels = [{"name": name, "type": types.get(name, "string")} for name in LABELS]
+    head = {"name": row["name"], "namespace": row["namespace"]}
+    return _record(relation, Envelope.LABELLED, head, [*row["fields"], *labels])
+
+
 def _record(
     relation: Relation, envelope: Envelope, head: dict[str, Any], fields: list[dict[str, Any]]
 ) -> str:
@@ -140,6 +153,9 @@ def read_value_schema(text: str) -> LoggedSchema:
             text = json.dumps(raw["fields"][0]["type"][1])
         elif envelope == Envelope.FLAT.value:
             fields = [each for each in raw["fields"] if each.get("side") == AFTER.rstrip("_")]
+            text = json.dumps({**raw, "fields": fields})
+        elif envelope == Envelope.LABELLED.value:
+            fields = [each for each in raw["fields"] if each["name"] not in LABELS]
             text = json.dumps({**raw, "fields": fields})
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise CorruptRecordError(f"a schema is not one that capture writes: {error!r}") from error
@@ -263,6 +279,36 @@ class FlatRecords:
 
     def _side(self, row: Row | None) -> bytes:
         return self._nothing if row is None else self._rows.encode_value(row)[FRAME_BYTES:]
+
+
+class LabelledRecords:
+    """Encodes changes as Avro records of the row with labels."""
+
+    def __init__(self, relation: Relation, schema_id: int) -> None:
+        """Prepare for one version of a table."""
+        self._relation = relation
+        self._frame = frame(schema_id)
+        self._rows = RowCodec(relation, key_schema_id=0, value_schema_id=0)
+        self._where = b"".join(map(_string, relation.name))
+
+    def encode(self, event: Event, stamp: Stamp) -> bytes:
+        """Return the value of a record, framed.
+
+        Raises:
+            EncodeError: a value has no exact form; names table and column.
+        """
+        row = labelled_row(self._relation, event)
+        moments = map(encode_long, (stamp.lsn, stamp.ts_us, stamp.seen_us))
+        return b"".join(
+            (
+                self._frame,
+                self._rows.encode_value(row)[FRAME_BYTES:],
+                encode_bytes(event.op.value),
+                self._where,
+                *moments,
+                b"\x01" if event.op is Op.DELETE else b"\x00",
+            )
+        )
 
 
 def _string(text: str) -> bytes:

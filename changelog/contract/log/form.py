@@ -22,6 +22,8 @@ class Envelope(Enum):
     """The change, with the row before and after it, as Debezium writes it."""
     FLAT = "flat"
     """The change, with each column twice: `before_…` and `after_…`."""
+    LABELLED = "labelled"
+    """The row, and beside its columns where it comes from and when: `__schema`, `__ingested`, …"""
 
 
 @dataclass(frozen=True, slots=True)

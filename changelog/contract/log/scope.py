@@ -78,6 +78,10 @@ class Scope:
             found.append(f"it was captured without {', '.join(missing)}")
         if not self.keyed and self.form.has_events:
             found.append(f"its table has no primary key, and its records are events ({self.form})")
+        if self.form.envelope is Envelope.LABELLED:
+            found.append(
+                f"its records are {self.form}: declare it as a log of flattened rows ([logs.NAME])"
+            )
         if not self.copied:
             found.append("its table was not copied (--skip-snapshot), it holds changes alone")
         return tuple(found)

@@ -13,8 +13,10 @@ import pytest
 from changelog.contract.base.errors import CorruptRecordError, EncodeError
 from changelog.contract.base.headers import Op
 from changelog.contract.forms.event import (
+    LABELS,
     Event,
     FlatDocuments,
+    LabelledDocuments,
     NestedDocuments,
     Origin,
     Stamp,
@@ -22,8 +24,10 @@ from changelog.contract.forms.event import (
 )
 from changelog.contract.forms.event_record import (
     FlatRecords,
+    LabelledRecords,
     NestedRecords,
     flat_schema,
+    labelled_schema,
     nested_schema,
     read_value_schema,
 )
@@ -225,3 +229,34 @@ def test_a_value_that_was_not_fetched_is_never_a_null(envelope: Any) -> None:
     row = (b"1", UNCHANGED, None, None)
     with pytest.raises(EncodeError, match=r'column "first_name".*TOAST'):
         envelope(CUSTOMERS, Event(KEY, None, row, Op.UPDATE))
+
+
+@pytest.mark.parametrize(
+    ("event", "row", "op", "is_gone"),
+    [
+        (Event(KEY, None, ANNE, Op.READ), ANNE, "r", False),
+        (Event(KEY, ANNE, MARIE, Op.UPDATE), MARIE, "u", False),
+        (Event(KEY, ANNE, None, Op.DELETE), ANNE, "d", True),
+        (Event(KEY, None, None, Op.DELETE), (b"1", None, None, None), "d", True),
+    ],
+)
+def test_labels_stand_beside_the_row(event, row, op, is_gone):
+    wanted: dict[str, Any] = {
+        column.name: None if value is None else value.decode()
+        for column, value in zip(CUSTOMERS.columns, row, strict=True)
+    }
+    wanted["id"] = 1
+    where = ("public", "customers", STAMP.lsn)
+    labels = (op, *where, STAMP.ts_us, STAMP.seen_us, is_gone)
+    wanted |= dict(zip(LABELS, labels, strict=True))
+    assert json.loads(LabelledDocuments(CUSTOMERS).encode(event, STAMP)) == wanted
+    raw = LabelledRecords(CUSTOMERS, 5).encode(event, STAMP)
+    schema = json.loads(labelled_schema(CUSTOMERS))
+    found: Any = fastavro.schemaless_reader(
+        io.BytesIO(raw[5:]), fastavro.parse_schema(schema), None
+    )
+    moments = {"__ts": STAMP.ts_us, "__ingested": STAMP.seen_us}
+    for name, us in moments.items():
+        assert found[name].timestamp() * 1_000_000 == pytest.approx(us, abs=1)
+    assert {**found, **moments} == wanted
+    assert read_value_schema(labelled_schema(CUSTOMERS)) == read_schema(value_schema(CUSTOMERS))

@@ -13,6 +13,7 @@ import pytest
 
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.headers import Op
 from changelog.contract.forms.declared import (
     PLACEHOLDER,
     DeclaredLog,
@@ -20,7 +21,9 @@ from changelog.contract.forms.declared import (
     ValueShape,
     declared_columns,
 )
-from changelog.contract.rows.relation import TableName
+from changelog.contract.forms.event import Event, LabelledDocuments, Stamp
+from changelog.contract.rows.relation import Column, Relation, Row, TableName
+from changelog.contract.rows.types import ColumnType, Kind
 from replay.declared.interpret import Interpreter
 from views.verify.log.declared import DeclaredReader
 from views.verify.log.registry import Schemas
@@ -63,6 +66,17 @@ def said(of: DeclaredLog, key, value) -> list[tuple[str, object]]:
     assert [s.key is None for s in own] == [each.name is None for each in other]
     assert [s.lsn for s in own] == [each.lsn for each in other]
     return [(kind, s.row if kind == "row" else s.key) for kind, s in zip(kinds, own, strict=True)]
+
+
+def labelled(op: Op, row: Row | None) -> bytes:
+    """Return a value that capture writes in the labelled envelope."""
+    columns = (
+        Column("id", ColumnType("integer", Kind.INT)),
+        Column("name", ColumnType("text", Kind.STRING)),
+    )
+    things = Relation(1, TableName("public", "things"), columns, ("id",))
+    stamp = Stamp(lsn=7, ts_us=8, xid=None, seen_us=9)
+    return LabelledDocuments(things).encode(Event((b"1",), None, row, op), stamp)
 
 
 CUD, DEBEZIUM, FLAT = (
@@ -118,6 +132,15 @@ ONE, TWO = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
         (FLAT, {"id": 1}, {"schema": {}, "payload": None}, [("tombstone", "[1]")]),
         (MARKED, {"schema": {}, "payload": {"id": 1}}, b" null\n", [("tombstone", "[1]")]),
         (FLAT, None, b"null", [("fault", None)]),
+        (FLAT, {"id": 1}, labelled(Op.READ, (b"1", b"a")), [("row", [1, "a"])]),
+        (MARKED, {"id": 1}, labelled(Op.UPDATE, (b"1", None)), [("row", [1, None])]),
+        (MARKED, {"id": 1}, labelled(Op.DELETE, None), [("gone", "[1]")]),
+        (
+            log(ValueShape.FLAT_JSON, {**COLUMNS, "__schema": "string", "__ingested": "bigint"}),
+            None,
+            labelled(Op.CREATE, (b"1", b"a")),
+            [("row", [1, "a", "public", 9])],
+        ),
         (FLAT, {"id": 1}, b"nul", [("fault", "[1]")]),
         (FLAT, {"id": 1}, ONE, [("row", [1, "a"])]),
         (FLAT, {"id": 1}, {"id": 1}, [("row", [1, None])]),
