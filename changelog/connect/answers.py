@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 from changelog.connect.jobs.capture import capture_offsets
 from changelog.connect.plugins import VERSION
@@ -93,7 +94,15 @@ class Answers:
         with self._store.read() as cluster:
             if name in cluster.connectors:
                 raise RequestError(409, f"Connector {name} already exists")
-        return self._put(Connector(config=checked, state=states[state]), 201)
+        made = Connector(config=checked, state=states[state], made=uuid4().hex)
+        self._store.write([connector_record(made, new=True)])
+        with self._store.read() as cluster:
+            first = cluster.connectors.get(name)
+        if first is not None and first.made != made.made:
+            # Compaction keeps the last record of a key: that has to be the first one's.
+            self._store.write([connector_record(first)])
+            raise RequestError(409, f"Connector {name} already exists")
+        return self._told(made, 201)
 
     def connector(self, asked: Asked) -> Answer:
         """Describe a connector."""
@@ -264,6 +273,9 @@ class Answers:
 
     def _put(self, connector: Connector, code: int) -> Answer:
         self._store.write([connector_record(connector)])
+        return self._told(connector, code)
+
+    def _told(self, connector: Connector, code: int) -> Answer:
         with self._store.read() as cluster:
             if connector.name not in cluster.connectors:
                 raise RequestError(409, f"Connector {connector.name} was deleted meanwhile")

@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import httpx
@@ -335,6 +336,32 @@ def test_a_restart_of_all_workers_goes_on(workers, config, prefix, send, query):
         )
         process.kill()
     assert query("SELECT count(*) FROM t") == [(20,)]
+
+
+def tasks_of(url, name):
+    return httpx.get(f"{url}/connectors/{name}/config").json().get("tasks.max")
+
+
+def test_two_workers_that_make_the_same_connector_at_once_agree(workers, config, prefix):
+    group = f"g{uuid.uuid4().hex[:8]}"
+    with workers(group) as (first, *_), workers(group) as (second, *_):
+        for number in range(5):
+            name = f"{prefix}-{number}"
+
+            def ask(url, tasks, name=name):
+                given = {**config, "tasks.max": tasks}
+                body = {"name": name, "config": given, "initial_state": "STOPPED"}
+                return httpx.post(f"{url}/connectors", json=body).status_code
+
+            with ThreadPoolExecutor(2) as pool:
+                codes = list(pool.map(ask, (first, second), ("1", "2")))
+            assert sorted(codes) == [201, 409]
+            winner = str(1 + codes.index(201))
+            wait_until(
+                lambda: all(tasks_of(url, name) == winner for url in (first, second)),  # noqa: B023
+                DEADLINE_S,
+                "both say the same",
+            )
 
 
 def test_the_death_of_a_worker_loses_and_doubles_nothing(workers, config, prefix, send, query):

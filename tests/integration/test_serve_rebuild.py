@@ -66,4 +66,4 @@ def test_a_rebuild_tells_its_result_and_is_not_done_again(stack, prefix, tmp_pat
             curl("POST", f"{url}/connectors/{prefix}/tasks/0/restart")
             wait_until(lambda: result(url) != first, DEADLINE_S, "asked again, it runs again")
             assert result(url)["code"] == 0
-    assert len(project.history("v")) == 2
+    assert {number for number, _ in project.history("v")} == {1, 2}

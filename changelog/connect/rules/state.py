@@ -27,11 +27,13 @@ class Connector:
         config: as it was given.
         state: STARTED, PAUSED or STOPPED.
         restarts: how often each task was started anew on request.
+        made: names the request that made it among all such requests.
     """
 
     config: Mapping[str, str] = field(repr=False)
     state: str = STARTED
     restarts: Mapping[int, int] = field(default_factory=dict)
+    made: str = ""
 
     @property
     def name(self) -> str:
@@ -76,11 +78,8 @@ class Cluster:
         if kind == _CONNECTOR:
             if said is None:
                 self.connectors.pop(rest, None)
-            else:
-                restarts = {int(task): count for task, count in said["restarts"].items()}
-                self.connectors[rest] = Connector(
-                    config=said["config"], state=said["state"], restarts=restarts
-                )
+            elif not (said.get("new") and rest in self.connectors):  # the first one made it
+                self.connectors[rest] = _connector(said)
         elif kind == _STATUS:
             name, _, task = rest.rpartition("/")
             if said is None:
@@ -118,12 +117,23 @@ class Cluster:
         }
 
 
-def connector_record(connector: Connector) -> tuple[bytes, bytes]:
-    """Return key and value of a connector's record."""
+def _connector(said: Mapping[str, Any]) -> Connector:
+    return Connector(
+        config=said["config"],
+        state=said["state"],
+        restarts={int(task): count for task, count in said["restarts"].items()},
+        made=said.get("made", ""),
+    )
+
+
+def connector_record(connector: Connector, *, new: bool = False) -> tuple[bytes, bytes]:
+    """Return key and value of a connector's record; a new one counts where there is none yet."""
     value = {
         "config": dict(connector.config),
         "state": connector.state,
         "restarts": {str(task): count for task, count in connector.restarts.items()},
+        "made": connector.made,
+        "new": new,
     }
     return connector_key(connector.name), orjson.dumps(value)
 

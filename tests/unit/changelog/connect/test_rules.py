@@ -207,3 +207,14 @@ def test_what_workers_know_is_what_the_topic_says_last():
     cluster.take(*status_record("s", 0, None))
     assert list(cluster.connectors) == ["t"]
     assert list(cluster.statuses) == [("s", 1)]
+
+
+@pytest.mark.parametrize(("new", "winner"), [(True, "first"), (False, "second")])
+def test_of_two_that_are_made_at_once_the_first_one_counts(new, winner):
+    """Its twin: records that replace whatever there is."""
+    cluster = Cluster()
+    for made in ("first", "second"):
+        cluster.take(*connector_record(Connector(config=UPSERT, made=made), new=new))
+    assert cluster.connectors["s"].made == winner
+    cluster.take(*connector_record(Connector(config=UPSERT, made="later")))
+    assert cluster.connectors["s"].made == "later"
