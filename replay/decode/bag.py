@@ -5,6 +5,10 @@ are added to a bag, those of `d` taken out of it, and rows of the same content a
 other (`docs/decisions/0007-tables-without-a-key.md`). A truncation says nothing of its own: the
 frontier's `since` lies behind all that it took away.
 
+Where a row was written stands beside its columns (`_lsn`, `_sequence`). When one of several equal
+rows is taken away, it is the oldest: nothing tells which one it was, and so it is the same one in
+each read.
+
 Contents are compared as they were logged. Spark's own comparison takes -0.0 for 0.0, so that of a
 float is its text.
 """
@@ -15,19 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.headers import POSITION, Op
 from changelog.contract.base.position import Position
+from changelog.contract.log.order import (
+    LSN_COLUMN,
+    PLACE_COLUMNS,
+    PLACE_DIGITS,
+    SEQUENCE_COLUMN,
+    refuse_own_places,
+)
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.failures import fail
 from replay.base.record_place import NO_POSITION
 from replay.base.task_faults import Fault
 from replay.decode.built import built
-from replay.decode.decode import decoded, logged_name, read_columns, sound_row
+from replay.decode.decode import decoded, logged_name, read_columns_of, sound_row
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
@@ -38,11 +49,14 @@ from replay.scan.java_source import place
 _OP = "op"
 _ADDED = [op.value for op in (Op.READ, Op.CREATE, Op.UPDATE)]
 _TAKEN = Op.DELETE.value
+_LSN_BYTE, _SEQUENCE_BYTE = 6, 14
 _FLOATS = {Kind.FLOAT, Kind.DOUBLE}
 
 
 def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Position) -> DataFrame:
-    """Return the changes of a topic without keys: `key` (the operation), `value` and their place.
+    """Return the changes of a topic without keys: `key`, `value` and their place.
+
+    A key is the letter of the operation and the position.
 
     Args:
         raw: its records as Spark's source gives them, with their headers.
@@ -61,7 +75,7 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
     )
     sound = F.when(fault.isNotNull(), fail(Fault.CORRUPT, *place(topic), ": ", fault))
     found = raw.select(
-        sound.otherwise(op).alias("key"),
+        sound.otherwise(F.concat(op, position)).alias("key"),
         "value",
         "partition",
         "offset",
@@ -69,7 +83,8 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
     )
     found = before_position(found, before)
     found = found if since is None else from_position(found, since)
-    return found.where(F.col("key") != F.lit(Op.TRUNCATE.value)).drop("position")
+    is_row = F.substring("key", 1, 1) != F.lit(Op.TRUNCATE.value)
+    return found.where(is_row).drop("position")
 
 
 def _header(name: str) -> Column:
@@ -89,22 +104,31 @@ class Bag:
         """Return the rows; a record that cannot be read, or that is missing, ends the task."""
         schemas = self.schemas
         columns = schemas.logged(schemas.reader_id).columns
+        refuse_own_places(schemas.logged(schemas.reader_id))
         names = [logged_name(number) for number in range(len(columns))]
         read = decoded(self.changes, schemas).frame
         row = built(sound_row, schemas)
         each = read.select("partition", "offset", "key", row).select(
             "partition",
             "offset",
-            F.when(F.col("key") == F.lit(_TAKEN), -1).otherwise(1).alias("sign"),
+            F.when(F.substring("key", 1, 1) == F.lit(_TAKEN), -1).otherwise(1).alias("sign"),
+            _number("key", _LSN_BYTE).alias(LSN_COLUMN),
+            _number("key", _SEQUENCE_BYTE).alias(SEQUENCE_COLUMN),
             *(
                 F.col("row").getField(column.field).alias(name)
                 for column, name in zip(columns, names, strict=True)
             ),
         )
-        folded = each.groupBy(_content(columns, names).alias("content")).agg(
-            F.sum("sign").alias("copies"),
-            F.min(F.struct("partition", "offset")).alias("first"),
-            F.first(F.struct(*names)).alias("row"),
+        alike = Window.partitionBy("content").orderBy(
+            F.desc("sign"), *map(_newest_first, PLACE_COLUMNS)
+        )
+        whole = alike.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        # Of equal rows the oldest went, so the newest are there: they stand first.
+        counted = each.withColumn("content", _content(columns, names)).select(
+            *each.columns,
+            F.sum("sign").over(whole).alias("copies"),
+            F.min(F.struct("partition", "offset")).over(whole).alias("first"),
+            F.row_number().over(alike).alias("nth"),
         )
         lost = fail(
             Fault.LOST,
@@ -116,10 +140,9 @@ class Bag:
             "): records of before are missing",
         )
         copies = F.when(F.col("copies") < 0, lost).otherwise(F.col("copies"))
-        kept = folded.withColumn("copies", copies).where(F.col("copies") > 0)
-        several = kept.select("first", "row", F.explode(F.sequence(F.lit(1), "copies")))
-        logged = several.select("first.*", "row.*")
-        return StateRows(self.seen.of_survivors(logged), partial(read_columns, schemas))
+        logged = counted.withColumn("copies", copies).where(F.col("nth") <= F.col("copies"))
+        logged = logged.drop("sign", "copies", "first", "nth")
+        return StateRows(self.seen.of_survivors(logged), partial(_read, schemas))
 
     def sound_rows(self) -> StateRows:
         """Refuse: where a row that was taken away cannot be read, it would stay."""
@@ -128,6 +151,21 @@ class Bag:
     def quarantined(self) -> DataFrame:
         """Refuse likewise."""
         raise _no_quarantine(self.schemas.topic)
+
+
+def _read(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
+    """Take the columns out of rows as they were logged, and where each was written."""
+    return logged.select(*read_columns_of(schemas), *PLACE_COLUMNS)
+
+
+def _newest_first(name: str) -> Column:
+    return F.desc(name)
+
+
+def _number(of: str, first: int) -> Column:
+    """Return eight bytes as the number that they are."""
+    digits = F.conv(F.hex(F.substring(of, first, 8)), 16, 10)
+    return digits.cast(f"decimal({PLACE_DIGITS},0)")
 
 
 def _no_quarantine(topic: str) -> ConfigurationError:

@@ -17,6 +17,7 @@ value ends the task only where its column is read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -258,7 +259,12 @@ def _logged_columns(schemas: TopicSchemas) -> list[Column]:
 
 def read_columns(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
     """Take the columns out of rows as they were logged."""
-    return logged.select(*built(_table_columns, schemas))
+    return logged.select(*read_columns_of(schemas))
+
+
+def read_columns_of(schemas: TopicSchemas) -> Sequence[Column]:
+    """Return the columns of a table, taken out of rows as they were logged."""
+    return built(_table_columns, schemas)
 
 
 def _table_columns(schemas: TopicSchemas) -> list[Column]:

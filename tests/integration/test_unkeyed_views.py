@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
+from typing import Any, cast
 
+import duckdb
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import Observation
+from pyspark.sql.functions import asc
 
 from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.codec import frame
+from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import nulls_of
 from replay.base.failures import translated
 from replay.decode import bag
@@ -23,6 +30,10 @@ from replay.result.metrics import StateObservations
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from views.verify.log import bag as verifier_bag
+from views.verify.log.decode import AvroDecoder
+from views.verify.log.tables import TableState, load_state
+from views.verify.processes.scratch import insert, make_table
+from views.verify.records.survivors import FoldedTable
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -165,6 +176,74 @@ def test_twin_rows_that_one_engine_does_not_take_away_are_found(
         assert ran.code == 3, ran.err
 
 
+ORDERED = """-- key: kind
+SELECT kind, sort_array(collect_list(struct(_lsn, _sequence, amount))) AS written,
+    max(nth) AS rows
+FROM (SELECT *, row_number() OVER (PARTITION BY kind ORDER BY _lsn, _sequence) AS nth FROM events)
+WHERE kind IS NOT NULL GROUP BY kind
+"""
+EVENTS = "-- key: _lsn, _sequence\nSELECT _lsn, _sequence, kind FROM events\n"
+
+
+@pytest.mark.parametrize("side", ["", *first(1, ["spark", "duckdb"])])
+def test_rows_are_listed_in_the_order_of_their_writing(stack, tmp_path, capsys, monkeypatch, side):
+    """Of equal rows the oldest goes; the twin lets the newest go in one engine alone."""
+    with project_of(stack, tmp_path / "project", "partitions = 3") as (project, _):
+        project.view("ordered.sql", ORDERED)
+        project.view("events_all.sql", EVENTS)
+        for amount in (3, 1, 3, 2, 3):
+            project.execute(f"INSERT INTO events VALUES ('o', {amount}), ('o', -{amount})")
+        project.execute(
+            "DELETE FROM events WHERE ctid = (SELECT max(ctid) FROM events WHERE amount = 3)"
+        )
+        project.execute("UPDATE events SET amount = 9 WHERE kind = 'o' AND amount = 1")
+        project.capture()
+        if side == "spark":
+            monkeypatch.setattr(bag, "_newest_first", asc)
+        if side == "duckdb":
+            sound = verifier_bag.keep_rows
+            monkeypatch.setattr(
+                "views.verify.log.states.keep_rows",
+                lambda database, *rest: sound(cast(Any, Ascending(database)), *rest),
+            )
+        ran = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
+        assert ran.code == (3 if side else 0), ran.err
+        if side:
+            return
+        assert {each["verified"] for each in ran.results} == {True}
+        rows = {each["kind"]: each for each in project.delta("ordered")}
+        assert [each["amount"] for each in rows["o"]["written"]] == [-3, -1, 3, -3, 2, -2, 3, -3, 9]
+        assert rows["o"]["rows"] == 9
+        places = [(each["_lsn"], each["_sequence"]) for each in project.delta("events_all")]
+        assert len(set(places)) == len(places) == project.query("SELECT count(*) FROM events")[0][0]
+
+
+class Ascending:
+    """The seeded defect: the order of a window the other way round."""
+
+    def __init__(self, database):
+        self._database = database
+
+    def execute(self, query, *rest):
+        return self._database.execute(query.replace("DESC", "ASC"), *rest)
+
+    def __getattr__(self, name):
+        return getattr(self._database, name)
+
+
+def test_a_table_without_a_key_that_has_such_a_column_is_refused(
+    stack, tmp_path, capsys, monkeypatch
+):
+    table = "CREATE TABLE events (_lsn int, kind text); ALTER TABLE events REPLICA IDENTITY FULL;"
+    with project_of(
+        stack, tmp_path / "project", table=f"{table} INSERT INTO events VALUES (1, 'a')"
+    ) as (project, _):
+        project.view("counted.sql", "-- key: kind\nSELECT kind, 1 AS n FROM events GROUP BY kind")
+        ran = rebuild_view(capsys, monkeypatch, project, "counted")
+        assert ran.code == 2, ran.err
+        assert 'no primary key and a column "_lsn"' in " ".join(ran.err.split())
+
+
 SCHEMA = {
     "type": "record",
     "name": "events",
@@ -178,18 +257,20 @@ SCHEMA = {
 }
 
 
-def rows_of(spark, *records):
-    """Return the rows of records: operation, and body of the value."""
-    schemas = TopicSchemas("events", None, {7: json.dumps(SCHEMA)}, 7)
+SCHEMAS = TopicSchemas("events", None, {7: json.dumps(SCHEMA)}, 7)
+
+
+def placed(spark, records):
+    """Return the rows of records with their places: operation, body of the value, LSN."""
     raw = [
         (
             None,
             bytearray(frame(7) + body),
             0,
             offset,
-            [("position", Position(1, Lsn(offset), 0).to_bytes()), ("op", op.value)],
+            [("position", Position(1, Lsn(lsn), offset).to_bytes()), ("op", op.value)],
         )
-        for offset, (op, body) in enumerate(records)
+        for offset, (op, body, lsn) in enumerate(records)
     ]
     frame_ = spark.createDataFrame(
         raw,
@@ -199,7 +280,82 @@ def rows_of(spark, *records):
     found = bag.changes(frame_, "events", since=None, before=Position(2, Lsn(0), 0))
     seen = StateObservations(Observation(), Observation())
     with translated():
-        return sorted(map(tuple, bag.Bag(found, schemas, seen).rows().frame.collect()), key=str)
+        return [tuple(row) for row in bag.Bag(found, SCHEMAS, seen).rows().frame.collect()]
+
+
+def rows_of(spark, *records):
+    """Return the rows of records: operation, and body of the value."""
+    found = placed(spark, [(*each, number) for number, each in enumerate(records)])
+    return sorted((row[:2] for row in found), key=str)
+
+
+def proved(records):
+    """Return what the verifier makes of the same."""
+
+    class Known:
+        def text(self, _):
+            return json.dumps(SCHEMA)
+
+    decoder = AvroDecoder(cast(Any, Known()), "events", 7)
+    rows = [
+        (0, offset, op is not Op.DELETE, lsn, offset, frame(7) + body)
+        for offset, (op, body, lsn) in enumerate(records)
+    ]
+    with duckdb.connect() as database:
+        make_table(database, "changes", verifier_bag._CHANGES)
+        if rows:
+            insert(database, "changes", verifier_bag._table(rows, verifier_bag._CHANGES))
+        verifier_bag.keep_rows(database, "changes", "events", decoder)
+        database.execute("CREATE TABLE places AS FROM changes")
+        name = TableName("public", "events")
+        state = TableState(name, "events", "base", decoder.columns, ())
+        survivors = FoldedTable(database, "changes")
+        state = load_state(database, state, decoder, survivors)
+        state = verifier_bag.add_places(database, state, "places")
+        return database.execute(f"SELECT {state.selected()} FROM base").fetchall()
+
+
+def stand(records):
+    """Return the same by a list that loses the first of equal rows."""
+    found: list[tuple[bytes, Decimal, Decimal]] = []
+    for offset, (op, body, lsn) in enumerate(records):
+        if op is Op.DELETE:
+            found.remove(next(each for each in found if each[0] == body))
+        else:
+            found.append((body, Decimal(lsn), Decimal(offset)))
+    return found
+
+
+@st.composite
+def histories(draw):
+    """Return records of few values, none taken away that is not there; LSNs of 64 bits."""
+    records: list[tuple[Op, bytes, int]] = []
+    there: list[bytes] = []
+    lsn = 0
+    for _ in range(draw(st.integers(0, 25))):
+        lsn += draw(st.sampled_from([0, 1, 2**62]))
+        if there and draw(st.booleans()):
+            body = draw(st.sampled_from(there))
+            there.remove(body)
+            records.append((Op.DELETE, body, lsn % 2**64))
+        else:
+            body = draw(st.sampled_from([b"\x02\x04\x00\x06", b"\x02\x06\x00\x06", b"\x00\x02"]))
+            there.append(body)
+            records.append((draw(st.sampled_from([Op.CREATE, Op.UPDATE])), body, lsn % 2**64))
+        if lsn >= 2**63:
+            break
+    return records
+
+
+VALUES = {b"\x02\x04\x00\x06": (2, 3), b"\x02\x06\x00\x06": (3, 3), b"\x00\x02": (None, None)}
+
+
+@settings(max_examples=12, deadline=None)
+@given(histories())
+def test_both_engines_place_rows_as_a_list_does_that_loses_the_oldest(spark, history):
+    expected = sorted(((*VALUES[body], *at) for body, *at in stand(history)), key=str)
+    assert sorted(placed(spark, history), key=str) == expected
+    assert sorted(proved(history), key=str) == expected
 
 
 def test_nulls_are_a_row_and_what_cannot_be_read_is_not(spark):

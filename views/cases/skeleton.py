@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.log.order import with_places
 from changelog.contract.rows.relation import TableName
 from views.base.config import RebuildSettings
 from views.cases.file import path_of
@@ -60,7 +61,10 @@ def types_of_log(spec: ViewSpec, settings: RebuildSettings) -> dict[TableName, d
     """
     schemas = schemas_now(planned([spec], settings), settings)
     return {
-        table: {column.column: column.type.name for column in found.logged(found.reader_id).columns}
+        table: {
+            column.column: column.type.name
+            for column in with_places(found.logged(found.reader_id)).columns
+        }
         for table, found in schemas.items()
     }
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from changelog.contract.base.errors import ChangelogError, NoFrontierError, UnavailableError
+from changelog.contract.log.order import with_places
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings, VerifyMode
@@ -98,7 +99,7 @@ def analyses(
         ViewError: a view reads a column, or has a key, that is not there.
         RebuildError: a view is to be verified and cannot be.
     """
-    tables = {table: each.logged(each.reader_id) for table, each in schemas.items()}
+    tables = {table: with_places(each.logged(each.reader_id)) for table, each in schemas.items()}
     found = {spec.name: analyse(spec, tables) for spec in specs}
     if settings.verify is not VerifyMode.NONE:
         for spec in specs:

@@ -8,8 +8,9 @@ goes; what is left are records that were written, and from there on a table like
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +19,9 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.order import PLACE_DIGITS, place_columns
 from views.verify.log.decode import Decoder, survivors_of
+from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import fill, first_row, make_table
 from views.verify.records.read import BATCH_RECORDS, messages, place
 from views.verify.records.topic import unmoved
@@ -27,11 +30,15 @@ from views.verify.values.types import quoted
 _WRITTEN, _TAKEN, _EMPTIED = frozenset({b"r", b"c", b"u"}), b"d", b"t"
 _POSITION_BYTES = 20
 _FRAME_BYTES = 5
+_PLACE = struct.Struct(">IQQ")
+"""Of a position: epoch, commit LSN, sequence."""
 _CHANGES = pa.schema(
     [
         pa.field("part", pa.int32()),
         pa.field("off", pa.int64()),
         pa.field("is_written", pa.bool_()),
+        pa.field("lsn", pa.uint64()),
+        pa.field("sequence", pa.uint64()),
         pa.field("value", pa.binary()),
     ]
 )
@@ -59,7 +66,7 @@ def read_changes(
     database: duckdb.DuckDBPyConnection,
     table: str,
 ) -> ReadChanges:
-    """Read a topic without keys up to the frontier into a new table: part, off, is_written, value.
+    """Read a topic without keys up to the frontier into a new table: its records, one a row.
 
     Raises:
         CorruptRecordError: a record breaks the contract; names topic, partition and offset.
@@ -74,7 +81,7 @@ def read_changes(
 
     def batches() -> Iterator[pa.Table]:
         nonlocal count, newest
-        rows: list[tuple[int, int, bool, bytes]] = []
+        rows: list[tuple[int, int, bool, int, int, bytes]] = []
         for message in messages(kafka, topic, dict(enumerate(facts.starts)), ends):
             count += 1
             part, off, value = message.partition() or 0, message.offset() or 0, message.value()
@@ -95,7 +102,7 @@ def read_changes(
                 raise CorruptRecordError(f"{where}: it has no row")
             if op in _WRITTEN:
                 newest = max(newest, (position, value[:_FRAME_BYTES]))
-            rows.append((part, off, op in _WRITTEN, value))
+            rows.append((part, off, op in _WRITTEN, *_PLACE.unpack(position)[1:], value))
             if len(rows) >= BATCH_RECORDS:
                 yield _table(rows, _CHANGES)
                 rows = []
@@ -111,7 +118,9 @@ def read_changes(
 def keep_rows(
     database: duckdb.DuckDBPyConnection, table: str, topic: str, decoder: Decoder
 ) -> None:
-    """Leave of the changes in a table the records of the rows that are there: part, off, value.
+    """Leave of the changes in a table the records of the rows that are there, with their places.
+
+    Of equal rows those are there that were written last: the oldest one goes.
 
     Raises:
         CorruptRecordError: a value does not decode.
@@ -144,14 +153,31 @@ def keep_rows(
         )
     database.execute(
         f"""
-        CREATE OR REPLACE TABLE {quoted(table)} AS SELECT part, off, value FROM (
-            SELECT *, {copies} OVER (PARTITION BY content) AS copies,
-                row_number() OVER (PARTITION BY content, is_written ORDER BY part, off) AS nth
-            FROM {joined}
+        CREATE OR REPLACE TABLE {quoted(table)} AS SELECT part, off, lsn, sequence, value FROM (
+            SELECT *, {copies} OVER (PARTITION BY content) AS copies, row_number() OVER (
+                PARTITION BY content, is_written ORDER BY lsn DESC, sequence DESC
+            ) AS nth FROM {joined}
         ) WHERE is_written AND nth <= copies
         """
     )
     database.execute(f"DROP TABLE {quoted(contents)}")
+
+
+def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: str) -> TableState:
+    """Give the rows of a loaded state the places where they were written, as two more columns.
+
+    Raises:
+        ConfigurationError: the table has a column of such a name.
+    """
+    base = quoted(state.base)
+    for column, found in zip(place_columns(), ("lsn", "sequence"), strict=True):
+        name = quoted(column.column)
+        database.execute(f"ALTER TABLE {base} ADD COLUMN {name} DECIMAL({PLACE_DIGITS}, 0)")
+        database.execute(
+            f"UPDATE {base} SET {name} = p.{found} FROM {quoted(places)} p WHERE "
+            f"p.part = {base}.{PARTITION_COLUMN} AND p.off = {base}.{OFFSET_COLUMN}"
+        )
+    return replace(state, columns=(*state.columns, *place_columns()))
 
 
 def _digest(row: tuple[object, ...]) -> bytes:

@@ -16,12 +16,13 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
+from changelog.contract.log.order import refuse_own_places
 from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.intake import SCHEMA
 from views.base.pace import Tell, quiet
-from views.verify.log.bag import keep_rows, read_changes
+from views.verify.log.bag import add_places, keep_rows, read_changes
 from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
@@ -50,6 +51,7 @@ class Folded:
         schema: that they are read as, None likewise.
         quarantine: takes the records that cannot be read, None where one is an error.
         raw: name of the DuckDB table of all records, where they are kept.
+        places: name of the one that says where each row was written; None of rows with a key.
     """
 
     table: TableName
@@ -60,6 +62,7 @@ class Folded:
     schema: LoggedSchema | None
     quarantine: Quarantine | None = None
     raw: str | None = None
+    places: str | None = None
 
 
 class LogTables:
@@ -183,10 +186,17 @@ class LogTables:
             self._database.execute(f"DROP TABLE {quoted(survivors)}")
             raise
         decoder, schema = reader or (None, None)
-        if decoder is not None:
+        places = None
+        if decoder is not None and schema is not None:
+            refuse_own_places(schema)
             keep_rows(self._database, survivors, topic, decoder)
+            places = f"__places_{self._count}"
+            self._database.execute(
+                f"CREATE OR REPLACE TABLE {quoted(places)} AS "
+                f"SELECT part, off, lsn, sequence FROM {quoted(survivors)}"
+            )
         rows = FoldedTable(self._database, survivors)
-        return Folded(table, topic, records.count, rows, decoder, schema)
+        return Folded(table, topic, records.count, rows, decoder, schema, places=places)
 
     def _fold_declared(self, log: DeclaredLog, quarantine: Quarantine | None) -> Folded:
         survivors = f"__survivors_{self._count}"
@@ -290,6 +300,9 @@ class LogTables:
         state = load_state(
             self._database, state, folded.decoder, folded.survivors, is_large=is_large
         )
+        if folded.places is not None:
+            state = add_places(self._database, state, folded.places)
+            self._database.execute(f"DROP TABLE {quoted(folded.places)}")
         create_view(self._database, state)
         let_go()
         return state

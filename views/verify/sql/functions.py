@@ -202,6 +202,8 @@ clock or takes some row is refused in any case.
 
 - Division and averages of decimals are exact, as Spark has them. Floats that a view computes are
   compared within a relative 1e-9, since their sums depend on the order; captured ones to the bit.
+- Tables without a primary key have `_lsn` and `_sequence`, the place where each row was written:
+  lists and windows have their order by them (`docs/reading.md`).
 - `collect_list` and `collect_set` leave the order open. So nested documents are compared whatever
   the order of their lists, and the certificate names them; a list that is sorted (`sort_array`)
   is compared in its order.
