@@ -27,8 +27,10 @@ from psycopg2.extras import RealDictCursor
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.endpoints import Endpoints
+from changelog.stack.base.ports import pick
 from changelog.stack.stack import Stack
 from tests.support.cache_cluster import cache_cluster
+from tests.support.elasticsearch import ElasticServer
 from tests.support.memory_sink import MemorySink, MemoryStore
 from views.base.address import Address
 from views.sinks.base import Sink, SinkSettings
@@ -50,6 +52,7 @@ class Bench:
     read: Callable[[Address], Rows]
     memory: MemoryStore | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    only_grows: bool = False
 
     def sink(
         self,
@@ -215,8 +218,11 @@ def postgres_bench(
     )
 
 
-def committed(brokers: str, topic: str) -> dict[bytes, bytes] | None:
-    """Return the last value of each key that a reader of committed records finds."""
+def committed(brokers: str, topic: str, *, keyed: bool = True) -> dict[bytes, bytes] | None:
+    """Return the last value of each key that a reader of committed records finds.
+
+    Of a topic without keys each value, by its offset.
+    """
     admin = AdminClient({"bootstrap.servers": brokers})
     if topic not in admin.list_topics(timeout=30).topics:
         return None
@@ -242,7 +248,10 @@ def committed(brokers: str, topic: str) -> dict[bytes, bytes] | None:
                     return None
                 raise AssertionError(error)
             key, value = message.key(), message.value()
-            assert key is not None
+            assert (key is not None) == keyed
+            if key is None:
+                key = str(message.offset()).encode()
+                assert value is not None
             if value is None:
                 found.pop(key, None)
             else:
@@ -254,6 +263,7 @@ def topic_bench(
 ) -> Bench:
     registry = RegistryConnection(url=endpoints.schema_registry)
     schemas: dict[bytes, Any] = {}
+    only_grows = (options or {}).get("records") == "unkeyed"
 
     def row(raw: bytes) -> dict[str, Any]:
         if raw.startswith(b"{"):
@@ -268,7 +278,8 @@ def topic_bench(
         return dict(read)
 
     def rows(topic: str) -> Rows | None:
-        found = committed(endpoints.brokers, topic)
+        keyed = not only_grows or topic.count(".") > 1
+        found = committed(endpoints.brokers, topic, keyed=keyed)
         return None if found is None else [row(value) for value in found.values()]
 
     def served(name: str) -> Rows | None:
@@ -286,6 +297,7 @@ def topic_bench(
         lambda name, number: len(rows(f"views.{name}.{number:06d}") or []),
         lambda address: rows(address.location["topic"]) or [],
         options=options or {},
+        only_grows=only_grows,
     )
 
 
@@ -300,6 +312,14 @@ def topic(endpoints: Endpoints, spark: Any, view: str) -> Iterator[Bench]:
 @pytest.fixture
 def topic_json(endpoints: Endpoints, spark: Any, view: str) -> Iterator[Bench]:
     made = topic_bench(endpoints, spark, view, {"value": "json"})
+    yield made
+    for name in (view, f"{view}_b"):
+        made.sink(view=name).drop()
+
+
+@pytest.fixture
+def topic_unkeyed(endpoints: Endpoints, spark: Any, view: str) -> Iterator[Bench]:
+    made = topic_bench(endpoints, spark, view, {"records": "unkeyed"})
     yield made
     for name in (view, f"{view}_b"):
         made.sink(view=name).drop()
@@ -339,6 +359,17 @@ def search(search_url: str, spark: Any, view: str) -> Iterator[Bench]:
     held = httpx.get(f"{search_url}/{view}*/_settings", verify=authorities()).json()
     for index in held if isinstance(held, dict) and "error" not in held else ():
         httpx.delete(f"{search_url}/{index}", verify=authorities())
+
+
+@pytest.fixture(scope="session")
+def elastic_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ElasticServer(tmp_path_factory.mktemp("elastic"), pick(), pick()) as server:
+        yield server.url
+
+
+@pytest.fixture
+def elastic(elastic_url: str, spark: Any, view: str) -> Bench:
+    return search_bench(elastic_url, spark, view)
 
 
 @pytest.fixture
@@ -408,6 +439,8 @@ def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
         pytest.param("upserted", marks=pytest.mark.services),
         pytest.param("topic", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("topic_json", marks=[pytest.mark.services, pytest.mark.matrix]),
+        pytest.param("elastic", marks=[pytest.mark.services, pytest.mark.matrix]),
+        pytest.param("topic_unkeyed", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("hashes", marks=[pytest.mark.services, pytest.mark.matrix]),
         pytest.param("cluster", marks=[pytest.mark.services, pytest.mark.matrix]),
     ]

@@ -45,6 +45,7 @@ ODD = [
         "postgres",
         pytest.param("upserted", marks=pytest.mark.matrix),
         "topic",
+        pytest.param("elastic", marks=pytest.mark.matrix),
     ]
 )
 def bench(request: pytest.FixtureRequest) -> Any:

