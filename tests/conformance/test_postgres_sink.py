@@ -50,6 +50,9 @@ from everything where id <> 5
 """
 
 
+KEY = ("id",)
+
+
 def publish(bench, number, rows, *, key=("id",), options=None):
     sink = bench.sink(key=key, options=options)
     sink.open(number, rows.schema)
@@ -386,7 +389,9 @@ def test_an_attempt_that_spark_did_not_take_leaves_no_row(postgres):
     sink = postgres.sink()
     sink.open(1, rows.schema)
     relation, forms = sink._registry.relation(1), writer_forms(sink, rows)
-    writer = CopyWriter(PostgresClient(postgres.settings.postgres_url, 5), relation, forms, 100)
+    writer = CopyWriter(
+        PostgresClient(postgres.settings.postgres_url, 5), relation, forms, 100, KEY
+    )
     lost, _ = writer.write(rows.toArrow().to_batches())
     sink.write(rows)
     assert postgres.stored(postgres.view, 1) == 2
@@ -408,7 +413,7 @@ def test_without_removing_it_the_row_would_be_there_twice(postgres, monkeypatch)
     sink.open(1, rows.schema)
     writer = CopyWriter(
         PostgresClient(postgres.settings.postgres_url, 5),
-        sink._registry.relation(1), writer_forms(sink, rows), 100,
+        sink._registry.relation(1), writer_forms(sink, rows), 100, KEY,
     )  # fmt: skip
     writer.write(rows.toArrow().to_batches())
     sink.write(rows)
@@ -471,7 +476,7 @@ def test_a_connection_that_is_ended_in_the_middle_leaves_no_row(postgres):
         yield from batches * 20
 
     with pytest.raises(UnavailableError, match="ended the connection"):
-        CopyWriter(server, relation, writer_forms(sink, rows), 10_000).write(killed())
+        CopyWriter(server, relation, writer_forms(sink, rows), 10_000, KEY).write(killed())
     assert postgres.stored(postgres.view, 1) == 0
     with pytest.raises(SinkError, match="not sealed"):
         sink.publish(1)
@@ -485,7 +490,7 @@ def test_rows_that_cannot_be_read_end_the_task_with_their_own_error(postgres):
     sink.open(1, rows.schema)
     writer = CopyWriter(
         PostgresClient(postgres.settings.postgres_url, 5),
-        sink._registry.relation(1), writer_forms(sink, rows), 100,
+        sink._registry.relation(1), writer_forms(sink, rows), 100, KEY,
     )  # fmt: skip
 
     def broken():

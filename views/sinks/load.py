@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from changelog.contract.base.errors import SinkError
 from views.sinks.base import Refused, UnavailableSinkError
 from views.sinks.rendering import DOCUMENT, ID, rendered
+from views.sinks.unique import null_in_key
 
 Entry = tuple[str, str]
 """An id and its JSON document."""
@@ -152,10 +153,7 @@ def _entries(batches: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterato
         ids, documents = batch.column(ID).to_pylist(), batch.column(DOCUMENT).to_pylist()
         for entry in zip(ids, documents, strict=True):
             if entry[0] is None:
-                raise SinkError(
-                    f"a row has a null in its key ({', '.join(key)})",
-                    hint="leave such rows out, or take columns that are never null as the key",
-                )
+                raise null_in_key(key)
             if entry[1] is None:
                 raise no_value(entry[0])
             yield entry

@@ -50,11 +50,16 @@ def not_unique(key: Sequence[str], values: Sequence[object]) -> SinkError:
     """Return the error for a key that is null in part or that several rows share."""
     text = ", ".join(f"{name}={value!r}" for name, value in zip(key, values, strict=True))
     if any(value is None for value in values):
-        return SinkError(
-            f"a row has a null in its key ({text})",
-            hint="leave such rows out, or take columns that are never null as the key",
-        )
+        return null_in_key([text])
     return SinkError(
         f"several rows share one key ({text})",
         hint="declare the key that the rows really have, or aggregate them",
+    )
+
+
+def null_in_key(key: Sequence[str]) -> SinkError:
+    """Return the error for a row with a null in its key."""
+    return SinkError(
+        f"a row has a null in its key ({', '.join(key)})",
+        hint="leave such rows out, or take columns that are never null as the key",
     )

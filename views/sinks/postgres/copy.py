@@ -28,6 +28,7 @@ from views.sinks.postgres.forms import Form, sent
 from views.sinks.postgres.registry import OPEN, SCHEMA, place
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.rendering import check_session
+from views.sinks.unique import null_in_key
 
 _AT_ONCE_BYTES = 8 << 20
 _RESULT = "attempt string, written bigint, error string, unavailable boolean"
@@ -48,12 +49,14 @@ class CopyWriter:
         relation: the generation's table in our schema.
         forms: its columns.
         batch_rows: the most rows that are turned into COPY's format at once.
+        key: those columns of the view that are never null.
     """
 
     server: PostgresClient
     relation: str
     forms: tuple[Form, ...]
     batch_rows: int
+    key: tuple[str, ...]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[str | None, int]:
         """Write all rows in one transaction; returns the attempt's name and their number.
@@ -61,7 +64,7 @@ class CopyWriter:
         Raises:
             SinkError: the server does not take them, or they have no exact form there.
         """
-        full = (batch for batch in batches if batch.num_rows)
+        full = (self._with_keys(batch) for batch in batches if batch.num_rows)
         first = next(full, None)
         if first is None:
             return None, 0
@@ -69,6 +72,8 @@ class CopyWriter:
         with self.server.connection(self.relation) as connection:
             connection.autocommit = False
             cursor: Any = connection.cursor()
+            # The seal's own commit waits for all WAL before it; rows that a crash took are missed.
+            cursor.execute("SET LOCAL synchronous_commit = off")
             cursor.execute("SELECT pg_current_xact_id()::text")
             writer = cursor.fetchone()[0]
             try:
@@ -83,6 +88,17 @@ class CopyWriter:
             self._note(cursor, attempt, writer, stream.rows)
             connection.commit()
         return attempt, stream.rows
+
+    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch whose keys are whole.
+
+        Raises:
+            SinkError: a row has a null in its key.
+        """
+        for form, array in zip(self.forms, batch.columns, strict=True):
+            if form.name in self.key and array.null_count:
+                raise null_in_key(self.key)
+        return batch
 
     def _statement(self) -> sql.Composed:
         names = sql.SQL(", ").join(sql.Identifier(form.target) for form in self.forms)

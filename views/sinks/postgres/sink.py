@@ -83,7 +83,12 @@ class PostgresSink:
             self._readers.check(cursor, [(each.target, self._final(cursor, each)) for each in fits])
             relation = self._registry.add(cursor, generation)
             columns = sql.SQL(", ").join(
-                sql.SQL("{} {}").format(sql.Identifier(form.target), sql.SQL(form.loaded))
+                sql.SQL("{} {}{}").format(
+                    sql.Identifier(form.target),
+                    sql.SQL(form.loaded),
+                    # So that no scan looks for nulls when the key is made.
+                    sql.SQL(" NOT NULL" if form.name in self._key else ""),
+                )
                 for form in forms
             )
             cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(place(relation), columns))
@@ -95,7 +100,7 @@ class PostgresSink:
         current.begin(rows)
         relation = self._registry.relation(current.generation)
         forms = forms_of(current.schema, self._options, self._view)
-        writer = CopyWriter(self._server, relation, forms, self._options.batch_rows)
+        writer = CopyWriter(self._server, relation, forms, self._options.batch_rows, self._key)
         self._attempts = load(rows, writer)
         current.written = sum(self._attempts.values())
 
