@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from changelog.contract.base.position import Position
+from changelog.contract.base.position import POSITION_BYTES, Position
 from changelog.native.fold import Fold, FoldColumns, Strange, StrangePlaceError
 from replay.base.record_place import NO_POSITION, TopicRange, key_prefix, no_key
 
@@ -50,6 +50,10 @@ class Columns(NamedTuple):
     faults: pa.StringArray
 
 
+NEVER = b"\xff" * POSITION_BYTES
+"""A position behind all others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
     """Which records count, and how many are held.
@@ -61,6 +65,7 @@ class FoldRules:
         before: the first position that does not count.
         keeps_faults: whether a record without a place is kept with its fault.
         most_bytes: of the memory for the keys of one range and their last records.
+        by_offset: whether the last record of a key decides, whatever its position.
     """
 
     prefix: bytes
@@ -69,6 +74,7 @@ class FoldRules:
     before: bytes
     keeps_faults: bool
     most_bytes: int
+    by_offset: bool = False
 
     @classmethod
     def of(
@@ -82,6 +88,19 @@ class FoldRules:
             before=before.to_bytes(),
             keeps_faults=wanted.keeps_faults,
             most_bytes=most_bytes,
+        )
+
+    @classmethod
+    def by_last(cls, *, most_bytes: int) -> FoldRules:
+        """Return the rules for a topic of any program: the last record of a key decides."""
+        return cls(
+            prefix=b"",
+            no_key="",
+            since=b"",
+            before=NEVER,
+            keeps_faults=True,
+            most_bytes=most_bytes,
+            by_offset=True,
         )
 
 
@@ -107,6 +126,7 @@ class LastRecords:
             most_bytes=rules.most_bytes,
             partition=partition,
             homes=homes,
+            by_offset=rules.by_offset,
         )
 
     @property

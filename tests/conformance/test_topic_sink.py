@@ -12,7 +12,7 @@ import duckdb
 import orjson
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import SinkError
@@ -121,7 +121,8 @@ def test_a_switch_writes_what_differs_and_a_tombstone_for_what_vanished(topic):
     sink = published(topic, 1, rows_of(topic, FIRST))
     of = f"views.{topic.view}"
     assert len(records(sink, of)) == 6
-    assert frontier(topic) == {"generation": 1, "end": 6, "position": None}
+    told = {"generation": 1, "end": 6, "position": None, "records": "keyed"}
+    assert frontier(topic) == told
     published(topic, 2, rows_of(topic, [each for each in FIRST if each[0] not in {2, 5}] + CHANGED))
     new = records(sink, of)[6:]
     assert sorted(value is None for _, value in new) == [False, False, True]
@@ -226,6 +227,98 @@ def test_another_project_replays_the_topic_and_proves_it(
         ]
     assert read.report.mismatches == 0
     assert "exact" in read.verdict
+
+
+@pytest.mark.parametrize("value", first(1, ["avro", "json"]))
+def test_without_keys_new_rows_come_once_and_others_are_refused(topic, value):
+    """Before readers see anything; and a delta is told as a switch is."""
+    topic.options = {"records": "unkeyed", "value": value}
+    published(topic, 1, rows_of(topic, FIRST))
+    published(topic, 2, rows_of(topic, FIRST + CHANGED[1:]))
+    sink, of = topic.sink(), f"views.{topic.view}"
+    config = ConfigResource(ConfigResource.Type.TOPIC, of)
+    admin = AdminClient({"bootstrap.servers": _brokers(topic)})
+    held = admin.describe_configs([config])[config].result()
+    assert [held[each].value for each in ("cleanup.policy", "retention.ms")] == ["delete", "-1"]
+    assert [key for key, _ in records(sink, of)] == [None] * 7
+    assert read_back(topic, 2, rows_of(topic, FIRST), ("id",))[0] == FIRST + CHANGED[1:]
+    for rows, what in (
+        (FIRST[1:] + CHANGED[1:], r'key \{"id": ?0\} is gone'),
+        ([*FIRST[:2], *CHANGED, *FIRST[3:]], r'key \{"id": ?2\} is another one now'),
+    ):
+        build(topic, 3, rows_of(topic, rows))
+        with pytest.raises(SinkError, match=what):
+            sink.publish(3)
+        sink.discard(3)
+
+    def bring(sink: Any, changed: Any, gone: Any, lsn: int) -> None:
+        sink.apply(2, *delta(topic, sink, changed, gone, KINDS, ("id",)), at(lsn))
+
+    with pytest.raises(SinkError, match=r'key \{"id": ?2\} is another one now'):
+        bring(sink, CHANGED[:1], [], 5)
+    with pytest.raises(SinkError, match=r'key \{"id": ?1\} is gone'):
+        bring(sink, [], FIRST[1:2], 5)
+    assert (len(records(sink, of)), sink.position(2)) == (7, None)
+    new = [(20, "later", None, None, None, None)]
+    for each in (sink, topic.sink()):  # the second is the delta of one that was killed
+        bring(each, new + FIRST[:1], [(30, *FIRST[0][1:])], 6)
+    assert (sink.rows(2), sink.position(2)) == (8, at(6))
+    found, faults = read_back(topic, 2, rows_of(topic, []), ("id",))
+    assert (found, faults) == (FIRST + CHANGED[1:] + new, [])
+    assert frontier(topic)["records"] == "unkeyed"
+
+
+@pytest.mark.matrix
+def test_another_project_reads_records_without_keys(
+    endpoints, kafka, registry, spark, view, tmp_path
+):
+    bench = topic_bench(endpoints, spark, view, {"records": "unkeyed"})
+    published(bench, 1, rows_of(bench, FIRST[:3]))
+    sink = published(bench, 2, rows_of(bench, FIRST))
+    name = TableName("public", "copied")
+    of = DeclaredLog(table=name, topic=f"views.{view}", shape=ValueShape.FLAT_AVRO, key=("id",))
+    read = DeclaredState(spark, tmp_path)
+    found = read(SimpleNamespace(kafka=kafka, registry=registry), of)
+    assert found == {each[0]: each[1:] for each in FIRST}
+    assert read.report.mismatches == 0
+    sink.drop()
+
+
+def test_records_with_keys_and_without_do_not_mix(topic):
+    published(topic, 1, rows_of(topic, FIRST))
+    other = topic.sink(options={"records": "unkeyed"})
+    assert "keyed" in other.holds_back(1)
+    with pytest.raises(SinkError, match="has keyed records, not unkeyed ones"):
+        other.open(2, rows_of(topic, FIRST).schema)
+    other.drop()
+    topic.options = {"records": "unkeyed"}
+    published(topic, 1, rows_of(topic, FIRST))
+    with pytest.raises(SinkError, match="has unkeyed records, not keyed ones"):
+        topic.sink(options={}).open(2, rows_of(topic, FIRST).schema)
+
+
+def test_a_record_that_came_twice_or_with_a_key_is_found_by_the_proof(topic, endpoints):
+    """The twin: what a writer without a transaction would leave."""
+    topic.options = {"records": "unkeyed"}
+    rows = topic.spark.sql("select id, 'a' s from range(3)")
+    sink = published(topic, 1, rows)
+    of = f"views.{topic.view}"
+    assert read_back(topic, 1, rows, ("id",)) == ([(0, "a"), (1, "a"), (2, "a")], [])
+    _, value = records(sink, of)[0]
+    producer = Producer({"bootstrap.servers": endpoints.brokers})
+    producer.produce(of, value)
+    producer.produce(of, value, b"key")
+    producer.flush(30)
+    found, faults = read_back(topic, 1, rows, ("id",))
+    assert len(found) == 5
+    assert len(faults) == 1
+
+
+def test_what_retention_may_take_is_proved_where_all_rows_stay(topic):
+    topic.options = {"records": "unkeyed", "retention_ms": 3_600_000}
+    sink = published(topic, 1, topic.spark.range(3))
+    assert sink.address(1).location["topic"] == f"views.{topic.view}.000001"
+    assert len(records(sink, f"views.{topic.view}")) == 3
 
 
 def test_a_topic_of_somebody_else_is_not_touched(topic, endpoints):

@@ -214,13 +214,13 @@ def fold(some: Input) -> None:
         FoldRecord(texts[place], texts[place + 1], texts[place + 2], place)
         for place in range(0, len(texts) - 2, 3)
     ]
-    for keeps_faults in (True, False):
+    for rule in ({"keeps_faults": True}, {"keeps_faults": False}, {"by_offset": True}):
         for most_bytes in (0, 1 << 20):
-            found = [_folded(way, records, keeps_faults, most_bytes) for way in WAYS]
+            found = [_folded(way, records, most_bytes, **rule) for way in WAYS]
             assert found[0] == found[1]
 
 
-def _fold(way: str, *, keeps_faults: bool, most_bytes: int) -> Any:
+def _fold(way: str, *, most_bytes: int, keeps_faults: bool = True, by_offset: bool = False) -> Any:
     return on(way, "fold", "Fold")(
         prefix=_PREFIX,
         since=b"\0" * 19 + b"\1",
@@ -229,11 +229,12 @@ def _fold(way: str, *, keeps_faults: bool, most_bytes: int) -> Any:
         most_bytes=most_bytes,
         partition=0,
         homes=1,
+        by_offset=by_offset,
     )
 
 
-def _folded(way: str, records: list[FoldRecord], keeps_faults: bool, most_bytes: int) -> Any:
-    made = _fold(way, keeps_faults=keeps_faults, most_bytes=most_bytes)
+def _folded(way: str, records: list[FoldRecord], most_bytes: int, **rule: bool) -> Any:
+    made = _fold(way, most_bytes=most_bytes, **rule)
     with closing(made) as last, tempfile.TemporaryFile() as file:
         try:
             for record in records:

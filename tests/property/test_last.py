@@ -250,3 +250,21 @@ def test_keys_that_are_documents_begin_with_a_brace():
     add_records(last, [Message(0, b'{"id": 1}', b"{}", headers)])
     with pytest.raises(StrangeRecordError, match="JSON"):
         add_records(last, [Message(1, PREFIX, b"{}", headers)])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.none() | st.binary(max_size=9), st.none() | positions)
+    ),
+    st.sampled_from([0, 900, PLENTY]),
+)
+def test_by_offset_the_last_record_decides_whatever_its_position(log, most_bytes):
+    last = LastRecords(FoldRules.by_last(most_bytes=most_bytes))
+    for offset, (key, value, position) in enumerate(log):
+        headers = None if position is None else [("position", position.to_bytes())]
+        add_records(last, [Message(offset, b"%d" % key, value, headers)])
+    found = {each.key: (each.offset, each.value, each.fault) for each in drained(last)}
+    last.close()
+    assert found == {
+        b"%d" % key: (offset, value, None) for offset, (key, value, _) in enumerate(log)
+    }

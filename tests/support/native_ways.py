@@ -16,7 +16,7 @@ CLASSES = {
     "copydata": ("read_copy", "read_stream"),
     "copyrows": ("RowCopier",),
     "decode": ("RowDecoder",),
-    "fold": ("Fold",),
+    "fold": ("Fold", "text_hashes"),
     "intake": ("Intake", "RecordColumns"),
     "producer": ("ProducerHandle",),
     "reader": ("RangeReader",),

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from changelog.contract.base.position import POSITION_BYTES
 from changelog.native.base.folded import FoldColumns, FoldRecord, Strange, StrangePlaceError
+from changelog.native.base.records import Texts
 from changelog.native.compiled.library import ffi, lib
 
 
@@ -36,6 +37,7 @@ class Fold:
         most_bytes: int,
         partition: int,
         homes: int | None,
+        by_offset: bool = False,
     ) -> None:
         """Begin without a record.
 
@@ -48,6 +50,7 @@ class Fold:
             partition: of the range.
             homes: the partitions of the topic, where each key has to lie in the one that its
                 hash names; None where keys may lie in others too.
+            by_offset: whether the last record of a key decides, whatever its position.
         """
         held = [ffi.from_buffer(each) for each in (prefix, since, before)]
         pointers = [ffi.cast("uint8_t *", each) for each in held]
@@ -59,6 +62,7 @@ class Fold:
                 "since": pointers[1] if since else ffi.NULL,
                 "before": pointers[2],
                 "keeps_faults": keeps_faults,
+                "by_offset": by_offset,
                 "partition": partition,
                 "homes": homes or 0,
                 "most_bytes": most_bytes,
@@ -193,6 +197,21 @@ class Fold:
     def close(self) -> None:
         """Let go of the memory."""
         ffi.release(self.raw)
+
+
+def text_hashes(seed: int, of: Texts) -> bytes:
+    """Return hashes of 64 bits, one behind the other: equal ones for equal texts."""
+    ends, content = of
+    count = len(ends) - 1
+    made = bytearray(8 * count)
+    lib.fold_hashes(
+        seed,
+        ffi.from_buffer("int32_t[]", ends),
+        ffi.from_buffer("uint8_t[]", content),
+        count,
+        ffi.from_buffer("uint64_t[]", made, require_writable=True),
+    )
+    return bytes(made)
 
 
 _POINTERS = {name: field.type for name, field in ffi.typeof("fold_columns").fields}

@@ -116,22 +116,29 @@ class ProducerHandle:
     def send_columns(
         self,
         topic: str,
-        keys: Texts,
+        keys: Texts | None,
         values: Texts,
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from one on; returns the number behind the last taken, and a code, or 0."""
+        """Queue rows from one on; returns the number behind the last taken, and a code, or 0.
+
+        Without keys their records have none.
+        """
         columns = [
             part
-            for ends, content in (keys, values)
+            for column in (keys, values)
             for part in (
-                ffi.from_buffer("int32_t[]", ends),
-                ffi.from_buffer("uint8_t[]", content),
+                (ffi.NULL, ffi.NULL)
+                if column is None
+                else (
+                    ffi.from_buffer("int32_t[]", column[0]),
+                    ffi.from_buffer("uint8_t[]", column[1]),
+                )
             )
         ]
         behind = lib.producer_send_columns(
-            self._raw, topic.encode(), *columns, first, len(keys[0]) - 1, partition, self._code
+            self._raw, topic.encode(), *columns, first, len(values[0]) - 1, partition, self._code
         )
         return int(behind), int(self._code[0])
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from changelog.contract.base.position import POSITION_BYTES
 from changelog.contract.log.partition import partition_of
 from changelog.native.base.folded import FoldColumns, FoldRecord, Strange, StrangePlaceError
+from changelog.native.base.records import Texts
 
 _LAST = b"\xff" * POSITION_BYTES
 """The position of a record without one: past all others. What it would have done to its key is
@@ -54,6 +56,7 @@ class Fold:
         most_bytes: int,
         partition: int,
         homes: int | None,
+        by_offset: bool = False,
     ) -> None:
         """Begin without a record.
 
@@ -66,9 +69,11 @@ class Fold:
             partition: of the range.
             homes: the partitions of the topic, where each key has to lie in the one that its
                 hash names; None where keys may lie in others too.
+            by_offset: whether the last record of a key decides, whatever its position.
         """
         self._prefix, self._since, self._before = prefix, since, before
         self._keeps_faults, self._most_bytes = keeps_faults, most_bytes
+        self._by_offset = by_offset
         self._partition, self._homes = partition, homes
         self._held: dict[bytes | int, _Held] = {}  # by the offset where there is no key
         self._held_bytes = 0
@@ -100,6 +105,9 @@ class Fold:
         key, value, position, offset = record
         self.records += 1
         self.tombstones += value is None
+        if self._by_offset:
+            self._keep(_Held(key, value, _LAST, offset, None))
+            return
         if position is not None and len(position) != POSITION_BYTES:
             position = None
         if position is not None and position >= self._before:
@@ -213,6 +221,16 @@ class Fold:
     def close(self) -> None:
         """Let go of the memory."""
         self._forget()
+
+
+def text_hashes(seed: int, of: Texts) -> bytes:
+    """Return hashes of 64 bits, one behind the other: equal ones for equal texts."""
+    ends, content = of
+    key = seed.to_bytes(8)
+    return b"".join(
+        blake2b(content[ends[n] : ends[n + 1]], digest_size=8, key=key).digest()
+        for n in range(len(ends) - 1)
+    )
 
 
 def _file_error(number: int | None) -> OSError:

@@ -92,19 +92,20 @@ class ProducerHandle:
     def send_columns(
         self,
         topic: str,
-        keys: Texts,
+        keys: Texts | None,
         values: Texts,
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from one on; returns the number behind the last taken, and a code, or 0."""
-        for place in range(first, len(keys[0]) - 1):
-            key, value = (
-                bytes(content[ends[place] : ends[place + 1]]) for ends, content in (keys, values)
-            )
-            if code := self.send(topic, key, value, [], partition):
+        """Queue rows from one on; returns the number behind the last taken, and a code, or 0.
+
+        Without keys their records have none.
+        """
+        for place in range(first, len(values[0]) - 1):
+            key = None if keys is None else _text(keys, place)
+            if code := self.send(topic, key, _text(values, place), [], partition):
                 return place, code
-        return len(keys[0]) - 1, 0
+        return len(values[0]) - 1, 0
 
     def poll(self, timeout_s: float) -> None:
         """Take what the broker has reported; waits until something has come."""
@@ -137,6 +138,11 @@ class ProducerHandle:
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:
         """Take the records of the transaction back."""
         return _told_by(lambda: self._producer.abort_transaction(timeout_s))
+
+
+def _text(of: Texts, place: int) -> bytes:
+    ends, content = of
+    return bytes(content[ends[place] : ends[place + 1]])
 
 
 def _told_by(call: Callable[[], Any]) -> KafkaError | None:

@@ -45,6 +45,7 @@ typedef struct {
     const uint8_t *since; /* a position, or NULL */
     const uint8_t *before;
     int keeps_faults;
+    int by_offset; /* the last record decides, whatever its position */
     int32_t partition;
     int32_t homes; /* partitions of the topic; 0 where a key may lie in any */
     int64_t most_bytes;
@@ -86,6 +87,9 @@ int fold_next_bucket(fold *f);
 /* Choose the next rows of the bucket, at least one if there is any; then fold_fill them. */
 int fold_pick(fold *f, size_t most_rows, size_t most_bytes, fold_sizes *sizes);
 void fold_fill(const fold *f, const fold_columns *to);
+/* Hash texts that lie as Arrow has them; the same seed gives equal texts equal hashes. */
+void fold_hashes(uint64_t seed, const int32_t *ends, const uint8_t *bytes, int64_t count,
+                 uint64_t *to);
 int64_t fold_keys(const fold *f);
 int64_t fold_records(const fold *f);
 int64_t fold_tombstones(const fold *f);

@@ -45,7 +45,7 @@ struct fold {
     uint8_t prefix[8];
     uint32_t prefix_size;
     uint8_t since[POSITION_BYTES], before[POSITION_BYTES];
-    int has_since, keeps_faults;
+    int has_since, keeps_faults, by_offset;
     int32_t partition, homes;
     int64_t most_bytes;
     uint64_t seed;
@@ -283,6 +283,7 @@ fold *fold_new(const fold_rules *rules)
         memcpy(f->since, rules->since, POSITION_BYTES);
     memcpy(f->before, rules->before, POSITION_BYTES);
     f->keeps_faults = rules->keeps_faults;
+    f->by_offset = rules->by_offset;
     f->most_bytes = rules->most_bytes;
     f->partition = rules->partition;
     f->homes = rules->homes;
@@ -319,6 +320,8 @@ static int add(fold *f, const fold_record *record, uint64_t hash)
 {
     f->records++;
     f->tombstones += record->value == NULL;
+    if (f->by_offset)
+        return keep(f, hash, record, LAST, FOLD_SOUND);
     int has_place = record->position != NULL && record->position_size == POSITION_BYTES;
     if (has_place && memcmp(record->position, f->before, POSITION_BYTES) >= 0)
         return FOLD_OK;
@@ -375,6 +378,13 @@ int fold_add(fold *f, const fold_record *records, size_t count)
         count -= some;
     }
     return FOLD_OK;
+}
+
+void fold_hashes(uint64_t seed, const int32_t *ends, const uint8_t *bytes, int64_t count,
+                 uint64_t *to)
+{
+    for (int64_t n = 0; n < count; n++)
+        to[n] = hash_of(seed, bytes + ends[n], (size_t)(ends[n + 1] - ends[n]));
 }
 
 int fold_is_full(const fold *f)

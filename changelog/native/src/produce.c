@@ -207,8 +207,9 @@ int64_t producer_send_columns(producer *of, const char *topic, const int32_t *ke
     rd_kafka_topic *to = topic_of(of, topic);
     *code = to == NULL ? RD_KAFKA_INVALID_ARG : 0;
     for (; first < end && *code == 0; first++) {
-        *code = send(of, to, keys + key_ends[first], (size_t)(key_ends[first + 1] - key_ends[first]),
-                     values + value_ends[first],
+        const uint8_t *key = key_ends == NULL ? NULL : keys + key_ends[first];
+        size_t key_size = key_ends == NULL ? 0 : (size_t)(key_ends[first + 1] - key_ends[first]);
+        *code = send(of, to, key, key_size, values + value_ends[first],
                      (size_t)(value_ends[first + 1] - value_ends[first]), partition, NULL);
         if (*code != 0)
             break;

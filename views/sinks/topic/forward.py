@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from changelog.contract.base.errors import SinkError
+from views.sinks.topic.options import Records
 from views.sinks.topic.records import Record
-from views.sinks.topic.register import Held, generation_key, read_register, write_frontier
+from views.sinks.topic.register import (
+    Held,
+    Shown,
+    generation_key,
+    read_register,
+    write_frontier,
+)
 from views.sinks.topic.server import TopicServer
 
 
@@ -26,6 +33,7 @@ class TopicForward:
         register: of the generations.
         own: of the generation.
         is_published: whether the first one holds it.
+        records: how readers get rows.
     """
 
     server: TopicServer
@@ -33,6 +41,7 @@ class TopicForward:
     register: str
     own: str
     is_published: bool
+    records: Records
 
     def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
         """Write records and what the register says afterwards.
@@ -55,7 +64,8 @@ class TopicForward:
             for key, value in records:
                 into.put(self.own, key, value)
                 if self.is_published:
-                    into.put(self.topic, key, value)
+                    into.put(self.topic, key if self.records == "keyed" else None, value)
             into.put(self.register, generation_key(generation), after.record())
             if self.is_published:
-                write_frontier(into, self.register, self.topic, generation, after.position)
+                shown = Shown(generation, after.position, self.records)
+                write_frontier(into, self.register, self.topic, shown)

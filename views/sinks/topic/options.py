@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field, model_validator
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from changelog.contract.base.errors import SinkError
@@ -11,6 +12,8 @@ from views.sinks.options import Options
 from views.sinks.shape import check_shape
 
 Value = Literal["avro", "json"]
+Records = Literal["keyed", "unkeyed"]
+FOR_EVER = -1
 
 
 class TopicOptions(Options):
@@ -18,9 +21,20 @@ class TopicOptions(Options):
 
     Attributes:
         value: how keys and values are written: Avro under the registry, or JSON.
+        records: whether readers get the newest row of each key, in a compacted topic, or each new
+            row once, without a key, in one that deletes by age alone.
+        retention_ms: how long records without a key stay; -1 for ever.
     """
 
     value: Value = "avro"
+    records: Records = "keyed"
+    retention_ms: int = Field(default=FOR_EVER, ge=FOR_EVER)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> TopicOptions:
+        if self.records == "keyed" and self.retention_ms != FOR_EVER:
+            raise ValueError('retention_ms is for "records": "unkeyed"')
+        return self
 
 
 def check_topic_shape(schema: StructType, key: tuple[str, ...]) -> None:

@@ -15,15 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import DataType, DecimalType, StructType
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import SinkError
 from changelog.contract.rows.codec import frame
 from changelog.native.librdkafka import ProducerHandle, Texts
 from views.sinks.base import GONE
 from views.sinks.load import RESULT, counted, no_value, reported
 from views.sinks.rendering import check_session, document
 from views.sinks.topic import encode
-from views.sinks.topic.server import FULL_S, explained, producer_settings
-from views.sinks.unique import column
+from views.sinks.topic.distinct import KeyHashes, are_distinct
+from views.sinks.topic.server import FULL_S, explained, producer_settings, texts
+from views.sinks.unique import column, null_in_key
 from views.sinks.values import documents
 
 KEY, VALUE = "__topic_key", "__topic_value"
@@ -117,10 +117,7 @@ class Form:
 
     def _refuse_null(self, arrays: Sequence[pa.Array]) -> None:
         if any(array.null_count for array in arrays):
-            raise SinkError(
-                f"a row has a null in its key ({', '.join(self.key)})",
-                hint="leave such rows out, or take columns that are never null as the key",
-            )
+            raise null_in_key(self.key)
 
 
 def _scaled(array: pa.Array, kind: DataType) -> pa.Array:
@@ -147,6 +144,7 @@ class RecordWriter:
         wait_s: how long they are waited for.
         topic: where records go.
         form: of the rows.
+        seed: of the hashes of their keys.
     """
 
     brokers: str
@@ -154,19 +152,22 @@ class RecordWriter:
     wait_s: float
     topic: str
     form: Form
+    seed: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write batches, and return how many rows, or why not."""
-        yield reported(lambda: self._written(batches))
+        """Write batches, and return how many rows, or why not, and the hashes of their keys."""
+        hashes = KeyHashes(self.seed)
+        told = reported(lambda: self._written(batches, hashes))
+        yield told.append_column("hashes", pa.array([hashes.told()], pa.binary()))
 
-    def _written(self, batches: Iterable[pa.RecordBatch]) -> int:
+    def _written(self, batches: Iterable[pa.RecordBatch], hashes: KeyHashes) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
         producer = ProducerHandle(producer_settings(kafka.client_config(), self.wait_s))
         written = 0
         try:
             for batch in batches:
                 if batch.num_rows:
-                    self._send(producer, kafka, *self.form.encoded(batch))
+                    hashes.add(self._send(producer, kafka, *self.form.encoded(batch)))
                 written += batch.num_rows
             self._require(producer, kafka, producer.flush(self.wait_s))
         finally:
@@ -175,17 +176,18 @@ class RecordWriter:
 
     def _send(
         self, producer: ProducerHandle, kafka: KafkaConnection, keys: pa.Array, values: pa.Array
-    ) -> None:
-        """Queue records; waits while the queue is full."""
+    ) -> Texts:
+        """Queue records, and return their keys; waits while the queue is full."""
         if values.null_count:
             row = values.is_null().index(True).as_py()
             raise no_value(keys[row].as_py().decode("utf-8", "replace"))
-        columns, first = (_texts(keys), _texts(values)), 0
+        columns, first = (texts(keys), texts(values)), 0
         while first < len(keys):
             first, code = producer.send_columns(self.topic, *columns, first, 0)
             is_full = code == KafkaError._QUEUE_FULL
             producer.poll(FULL_S if is_full else 0)
             self._require(producer, kafka, 0 if is_full else code)
+        return columns[0]
 
     def _require(self, producer: ProducerHandle, kafka: KafkaConnection, code: int) -> None:
         """Raise what the brokers say of a record before, or of this call.
@@ -200,19 +202,13 @@ class RecordWriter:
             raise explained(kafka, KafkaError(code), what)
 
 
-def _texts(array: pa.Array) -> Texts:
-    """Return a column of byte strings without a null as its buffers."""
-    _, ends, content = array.buffers()
-    places = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
-    return places, memoryview(content if content is not None else b"")
-
-
-def write_rows(rows: DataFrame, writer: RecordWriter) -> int:
-    """Write every row, and return their number.
+def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
+    """Write every row; returns their number, and whether their keys are known to differ.
 
     Raises:
         SinkError: a task could not write; the first reason is given.
     """
     check_session(rows.sparkSession)
     made = rows.select(*writer.form.columns())
-    return counted(made.mapInArrow(writer, RESULT).collect())
+    results = made.mapInArrow(writer, f"{RESULT}, hashes binary").collect()
+    return counted(results), are_distinct(each.hashes for each in results)

@@ -3,7 +3,7 @@
 | key | value, JSON |
 |---|---|
 | `generation/N` | `value`: avro or json; `schema_ids`; `rows` of a whole one, or null; `position` |
-| `published` | the frontier of readers: `generation`, `end` offset of the topic, `position` |
+| `published` | the frontier of readers: `generation`, `end` of the topic, `position`, `records` |
 
 The frontier is written in the transaction of the rows that it speaks of: who sees it can read the
 topic up to `end` and has one generation whole, at that position of the log that it was made of.
@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from changelog.contract.base.errors import SinkError
-from views.sinks.topic.options import Value
+from views.sinks.topic.options import Records, Value
 from views.sinks.topic.server import TopicServer, Transaction
 
 PUBLISHED = "published"
@@ -71,10 +71,27 @@ class Register:
     Attributes:
         generations: by number.
         published: which one readers see.
+        records: how readers get rows; None before they do.
     """
 
     generations: Mapping[int, Held] = field(default_factory=dict)
     published: int | None = None
+    records: Records | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What readers have.
+
+    Attributes:
+        generation: its number.
+        position: of its last delta, as text; None without one.
+        records: whether they have keys.
+    """
+
+    generation: int
+    position: str | None
+    records: Records
 
 
 def generation_key(generation: int) -> bytes:
@@ -82,11 +99,14 @@ def generation_key(generation: int) -> bytes:
     return f"{_GENERATION}{generation}".encode()
 
 
-def write_frontier(
-    into: Transaction, register: str, topic: str, generation: int, position: str | None
-) -> None:
-    """Write which generation the topic holds, and where it ends; last in a transaction."""
-    found = {"generation": generation, "end": into.end(topic), "position": position}
+def write_frontier(into: Transaction, register: str, topic: str, shown: Shown) -> None:
+    """Write what readers have of the topic, and where it ends; last in a transaction."""
+    found = {
+        "generation": shown.generation,
+        "end": into.end(topic),
+        "position": shown.position,
+        "records": shown.records,
+    }
     into.put(register, PUBLISHED.encode(), orjson.dumps(found))
 
 
@@ -112,6 +132,8 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
                 for key, each in sorted(found.items())
             },
             None if published is None else int(published["generation"]),
+            # Those before there were others did not say.
+            None if published is None else published.get("records", "keyed"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise SinkError(

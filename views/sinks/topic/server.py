@@ -6,12 +6,16 @@ readers of several could see some of it.
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import fastavro
+import pyarrow as pa
 from confluent_kafka import (
     IsolationLevel,
     KafkaError,
@@ -31,6 +35,8 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.properties import RECORD_BYTES
 from changelog.contract.log.topic import TopicSettings
+from changelog.contract.rows.codec import FRAME_BYTES
+from changelog.native.librdkafka import ProducerHandle, Texts
 from replay.broker.topics import consumer_of
 from views.sinks.base import UnavailableSinkError
 
@@ -113,19 +119,55 @@ def explained(kafka: KafkaConnection, error: KafkaError, what: str) -> SinkError
 class Transaction:
     """Records that become visible together."""
 
-    def __init__(self, server: TopicServer, producer: Producer) -> None:
+    def __init__(self, server: TopicServer, producer: ProducerHandle) -> None:
         self._server, self._producer = server, producer
         self.topics: set[str] = set()
 
-    def put(self, topic: str, key: bytes, value: bytes | None) -> None:
+    def put(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Write a record, a tombstone without a value."""
         self.topics.add(topic)
-        put(self._producer, topic, key, value)
+        while self._is_full(self._producer.send(topic, key, value, [], 0)):
+            pass
+
+    def put_rows(self, topic: str, keys: pa.Array | None, values: pa.Array) -> None:
+        """Write records, as binary; without keys they have none."""
+        self.topics.add(topic)
+        columns, first = (keys if keys is None else texts(keys), texts(values)), 0
+        while first < len(values):
+            first, code = self._producer.send_columns(topic, *columns, first, 0)
+            self._is_full(code)
 
     def end(self, topic: str) -> int:
         """Return the offset behind the last record of a topic, those written here too."""
-        self._producer.flush(self._server.retry_seconds)
+        self.flush()
         return self._server.end(topic, committed=False)
+
+    def flush(self) -> None:
+        """Wait until the brokers have all records."""
+        code = self._producer.flush(self._server.retry_seconds)
+        require(self._producer.failure())
+        require(KafkaError(code) if code else None)
+
+    def _is_full(self, code: int) -> bool:
+        """Tell whether a record found no room, which is waited for."""
+        is_full = code == KafkaError._QUEUE_FULL
+        self._producer.poll(FULL_S if is_full else 0)
+        require(self._producer.failure())
+        require(KafkaError(code) if code and not is_full else None)
+        return is_full
+
+
+def require(error: KafkaError | tuple[KafkaError, str] | None) -> None:
+    """Raise what librdkafka says, if it says something."""
+    if error is not None:
+        raise KafkaException(error[0] if isinstance(error, tuple) else error)
+
+
+def texts(array: pa.Array) -> Texts:
+    """Return a column of byte strings without a null as its buffers."""
+    _, ends, content = array.buffers()
+    places = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
+    return places, memoryview(content if content is not None else b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +205,17 @@ class TopicServer:
                 raise
             return True
 
-    def create(self, topic: str, *, small: bool = False) -> None:
+    def create(self, topic: str, *, small: bool = False, retention_ms: int | None = None) -> None:
         """Make a compacted topic; does nothing where it is.
 
         Args:
             topic: its name.
             small: whether it is read often and from its start.
+            retention_ms: how long records stay in one that is not compacted, for ever at -1.
         """
-        config = TopicSettings().to_config()
+        config = TopicSettings(compacted=retention_ms is None).to_config()
+        if retention_ms is not None:
+            config |= {"retention.ms": str(retention_ms), "retention.bytes": "-1"}
         if small:
             config |= {"segment.bytes": _SMALL_SEGMENT, "min.compaction.lag.ms": "0"}
         new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
@@ -245,13 +290,14 @@ class TopicServer:
             "linger.ms": 0,
         }
         with self.errors(f'topic "{name}"'):
-            producer = Producer(settings)
-            producer.init_transactions(self.retry_seconds)
-            producer.begin_transaction()
+            producer = ProducerHandle(settings)
+            require(producer.init_transactions(self.retry_seconds))
+            require(producer.begin_transaction())
             made = Transaction(self, producer)
             try:
                 yield made
-                producer.commit_transaction(self.retry_seconds)
+                made.flush()
+                require(producer.commit_transaction(self.retry_seconds))
             except BaseException:
                 self._abort(producer)
                 raise
@@ -291,13 +337,10 @@ class TopicServer:
         end = self.end(topic, committed=False)
         self._wait(lambda: self.end(topic) >= end, f'a transaction stays open in topic "{topic}"')
 
-    def _abort(self, producer: Producer) -> None:
-        try:
-            producer.purge()
-            producer.abort_transaction(_ABORT_S)
-        except KafkaException:
-            # The brokers end it after its time, or the next of its name does.
-            return
+    def _abort(self, producer: ProducerHandle) -> None:
+        producer.purge()
+        # Where this fails the brokers end it after its time, or the next of its name does.
+        producer.abort_transaction(_ABORT_S)
 
     def register(self, subjects: Mapping[str, str]) -> list[int]:
         """Register Avro schemas by subject, and return their ids.
@@ -328,6 +371,19 @@ class TopicServer:
                 except (HTTPError, OSError) as error:
                     raise self._away() from error
         return found
+
+    def json_of(self, record: bytes, schema_id: int) -> str:
+        """Return a record in Avro as JSON, for people to read; its hex digits where that fails."""
+        if self.registry is None:
+            return record.hex()
+        with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
+            try:
+                text = client.get_schema(schema_id).schema_str or ""
+                schema = fastavro.parse_schema(json.loads(text))
+                body = io.BytesIO(record[FRAME_BYTES:])
+                return json.dumps(fastavro.schemaless_reader(body, schema, None), default=str)
+            except (SchemaRegistryError, HTTPError, OSError, ValueError):
+                return record.hex()
 
     def _away(self) -> UnavailableSinkError:
         return UnavailableSinkError(

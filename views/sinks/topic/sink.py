@@ -15,10 +15,9 @@ behind it. A delta of the published generation is one transaction too, over both
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import orjson
@@ -30,16 +29,20 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.forward import refuse_older
+from views.sinks.topic.difference import differences
 from views.sinks.topic.forward import TopicForward
-from views.sinks.topic.options import TopicOptions, check_topic_shape
-from views.sinks.topic.records import Form, RecordWriter, write_rows
+from views.sinks.topic.growth import Growth, digest_of
+from views.sinks.topic.options import FOR_EVER, TopicOptions, check_topic_shape
+from views.sinks.topic.records import Form, Record, RecordWriter, write_rows
 from views.sinks.topic.register import (
     Held,
     Register,
+    Shown,
     generation_key,
     read_register,
     write_frontier,
 )
+from views.sinks.topic.scan import scanned
 from views.sinks.topic.schema import key_schema, value_schema
 from views.sinks.topic.server import TopicServer, Transaction
 from views.sinks.unique import assert_unique
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_DIGEST = 16
 _ANY_IDS = (0, 0)
 
 
@@ -71,8 +73,8 @@ class TopicSink:
         self._server = server
         self._options = options or TopicOptions()
         self._opened: Opened | None = None
-        self._unique: Future[None] | None = None
-        self._kept: tuple[int, str | None, set[bytes]] | None = None
+        self._are_distinct = False
+        self._kept: tuple[int, str | None, dict[bytes, bytes]] | None = None
 
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation."""
@@ -84,6 +86,7 @@ class TopicSink:
                 f"{self._topic}-value": value_schema(self._view, schema),
             }
         register = self._own()
+        self._refuse_other(register)
         if generation in register.generations:
             raise held_already(self._view, generation)
         if self._server.exists(self._topic_of(generation)):
@@ -107,18 +110,16 @@ class TopicSink:
             self._server.retry_seconds,
             self._topic_of(current.generation),
             Form(rows.schema, self._key, held.ids),
+            secrets.randbits(64),
         )
-        # Tasks that write wait for the brokers now and then.
-        with ThreadPoolExecutor(1, "topic-keys") as beside:
-            self._unique = beside.submit(assert_unique, rows, self._key)
-            current.written = write_rows(rows, writer)
+        current.written, self._are_distinct = write_rows(rows, writer)
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
         current = opened(self._opened, self._view)
-        current.finished()
-        if self._unique is not None:
-            self._unique.result()
+        rows = current.finished()
+        if not self._are_distinct:
+            assert_unique(rows, self._key)
         held = self._read().generations[current.generation]
         self._note(current.generation, replace(held, rows=current.written))
         self._opened = None
@@ -133,11 +134,16 @@ class TopicSink:
         register = self._read()
         held, _ = self._sealed(register, generation)
         is_published = register.published == generation
+        is_keyed = register.records != "unkeyed"
+        if not is_keyed and self._options.retention_ms != FOR_EVER:
+            is_published = False  # what readers have there does not stay
         location = {
             "brokers": self._server.kafka.brokers,
             "topic": self._topic if is_published else self._topic_of(generation),
             "value": held.value,
         }
+        if is_published and not is_keyed:
+            location["records"] = "unkeyed"
         options = {"kafka": dict(self._server.kafka.options)}
         if self._server.registry is not None:
             location["registry"] = self._server.registry.url
@@ -152,39 +158,29 @@ class TopicSink:
         held, _ = self._sealed(register, generation)
         if register.published == generation:
             return
-        self._server.create(self._topic)
+        self._refuse_other(register)
+        retention_ms = None if self._is_keyed else self._options.retention_ms
+        self._server.create(self._topic, retention_ms=retention_ms)
         with self._server.transaction(self._topic) as into:
             # Only now: whoever wrote before cannot any more, and what it left open is aborted.
-            there = self._digests(self._topic)
-            self._move(into, self._topic_of(generation), there)
-            write_frontier(into, self._register, self._topic, generation, held.position)
+            self._move(into, generation, held, self._read().published)
+            shown = Shown(generation, held.position, self._options.records)
+            write_frontier(into, self._register, self._topic, shown)
 
-    def _move(self, into: Transaction, source: str, there: dict[bytes, bytes]) -> None:
-        """Write what a topic's rows have other than those that are there."""
-        last = {
-            message.key() or b"": (message.offset(), message.value() is not None)
-            for message in self._server.records(source)
-        }
-        for message in self._server.records(source):
-            key, value = message.key() or b"", message.value()
-            if value is None or last[key][0] != message.offset():
+    def _move(self, into: Transaction, generation: int, held: Held, before: int | None) -> None:
+        """Write what a generation's rows have other than those that readers have."""
+        there: str | None = self._topic
+        if not self._is_keyed:
+            there = None if before is None else self._topic_of(before)
+        for found in differences(self._server, self._topic_of(generation), there):
+            if not self._is_keyed:
+                self._growth(held).require(found)
+            if found.values is not None:
+                keys = found.keys if self._is_keyed else None
+                into.put_rows(self._topic, keys, found.values)
                 continue
-            if there.get(key) != _digest(value):
-                into.put(self._topic, key, value)
-        for key in there:
-            if not last.get(key, (0, False))[1]:
+            for key in found.keys.to_pylist():
                 into.put(self._topic, key, None)
-
-    def _digests(self, topic: str) -> dict[bytes, bytes]:
-        """Return the keys that a topic has rows of, and a digest of each row."""
-        found: dict[bytes, bytes] = {}
-        for message in self._server.records(topic):
-            key, value = message.key() or b"", message.value()
-            if value is None:
-                found.pop(key, None)
-            else:
-                found[key] = _digest(value)
-        return found
 
     def discard(self, generation: int) -> None:
         """Remove a generation's topic; the register's record goes last."""
@@ -215,6 +211,8 @@ class TopicSink:
         held = self._read().generations.get(generation)
         if held is not None and held.value != self._options.value:
             return f"generation {generation} holds records in {held.value}"
+        if (records := self._read().records) not in {None, self._options.records}:
+            return f"readers get {records} records"
         return None
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
@@ -232,35 +230,67 @@ class TopicSink:
         register = self._read()
         held, _ = self._sealed(register, generation)
         refuse_older(self._view, generation, _position(held), position)
-        records = Form(schema, self._key, held.ids).delta_records(delta)
-        keys = self._keys(generation, held)
+        records: Sequence[Record] = Form(schema, self._key, held.ids).delta_records(delta)
+        rows = self._rows(generation, held)
         self._kept = None
-        keys -= {key for key, value in records if value is None}
-        keys |= {key for key, value in records if value is not None}
-        after = replace(held, rows=len(keys), position=str(position))
+        if not self._is_keyed:
+            self._refuse_other(register)
+            records = self._growth(held).new(records, rows)
+        for key, value in records:
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = self._digest(value)
+        after = replace(held, rows=len(rows), position=str(position))
         TopicForward(
             self._server,
             self._topic,
             self._register,
             self._topic_of(generation),
             register.published == generation,
+            self._options.records,
         ).apply(generation, records, held, after)
-        self._kept = (generation, after.position, keys)
+        self._kept = (generation, after.position, rows)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""
         held = self._read().generations.get(generation)
         return None if held is None else _position(held)
 
-    def _keys(self, generation: int, held: Held) -> set[bytes]:
-        """Return the keys of a generation's rows, which are read once and then kept."""
+    def _rows(self, generation: int, held: Held) -> dict[bytes, bytes]:
+        """Return the keys of a generation's rows with their digests; read once and then kept."""
         if self._kept is not None and self._kept[:2] == (generation, held.position):
             return self._kept[2]
-        found: set[bytes] = set()
-        for message in self._server.records(self._topic_of(generation)):
-            change = found.discard if message.value() is None else found.add
-            change(message.key() or b"")
-        return found
+        with scanned(self._server, self._topic_of(generation)) as found:
+            return {
+                key: self._digest(value)
+                for batch in found.rows()
+                for key, value in zip(
+                    batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True
+                )
+            }
+
+    def _digest(self, value: bytes) -> bytes:
+        """Return what tells a row from another one, where that is asked at all."""
+        return b"" if self._is_keyed else digest_of(value)
+
+    def _growth(self, held: Held) -> Growth:
+        key_id = None if held.ids is None else held.ids[0]
+        return Growth(self._server, self._view, self._topic, key_id)
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self._options.records == "keyed"
+
+    def _refuse_other(self, register: Register) -> None:
+        """Raise when readers get rows otherwise than the options say."""
+        if register.records not in {None, self._options.records}:
+            raise SinkError(
+                f'topic "{self._topic}" has {register.records} records, not '
+                f"{self._options.records} ones",
+                hint=f"`rebuild-view {self._view} --drop` removes it; then rebuild, or write "
+                f'"records": "{register.records}" in {self._view}.topic.json',
+            )
 
     @property
     def _register(self) -> str:
@@ -307,7 +337,3 @@ class TopicSink:
 
 def _position(held: Held) -> Position | None:
     return None if held.position is None else Position.parse(held.position)
-
-
-def _digest(value: bytes) -> bytes:
-    return blake2b(value, digest_size=_DIGEST).digest()

@@ -1,9 +1,10 @@
 """The rows of one topic: the last record of each key that is committed, tombstones left out.
 
-It is read twice: which record is the last of its key, and then those. Records in JSON go the way of
-all documents; of those in Avro the bodies are read by fastavro without what their numbers mean, and
-become Arrow by the view's own types, so that a column of another type is an error. That the key of
-a record is that of its row is looked at in both.
+Of a topic without keys each record is a row. One with keys is read twice: which record is the last
+of its key, and then those. Records in JSON go the way of all documents; of those in Avro the bodies
+are read by fastavro without what their numbers mean, and become Arrow by the view's own types, so
+that a column of another type is an error. That the key of a record is that of its row, or that
+there is none, is looked at in both.
 """
 
 from __future__ import annotations
@@ -51,21 +52,25 @@ def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
     options = json.loads(place.get("options", "{}"))
     kafka = KafkaConnection(brokers=place["brokers"], options=options.get("kafka", {}))
     topic = place["topic"]
+    is_keyed = place.get("records", "keyed") == "keyed"
     try:
         last = {
-            message.key(): message.offset() for some in _messages(kafka, topic) for message in some
+            message.key(): message.offset()
+            for some in (_messages(kafka, topic) if is_keyed else ())
+            for message in some
         }
-        tables: Callable[[list[Message]], pa.Table] = _Json(form).table
+        tables: Callable[[list[Message]], pa.Table] = _Json(form, is_keyed=is_keyed).table
         if place["value"] == "avro":
             known = Schemas(
                 RegistryConnection(url=place["registry"], options=options.get("registry", {}))
             )
-            tables = _Avro(form, known).table
+            tables = _Avro(form, known, is_keyed=is_keyed).table
         for some in _messages(kafka, topic):
             rows = [
                 message
                 for message in some
-                if message.value() is not None and last[message.key()] == message.offset()
+                if not is_keyed
+                or (message.value() is not None and last[message.key()] == message.offset())
             ]
             if rows:
                 yield tables(rows)
@@ -108,27 +113,32 @@ def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
 
 
 class _Json:
-    def __init__(self, form: Form) -> None:
-        self._form = form
+    def __init__(self, form: Form, *, is_keyed: bool) -> None:
+        self._form, self._is_keyed = form, is_keyed
 
     def table(self, found: list[Message]) -> pa.Table:
-        ids = [self._id(message.key() or b"") for message in found]
+        ids = [self._id(message) for message in found]
         return self._form.table(text_page(ids, [message.value() or b"" for message in found]))
 
-    def _id(self, key: bytes) -> str:
-        """Return the id of a key's columns; one that is none stands for itself, and is a fault."""
+    def _id(self, message: Message) -> str:
+        """Return the id of a key's columns; one that is none stands for itself, and is a fault.
+
+        A record that should have no key and has none is found under that of its row.
+        """
+        key = message.key()
+        is_free = not self._is_keyed and key is None
         try:
-            row = load(key)
-            if list(row) == [name for name, _ in self._form.key]:
+            row = load((message.value() if is_free else key) or b"")
+            if is_free or list(row) == [name for name, _ in self._form.key]:
                 return identifier(row, self._form.key)
         except (ValueError, KeyError, TypeError):
             pass
-        return key.decode("utf-8", "replace")
+        return (key or b"").decode("utf-8", "replace")
 
 
 class _Avro:
-    def __init__(self, form: Form, schemas: Schemas) -> None:
-        self._form, self._schemas = form, schemas
+    def __init__(self, form: Form, schemas: Schemas, *, is_keyed: bool) -> None:
+        self._form, self._schemas, self._is_keyed = form, schemas, is_keyed
         self._bare: dict[int, Any] = {}
         self._takes = [(name, _take(kind)) for name, kind in form.columns]
 
@@ -146,13 +156,14 @@ class _Avro:
         raw = message.key() or b""
         nulls: list[Any] = [None] * len(self._takes)
         try:
-            key, row = self._decoded(raw), self._decoded(message.value() or b"")
+            key = self._decoded(raw) if self._is_keyed else message.key()
+            row = self._decoded(message.value() or b"")
             if list(row) != [name for name, _ in self._takes]:
                 raise ValueError(f"its columns are {', '.join(row)}")
             values = [None if row[name] is None else take(row[name]) for name, take in self._takes]
         except (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError) as error:
             return [*nulls, f"malformed: {error}", raw.hex()]
-        own = {name: row[name] for name, _ in self._form.key}
+        own = {name: row[name] for name, _ in self._form.key} if self._is_keyed else None
         fault = None if key == own else f"stored under {key!r}, its key says {own!r}"
         return [*values, fault, raw.hex()]
 

@@ -32,6 +32,7 @@ OF_OURS = {
     "producer_purge",
     "producer_queued",
     "producer_transact",
+    "fold_hashes",
     # memory that is used again
     "records_clear",
     "texts_clear",

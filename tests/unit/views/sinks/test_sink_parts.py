@@ -33,8 +33,10 @@ from views.base.address import Address
 from views.sinks.base import SinkSettings, UnavailableSinkError
 from views.sinks.load import in_batches
 from views.sinks.make import make_sink
+from views.sinks.options import read_options
 from views.sinks.search.mapping import field_count, properties
 from views.sinks.search.server import SearchClient
+from views.sinks.topic.options import TopicOptions
 
 SECRET = "c4n4ry"
 
@@ -210,3 +212,17 @@ def test_a_server_that_stays_busy_is_given_up_on(scripted):
     ):
         write(ENTRIES)
     assert len(handler.seen) >= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retention_ms": 5}, 'retention_ms is for "records": "unkeyed"'),
+        ({"records": "unkeyed", "retention_ms": -2}, "retention_ms"),
+        ({"records": "without"}, "records"),
+    ],
+)
+def test_options_of_a_topic_that_mean_nothing_are_refused(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        read_options(TopicOptions, "v", "topic", options)
+    assert TopicOptions(records="unkeyed").retention_ms == -1

@@ -1,0 +1,61 @@
+"""Whether keys are distinct, told by hashes that tasks of Spark bring back beside their writing.
+
+Equal keys have equal bytes and so equal hashes: where all hashes differ, all keys do. Where two are
+alike, or not all are known, nothing is told, and the keys themselves have to be compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from changelog.native.fold import text_hashes
+from changelog.native.librdkafka import Texts
+
+_MOST = 32 << 20
+"""Hashes that are compared here, 8 bytes each."""
+_PROBE: Texts = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
+
+
+@dataclass(slots=True)
+class KeyHashes:
+    """The hashes of the keys that one task has written.
+
+    Attributes:
+        seed: the same for all tasks.
+    """
+
+    seed: int
+    _parts: list[bytes] = field(default_factory=list)
+    _count: int = 0
+
+    def add(self, keys: Texts) -> None:
+        """Take some keys."""
+        self._count += len(keys[0]) - 1
+        if self._count <= _MOST:
+            self._parts.append(text_hashes(self.seed, keys))
+
+    def told(self) -> bytes | None:
+        """Return them behind one of a known text: another way of hashing gives another one.
+
+        None if there are too many.
+        """
+        if self._count > _MOST:
+            return None
+        return b"".join((text_hashes(self.seed, _PROBE), *self._parts))
+
+
+def are_distinct(told: Iterable[bytes | None]) -> bool:
+    """Tell whether all keys of all tasks are known to differ."""
+    parts = []
+    for each in told:
+        if each is None:
+            return False
+        parts.append(np.frombuffer(each, np.uint64))
+    if len({int(part[0]) for part in parts}) > 1 or sum(map(len, parts)) > _MOST:
+        return False
+    found = np.sort(np.concatenate([np.empty(0, np.uint64), *(part[1:] for part in parts)]))
+    return not (found[1:] == found[:-1]).any()

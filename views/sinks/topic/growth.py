@@ -1,0 +1,78 @@
+"""Readers without keys get new rows alone: one that changed or went is refused, by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from changelog.contract.base.errors import SinkError
+from views.sinks.topic.difference import Difference
+from views.sinks.topic.records import Record
+from views.sinks.topic.server import TopicServer
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What may come to a topic without keys.
+
+    Attributes:
+        server: where it is.
+        view: whose it is.
+        topic: its name.
+        key_id: of Avro's schema of keys; None in JSON.
+    """
+
+    server: TopicServer
+    view: str
+    topic: str
+    key_id: int | None
+
+    def require(self, found: Difference) -> None:
+        """Require that a difference is of rows that were not there before.
+
+        Raises:
+            SinkError: naming a key whose row has changed, or is gone.
+        """
+        if found.values is None and len(found.keys):
+            raise self._refused(found.keys[0].as_py(), "is gone")
+        if found.was is not None and (place := found.was.index(True).as_py()) >= 0:
+            raise self._refused(found.keys[place].as_py(), "is another one now")
+
+    def new(self, records: Sequence[Record], there: Mapping[bytes, bytes]) -> Sequence[Record]:
+        """Return the records of rows that were not there.
+
+        Args:
+            records: of a delta.
+            there: keys of the rows that are there, and the digest of each row.
+
+        Raises:
+            SinkError: naming a key whose row has changed, or is gone.
+        """
+        found = []
+        for key, value in records:
+            if key not in there:
+                if value is not None:
+                    found.append((key, value))
+            elif value is None:
+                raise self._refused(key, "is gone")
+            elif there[key] != digest_of(value):
+                raise self._refused(key, "is another one now")
+        return found
+
+    def _refused(self, key: bytes, what: str) -> SinkError:
+        said = key.decode("utf-8", "replace")
+        if self.key_id is not None:
+            said = self.server.json_of(key, self.key_id)
+        return SinkError(
+            f'topic "{self.topic}" gets new rows alone ("records": "unkeyed"), and the row with '
+            f"key {said} {what}",
+            hint=f'"records": "keyed" in {self.view}.topic.json replaces and removes rows',
+        )
+
+
+def digest_of(value: bytes) -> bytes:
+    """Return what stands for a row where it is compared with a later one."""
+    return blake2b(value, digest_size=_DIGEST_BYTES).digest()
