@@ -63,6 +63,11 @@ class Encoder:
         self._cells = {name: cell(table.columns[name]) for name in rules.columns}
         self._columns = table.columns
         self._gone = of_tombstone(rules.columns, rules.keys)
+        self._names = {each.path[0] for each in rules.columns.values() if each.path}
+        of_value = [
+            each.part is Part.VALUE and len(each.path) == 1 for each in rules.columns.values()
+        ]
+        self._is_flat = all(of_value)
         self._values = self._reader(rules.value, "value")
         self._keys = self._reader(rules.key, "key")
 
@@ -125,7 +130,7 @@ class Encoder:
         for n in some:
             try:
                 cells = self._line(records[n], is_gone=is_gone)
-            except (BadRecordError, MissingError, SeparatedError) as error:
+            except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
                 raise UnfitRecordError(records[n], str(error)) from error
             except UnavailableError:
                 raise
@@ -142,6 +147,10 @@ class Encoder:
         )
 
     def _line(self, record: Record, *, is_gone: bool) -> list[bytes | None]:
+        if self._is_flat and not is_gone:
+            found = self._values(record.value())
+            if isinstance(found, dict):
+                return self._flat_line(found)
         parts: dict[Part, Any] = {}
         wanted = self._gone if is_gone else self._rules.columns
         cells = []
@@ -151,6 +160,17 @@ class Encoder:
         if not is_gone and self._rules.all_fields:
             self._check_known(parts.get(Part.VALUE))
         return cells
+
+    def _flat_line(self, found: dict[str, Any]) -> list[bytes | None]:
+        """Return the cells of an object whose members are the columns: of most records."""
+        if self._rules.all_fields and not found.keys() <= self._names:
+            self._check_known(found)
+        return [
+            write(found[source.path[0]] if source.path[0] in found else self._picked(source, found))
+            for source, write in zip(
+                self._rules.columns.values(), self._cells.values(), strict=True
+            )
+        ]
 
     def _part(self, record: Record, name: str, source: Source, parts: dict[Part, Any]) -> Any:  # noqa: ANN401 - any JSON; one for each part
         match source.part:
@@ -187,9 +207,8 @@ class Encoder:
         return picked(found, path)
 
     def _check_known(self, found: Any) -> None:  # noqa: ANN401 - any JSON
-        names = {each.path[0] for each in self._rules.columns.values() if each.path}
         for name in found if isinstance(found, dict) else ():
-            if name not in names and self._planner.column_of(name) not in names:
+            if name not in self._names and self._planner.column_of(name) not in self._names:
                 raise BadRecordError(
                     f'it has the field "{name}", for which the table had no column at the start'
                 )

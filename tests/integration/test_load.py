@@ -368,17 +368,19 @@ def test_records_that_cannot_be_written_are_put_aside_with_the_reason(
     topic, aside = make_topic(), make_topic("aside")
     execute("CREATE TABLE t (id int CHECK (id <> 7), name text)")
     send(topic, *[{"id": n, "name": "x"} for n in range(20)], b"no json", {"other": 1})
+    send(topic, b'{"id": 1, "name": "\\ud800"}')
     code, found, said = load(topic, "t", "--on-error", f"dead-letter:{aside}")
-    assert (code, found.get("dead_letters"), found.get("rows")) == (0, 3, 19), said
+    assert (code, found.get("dead_letters"), found.get("rows")) == (0, 4, 19), said
     execute("CREATE TABLE bad (at int, reason text)")
     columns = "at=header.__changelog.errors.offset,reason=header.__changelog.errors.reason"
     code, _, said = load(aside, "bad", "--value-as", "text", "--columns", columns)
     assert code == 0, said
     reasons = dict(execute("SELECT * FROM bad"))
-    assert set(reasons) == {7, 20, 21}
+    assert set(reasons) == {7, 20, 21, 22}
     assert "check constraint" in reasons[7]
     assert "no JSON" in reasons[20]
     assert 'the field "other"' in reasons[21]
+    assert "surrogates not allowed" in reasons[22]
 
 
 def test_a_followed_topic_is_loaded_as_it_comes_until_stopped(make_topic, send, execute, words):

@@ -56,10 +56,14 @@ def _escaped(text: bytes) -> bytes:
 def cell(column: TableColumn) -> Cell:
     """Return what writes the values of a column."""
     most = column.most_fraction
+    is_plain = most is None and column.base not in _JSON | _MOMENTS | {"bytea"}
 
     def written(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON
         if value is None:
             return None
+        kind = value.__class__
+        if is_plain and (kind is str or kind is int or kind is Number):
+            return str(value).encode()
         text = value if isinstance(value, Raw) else _text(column, value).encode()
         if most is not None:
             _check_fraction(column, text.decode("utf-8", "replace"), most)
