@@ -40,12 +40,12 @@ from changelog.source.connect.readiness import check_owned, check_readable, chec
 from changelog.source.connect.replica_identity import tables_not_full
 from changelog.source.connect.standby import check_source
 from changelog.source.connect.system import SystemIdentity, identify
+from changelog.source.snapshot.sequences import read_sequences
 from changelog.source.snapshot.snapshot import estimated_rows
 from changelog.source.tables.catalogue import Catalogue, Table
 from changelog.source.tables.ddl import has_ddl
 from changelog.source.tables.filter import TableFilter
 from changelog.source.tables.publication import PublicationChange
-from changelog.source.tables.sequences import read_sequences
 
 _MOST_NAMES = 10
 

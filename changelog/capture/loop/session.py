@@ -64,6 +64,7 @@ from changelog.sink.last_values import last_values
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import WrittenRecords, last_positions
 from changelog.source.connect.standby import running_logged
+from changelog.source.snapshot.sequences import read_sequences
 from changelog.source.snapshot.toast import fetch_columns
 from changelog.source.stream.assemble import Assembler
 from changelog.source.stream.message import OWN_PREFIX, emit
@@ -79,7 +80,6 @@ from changelog.source.stream.slot import (
 )
 from changelog.source.stream.stream import ReplicationStream
 from changelog.source.tables.filter import TableFilter
-from changelog.source.tables.sequences import read_sequences
 
 log = logging.getLogger("changelog.capture")
 

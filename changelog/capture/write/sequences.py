@@ -15,7 +15,7 @@ from changelog.capture.write.writer import RecordSink
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.source.tables.sequences import Sequence
+from changelog.source.snapshot.sequences import Sequence
 
 
 class SequenceLog:
