@@ -5,7 +5,7 @@ Debezium's keys are there where they mean the same; those that do not are unknow
 
 from __future__ import annotations
 
-from changelog.connect.rules.keys import Key
+from changelog.connect.rules.keys import REGISTRY_KEYS, Key
 from changelog.runtime.setting import Declared, declared
 from changelog.sections import CaptureSettings
 
@@ -75,16 +75,6 @@ CAPTURE_KEYS = (
     ),
     Key(name="key.converter", text="AvroConverter or JsonConverter; as that of the values."),
     Key(name="value.converter", text="AvroConverter or JsonConverter: capture.output_format."),
-    Key(
-        name="schema.registry.url",
-        also=("value.converter.schema.registry.url", "key.converter.schema.registry.url"),
-        text="Registry of Avro's schemas; the worker's by default.",
-    ),
-    Key(
-        name="basic.auth.user.info",
-        also=("value.converter.basic.auth.user.info", "key.converter.basic.auth.user.info"),
-        kind="PASSWORD",
-        text="user:password at the registry.",
-    ),
+    *REGISTRY_KEYS,
     *(_key(each) for each in SETTINGS.values()),
 )

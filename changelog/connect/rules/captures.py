@@ -150,14 +150,11 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     given = capture_given(config)
     given.check("PostgresSource")
     parts = {part: given.text(name) for part, name in _DATABASE.items() if given.text(name)}
-    url = given.text("schema.registry.url").rstrip("/")
-    user = given.text("basic.auth.user.info")
-    options = {"basic.auth.user.info": user} if user else {}
     return CaptureJob(
         name=given.text("name"),
         slot=given.text("capture.slot"),
         prefix=given.text("capture.topic_prefix"),
         dsn=given.text("postgres.dsn") or make_dsn(**parts),
         settings=_settings(given),
-        registry=RegistryConnection(url=url, options=options) if url else None,
+        registry=given.registry(),
     )

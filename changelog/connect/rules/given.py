@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from changelog.connect.rules.keys import Key
+from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
 _LIMIT = 2**31 - 1
@@ -95,6 +96,14 @@ class Given:
         """Return whether it is true; None where nothing is given."""
         said = self.text(name).lower()
         return None if not said else said == "true"
+
+    def registry(self) -> RegistryConnection | None:
+        """Return where the registry of Avro's schemas is; None where nothing is given."""
+        url = self.text("schema.registry.url").rstrip("/")
+        if not url:
+            return None
+        user = self.text("basic.auth.user.info")
+        return RegistryConnection(url=url, options={"basic.auth.user.info": user} if user else {})
 
 
 def split(text: str) -> list[str]:

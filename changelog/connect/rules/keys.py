@@ -52,3 +52,19 @@ class Key:
             "dependents": [],
             "order": order,
         }
+
+
+REGISTRY_KEYS = (
+    Key(
+        name="schema.registry.url",
+        also=("value.converter.schema.registry.url", "key.converter.schema.registry.url"),
+        text="Registry of Avro's schemas; the worker's by default.",
+    ),
+    Key(
+        name="basic.auth.user.info",
+        also=("value.converter.basic.auth.user.info", "key.converter.basic.auth.user.info"),
+        kind="PASSWORD",
+        text="user:password at the registry.",
+    ),
+)
+"""Where the registry of Avro's schemas is, of sinks and captures."""

@@ -125,7 +125,7 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
         dead_letters=given.text("errors.deadletterqueue.topic.name"),
         key_form=given.text("key.converter").rpartition(".")[2],
         value_form=given.text("value.converter").rpartition(".")[2],
-        registry=_registry(given),
+        registry=given.registry(),
     )
 
 
@@ -142,14 +142,6 @@ def _error_limit(given: Given) -> int | None:
     if given.text("errors.tolerance").lower() == "none":
         return 0
     return given.number("errorLimit") if given.text("errorLimit") else None
-
-
-def _registry(given: Given) -> RegistryConnection | None:
-    url = given.text("schema.registry.url").rstrip("/")
-    if not url:
-        return None
-    user = given.text("basic.auth.user.info")
-    return RegistryConnection(url=url, options={"basic.auth.user.info": user} if user else {})
 
 
 def _check_together(given: Given) -> None:

@@ -5,7 +5,7 @@ Names that the JDBC sinks of Confluent and Debezium have for the same thing are 
 
 from __future__ import annotations
 
-from changelog.connect.rules.keys import Key
+from changelog.connect.rules.keys import REGISTRY_KEYS, Key
 
 SINK_CLASS = "changelog.PostgresSink"
 SINK_CLASSES = (
@@ -118,17 +118,7 @@ SINK_KEYS = (
     ),
     Key(name="key.converter", text=_CONVERTERS),
     Key(name="value.converter", text=_CONVERTERS),
-    Key(
-        name="schema.registry.url",
-        also=("value.converter.schema.registry.url", "key.converter.schema.registry.url"),
-        text="Registry of Avro's schemas; the worker's by default.",
-    ),
-    Key(
-        name="basic.auth.user.info",
-        also=("value.converter.basic.auth.user.info", "key.converter.basic.auth.user.info"),
-        kind="PASSWORD",
-        text="user:password at the registry.",
-    ),
+    *REGISTRY_KEYS,
     Key(
         name="basic.auth.credentials.source",
         also=(
