@@ -7,27 +7,19 @@ that were sent and no others; flags are read in any letters; secrets come back a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from changelog.connect.jobs.capture import capture_offsets
+from changelog.connect.offsets import Offsets, known
 from changelog.connect.plugins import VERSION
-from changelog.connect.postgres.target import Target
-from changelog.connect.requests import Answer, Asked, RequestError, place_of, text_of
-from changelog.connect.rules.captures import parse_capture
+from changelog.connect.requests import Answer, Asked, RequestError, text_of
 from changelog.connect.rules.kinds import (
-    CAPTURE,
-    REBUILD,
-    SINK,
-    kind_of,
     masked,
     problems,
     unmasked,
 )
-from changelog.connect.rules.settings import parse_settings
 from changelog.connect.rules.state import (
     FAILED,
     PAUSED,
@@ -48,6 +40,7 @@ class Answers:
     def __init__(self, store: Store, *, worker: str, cluster_id: str) -> None:
         """Take what is known, who answers, and the id of the brokers' cluster."""
         self._store, self._worker, self._cluster_id = store, worker, cluster_id
+        self.places = Offsets(store)
 
     def root(self, _: Asked) -> Answer:
         """Tell who is there."""
@@ -63,9 +56,9 @@ class Answers:
         wanted = {
             part for name, value in asked.query if name == "expand" for part in value.split(",")
         }
-        known = wanted & {"info", "status"}
+        shown = wanted & {"info", "status"}
         with self._store.read() as cluster:
-            if not known:
+            if not shown:
                 return Answer(200, sorted(cluster.connectors))
 
             def status(name: str) -> dict[str, Any]:
@@ -75,7 +68,7 @@ class Answers:
             return Answer(
                 200,
                 {
-                    name: {each: made[each](name) for each in sorted(known)}
+                    name: {each: made[each](name) for each in sorted(shown)}
                     for name in sorted(cluster.connectors)
                 },
             )
@@ -107,12 +100,12 @@ class Answers:
     def connector(self, asked: Asked) -> Answer:
         """Describe a connector."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.info(_known(cluster, asked).name))
+            return Answer(200, cluster.info(known(cluster, asked).name))
 
     def config(self, asked: Asked) -> Answer:
         """Return a configuration."""
         with self._store.read() as cluster:
-            return Answer(200, masked(_known(cluster, asked).config))
+            return Answer(200, masked(known(cluster, asked).config))
 
     def put_config(self, asked: Asked) -> Answer:
         """Make a connector, or give it another configuration."""
@@ -138,7 +131,7 @@ class Answers:
     def status(self, asked: Asked) -> Answer:
         """Tell how a connector and its tasks are."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.status(_known(cluster, asked).name, self._worker))
+            return Answer(200, cluster.status(known(cluster, asked).name, self._worker))
 
     def pause(self, asked: Asked) -> Answer:
         """Let the tasks rest."""
@@ -191,7 +184,7 @@ class Answers:
     def task_status(self, asked: Asked) -> Answer:
         """Tell how one task is."""
         with self._store.read() as cluster:
-            connector = _known(cluster, asked)
+            connector = known(cluster, asked)
             return Answer(200, cluster.task_status(connector.name, _task(connector, asked)))
 
     def topics(self, asked: Asked) -> Answer:
@@ -206,70 +199,9 @@ class Answers:
         self._found(asked)
         raise RequestError(403, "Topic tracking reset is disabled.")
 
-    def offsets(self, asked: Asked) -> Answer:
-        """Tell where a connector is: from its target, or from the slot of its source."""
-        config = self._found(asked).config
-        if kind_of(config) is CAPTURE:
-            return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
-        if kind_of(config) is REBUILD:
-            return Answer(200, {"offsets": []})
-        with closing(Target(parse_settings(config))) as target:
-            places = target.places()
-        return Answer(
-            200,
-            {
-                "offsets": [
-                    {
-                        "partition": {"kafka_topic": topic, "kafka_partition": partition},
-                        "offset": {"kafka_offset": place},
-                    }
-                    for (topic, partition), place in sorted(places.items())
-                ]
-            },
-        )
-
-    def alter_offsets(self, asked: Asked) -> Answer:
-        """Put places of a stopped connector elsewhere."""
-        connector = self._stopped(asked)
-        said = asked.object().get("offsets")
-        if not isinstance(said, list) or not said:
-            raise RequestError(400, "the body has a list of offsets")
-        places = dict(place_of(each) for each in said)
-        with closing(Target(parse_settings(connector.config))) as target:
-            target.set_places(places)
-        return Answer(
-            200, {"message": "The offsets for this connector have been altered successfully"}
-        )
-
-    def reset_offsets(self, asked: Asked) -> Answer:
-        """Forget the places of a stopped connector."""
-        with closing(Target(parse_settings(self._stopped(asked).config))) as target:
-            target.set_places(dict.fromkeys(target.places()))
-        return Answer(
-            200, {"message": "The offsets for this connector have been reset successfully"}
-        )
-
     def _found(self, asked: Asked) -> Connector:
         with self._store.read() as cluster:
-            return _known(cluster, asked)
-
-    def _stopped(self, asked: Asked) -> Connector:
-        with self._store.read() as cluster:
-            connector = _known(cluster, asked)
-            if kind_of(connector.config) is not SINK:
-                raise RequestError(
-                    400,
-                    "a capture goes on where its log ends (`changelog resnapshot` copies tables "
-                    "anew), and a rebuild has no offsets",
-                )
-            at_work = any(name == connector.name for name, _ in cluster.statuses)
-        if connector.state != STOPPED or at_work:
-            raise RequestError(
-                400,
-                "Connectors must be in the STOPPED state, and their tasks ended, before their "
-                "offsets can be modified. PUT /connectors/{name}/stop does that.",
-            )
-        return connector
+            return known(cluster, asked)
 
     def _put(self, connector: Connector, code: int) -> Answer:
         self._store.write([connector_record(connector)])
@@ -291,13 +223,6 @@ class Answers:
             counts = {**connector.restarts}
             counts |= {task: counts.get(task, 0) + 1 for task in tasks}
             self._store.write([connector_record(replace(connector, restarts=counts))])
-
-
-def _known(cluster: Cluster, asked: Asked) -> Connector:
-    name = asked.path["name"]
-    if name not in cluster.connectors:
-        raise RequestError(404, f"Connector {name} not found")
-    return cluster.connectors[name]
 
 
 def _task(connector: Connector, asked: Asked) -> int:

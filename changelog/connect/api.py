@@ -40,7 +40,7 @@ Act = Callable[[Asked], Answer]
 
 def routes(answers: Answers) -> list[Route]:
     """Return each path with its methods."""
-    plugins = Plugins()
+    plugins, places = Plugins(), answers.places
     one, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
     plugin = "/connector-plugins/{plugin}/config"
     table: list[tuple[str, dict[str, Act]]] = [
@@ -65,9 +65,9 @@ def routes(answers: Answers) -> list[Route]:
         (
             f"{one}/offsets",
             {
-                "GET": answers.offsets,
-                "PATCH": answers.alter_offsets,
-                "DELETE": answers.reset_offsets,
+                "GET": places.offsets,
+                "PATCH": places.alter_offsets,
+                "DELETE": places.reset_offsets,
             },
         ),
         ("/connector-plugins", {"GET": plugins.plugins}),

@@ -1,0 +1,99 @@
+"""What requests about a connector's places are answered with: told, put elsewhere, forgotten."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from changelog.connect.jobs.capture import capture_offsets
+from changelog.connect.postgres.target import Target
+from changelog.connect.requests import Answer, Asked, RequestError, place_of
+from changelog.connect.rules.captures import parse_capture
+from changelog.connect.rules.kinds import CAPTURE, REBUILD, SINK, kind_of
+from changelog.connect.rules.settings import parse_settings
+from changelog.connect.rules.state import STOPPED, Cluster, Connector
+from changelog.connect.store import Store
+
+
+class Offsets:
+    """The answers about places."""
+
+    def __init__(self, store: Store) -> None:
+        """Take what is known."""
+        self._store = store
+
+    def offsets(self, asked: Asked) -> Answer:
+        """Tell where a connector is: from its target, or from the slot of its source."""
+        config = self._found(asked).config
+        if kind_of(config) is CAPTURE:
+            return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
+        if kind_of(config) is REBUILD:
+            return Answer(200, {"offsets": []})
+        with closing(Target(parse_settings(config))) as target:
+            places = target.places()
+        return Answer(
+            200,
+            {
+                "offsets": [
+                    {
+                        "partition": {"kafka_topic": topic, "kafka_partition": partition},
+                        "offset": {"kafka_offset": place},
+                    }
+                    for (topic, partition), place in sorted(places.items())
+                ]
+            },
+        )
+
+    def alter_offsets(self, asked: Asked) -> Answer:
+        """Put places of a stopped connector elsewhere."""
+        connector = self._stopped(asked)
+        said = asked.object().get("offsets")
+        if not isinstance(said, list) or not said:
+            raise RequestError(400, "the body has a list of offsets")
+        places = dict(place_of(each) for each in said)
+        with closing(Target(parse_settings(connector.config))) as target:
+            target.set_places(places)
+        return Answer(
+            200, {"message": "The offsets for this connector have been altered successfully"}
+        )
+
+    def reset_offsets(self, asked: Asked) -> Answer:
+        """Forget the places of a stopped connector."""
+        with closing(Target(parse_settings(self._stopped(asked).config))) as target:
+            target.set_places(dict.fromkeys(target.places()))
+        return Answer(
+            200, {"message": "The offsets for this connector have been reset successfully"}
+        )
+
+    def _found(self, asked: Asked) -> Connector:
+        with self._store.read() as cluster:
+            return known(cluster, asked)
+
+    def _stopped(self, asked: Asked) -> Connector:
+        with self._store.read() as cluster:
+            connector = known(cluster, asked)
+            if kind_of(connector.config) is not SINK:
+                raise RequestError(
+                    400,
+                    "a capture goes on where its log ends (`changelog resnapshot` copies tables "
+                    "anew), and a rebuild has no offsets",
+                )
+            at_work = any(name == connector.name for name, _ in cluster.statuses)
+        if connector.state != STOPPED or at_work:
+            raise RequestError(
+                400,
+                "Connectors must be in the STOPPED state, and their tasks ended, before their "
+                "offsets can be modified. PUT /connectors/{name}/stop does that.",
+            )
+        return connector
+
+
+def known(cluster: Cluster, asked: Asked) -> Connector:
+    """Return the connector that a request names.
+
+    Raises:
+        RequestError: there is none.
+    """
+    name = asked.path["name"]
+    if name not in cluster.connectors:
+        raise RequestError(404, f"Connector {name} not found")
+    return cluster.connectors[name]
