@@ -94,7 +94,7 @@ def search_rows(url: str, index: str) -> Rows | None:
 
 def cache_rows(client: Any, prefix: str) -> Rows:
     """Read entries of any kind; of a hash only whole numbers and texts."""
-    keys = sorted(client.scan_iter(f"{prefix}*", count=1000))
+    keys = sorted(set(client.scan_iter(f"{prefix}*", count=1000)))  # a scan may give one twice
     if any(client.type(key) == "hash" for key in keys):
         found = [client.hgetall(key).items() for key in keys]
         return [{k: int(v) if v.isdigit() else v for k, v in row} for row in found]

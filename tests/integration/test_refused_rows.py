@@ -122,6 +122,7 @@ def test_rows_that_are_refused_are_left_out_where_that_is_chosen(items, monkeypa
     items.is_right(3, 7)
 
 
+@pytest.mark.matrix
 def test_a_follower_leaves_out_what_is_refused_and_has_it_back_when_it_is_well(items):
     assert items.rebuilt().error is None
     settings = items.settings(

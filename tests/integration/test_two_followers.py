@@ -18,6 +18,7 @@ from views.base.progress import Stages
 from views.generations.served import served_of
 from views.rebuild.follow import follow
 
+pytestmark = pytest.mark.matrix  # what it is for is asked of each sink in tests/conformance
 ROUNDS = 8
 REFUSERS = ["cache", "postgres", "search"]
 
@@ -125,7 +126,6 @@ def test_who_was_overtaken_is_refused_by_each_sink_and_catches_up(shop, other):
         shop.is_right()
 
 
-@pytest.mark.matrix
 def test_twin_without_the_refusal_readers_go_back(shop, other, monkeypatch):
     for kind in REFUSERS:
         module = importlib.import_module(f"views.sinks.{kind}.forward")
@@ -137,7 +137,6 @@ def test_twin_without_the_refusal_readers_go_back(shop, other, monkeypatch):
     shop.is_right()
 
 
-@pytest.mark.matrix
 def test_two_followers_under_a_stream_of_changes_lose_nothing(shop, other):
     over = threading.Event()
     unexpected: list[Exception] = []
