@@ -171,6 +171,31 @@ def test_a_full_cache_fails_the_write(cache, cache_url):
     assert cache.stored(cache.view, 1) == 0
 
 
+def left_by_a_late_task(cache, cache_url):
+    """Let a task write when the next run has cleared up; returns the keys that are there then."""
+    schema = cache.spark.range(1).schema
+    cache.sink().open(1, schema)
+    form = CacheForm.of(cache.view, 1)
+    writer = EntryWriter(CacheClient(cache_url, 5), cache.view, 1, form)
+    with writer.connected() as write:
+        write([("1", '{"id":1}')])
+        assert cache.stored(cache.view, 1) == 1
+        cache.sink().discard(1)
+        with pytest.raises(SinkError, match="not open for writing any more"):
+            write([("2", '{"id":2}'), ("3", '{"id":3}')])
+    client = redis.Redis.from_url(cache_url, decode_responses=True)
+    return sorted(client.scan_iter(f"{cache.view}*", count=10_000))
+
+
+def test_a_task_that_outlives_its_process_takes_back_what_it_wrote(cache, cache_url):
+    assert left_by_a_late_task(cache, cache_url) == []
+
+
+def test_twin_what_such_a_task_does_not_take_back_is_left(cache, cache_url, monkeypatch):
+    monkeypatch.setattr("views.sinks.cache.sink._remove", lambda *_: None)
+    assert left_by_a_late_task(cache, cache_url) != []
+
+
 def absent(kind: str, spark):
     settings = SinkSettings(
         warehouse="",
@@ -195,7 +220,9 @@ def test_a_server_that_is_away_is_said_without_its_password(spark, kind):
     "writer",
     [
         DocumentWriter(SearchClient(f"http://ann:{CANARY}@127.0.0.1:9", 0.5), "v-000001"),
-        EntryWriter(CacheClient(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), CacheForm.of("v", 1)),
+        EntryWriter(
+            CacheClient(f"redis://ann:{CANARY}@127.0.0.1:9/0", 0.5), "v", 1, CacheForm.of("v", 1)
+        ),
     ],
     ids=["search", "cache"],
 )

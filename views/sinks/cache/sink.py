@@ -61,9 +61,21 @@ _LONGER_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class EntryWriter:
-    """What an executor needs to write entries."""
+    """What an executor needs to write entries.
+
+    A task may outlive the process that began it. So each batch asks, behind its entries, whether
+    the generation is still open, and takes them back where it is not.
+
+    Attributes:
+        server: where to.
+        view: of the generation.
+        generation: its number.
+        form: of its entries.
+    """
 
     server: CacheClient
+    view: str
+    generation: int
     form: CacheForm
 
     @contextmanager
@@ -80,7 +92,13 @@ class EntryWriter:
                 else:
                     pipeline.sadd(self.form.ids, *ids)
                 set_entries(pipeline, self.form, entries, one_slot=isinstance(client, redis.Redis))
-                pipeline.execute()
+                pipeline.hget(register(self.view), str(self.generation))
+                if pipeline.execute()[-1] != _OPEN:
+                    _remove(client, self.form, ids)
+                    raise SinkError(
+                        f'generation {self.generation} of view "{self.view}" is not open for '
+                        "writing any more"
+                    )
                 return ()
 
             yield write
@@ -130,7 +148,8 @@ class CacheSink:
         with self._server.client() as client:
             form = self._form(client, current.generation)
         as_text = rendering(form.value, rows.schema, self._key)
-        current.written = load(rows, self._key, EntryWriter(self._server, form), as_text).rows
+        writer = EntryWriter(self._server, self._view, current.generation, form)
+        current.written = load(rows, self._key, writer, as_text).rows
 
     def seal(self) -> Address:
         """End writing, and mark the generation as whole."""
@@ -194,26 +213,26 @@ class CacheSink:
             if rows is None:
                 return
             client.hset(self._register, str(generation), _OPEN)
+            form = self._form(client, generation)
             # What was never whole had no readers.
             self._remove_entries(client, generation, None if rows == _OPEN else ttl_seconds)
             client.hdel(self._register, str(generation))
+            if rows == _OPEN:
+                # What a task wrote meanwhile that has outlived its process; from here on it sees.
+                _remove_all(client, form)
 
     def _remove_entries(
         self, client: Connection, generation: int, ttl_seconds: int | None = None
     ) -> None:
         form = self._form(client, generation)
-        ids = client.sscan_iter(form.ids, count=_AT_ONCE)
-        while names := [form.entry(str(name)) for name in islice(ids, _AT_ONCE)]:
-            pipeline = client.pipeline(transaction=False)
-            if ttl_seconds is not None:
+        if ttl_seconds is None:
+            _remove_all(client, form)
+        else:
+            for names in _named(client, form):
+                pipeline = client.pipeline(transaction=False)
                 for name in names:
                     pipeline.expire(name, ttl_seconds)
-            elif isinstance(client, redis.Redis):
-                pipeline.unlink(*names)
-            else:
-                for name in names:
-                    pipeline.unlink(name)
-            pipeline.execute()
+                pipeline.execute()
         position = self._forward(generation).key
         for name in (form.ids, position, form_key(self._view, generation)):
             if ttl_seconds is None:
@@ -291,6 +310,36 @@ class CacheSink:
         """Return a generation's form; without a note it is of before there were options."""
         text: Any = client.get(form_key(self._view, generation))
         return CacheForm.of(self._view, generation) if text is None else CacheForm.parse(text)
+
+
+def _named(client: Connection, form: CacheForm) -> Iterator[list[str]]:
+    """Return the names of the entries of a generation, some at once."""
+    ids = client.sscan_iter(form.ids, count=_AT_ONCE)
+    while names := [form.entry(str(name)) for name in islice(ids, _AT_ONCE)]:
+        yield names
+
+
+def _remove_all(client: Connection, form: CacheForm) -> None:
+    """Remove the entries of a generation, and the set of their ids."""
+    for names in _named(client, form):
+        _unlink(client, names)
+    client.unlink(form.ids)
+
+
+def _remove(client: Connection, form: CacheForm, ids: Sequence[str]) -> None:
+    """Remove some entries of a generation."""
+    _unlink(client, [form.entry(name) for name in ids])
+    client.srem(form.ids, *ids)
+
+
+def _unlink(client: Connection, names: Sequence[str]) -> None:
+    pipeline = client.pipeline(transaction=False)
+    if isinstance(client, redis.Redis):
+        pipeline.unlink(*names)
+    else:
+        for name in names:
+            pipeline.unlink(name)
+    pipeline.execute()
 
 
 def _refuse_evicting(client: Connection) -> None:
