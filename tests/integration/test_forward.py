@@ -307,11 +307,11 @@ def test_a_follower_that_ends_at_any_step_goes_on_where_it_was(shop, monkeypatch
 
 
 @pytest.mark.matrix
-def test_a_sink_that_was_away_from_a_followers_round_catches_up(shop, monkeypatch):
+def test_together_a_sink_that_was_away_from_a_round_catches_up_by_spark(shop, monkeypatch):
     def away(*_):
         raise UnavailableSinkError("the server does not answer")
 
-    with shop.followed() as follower:
+    with shop.followed(together=True) as follower:
         with monkeypatch.context() as patched:
             patched.setattr(PostgresSink, "apply", away)
             shop.change("UPDATE orders SET amount = amount + 64 WHERE id = 22")
