@@ -27,6 +27,5 @@ def run(project: Path, *, next_times: bool) -> None:
         Scheduled(project.resolve(), schedules).run_until(stop_on_signals())
         return
     for each in schedules:
-        moment = each.next_after(datetime.now(UTC))
-        when = "never" if moment is None else f"{moment:%Y-%m-%d %H:%M %Z}"
+        when = f"{each.times.after(datetime.now(UTC)):%Y-%m-%d %H:%M %Z}"
         tell(f"schedule {each.name}: next at {when}: rebuild-view {' '.join(each.words)}")

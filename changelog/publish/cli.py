@@ -103,7 +103,7 @@ def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -
 def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool]) -> None:
     from time import sleep
 
-    from changelog.publish.schedule import Schedule
+    from changelog.runtime.cron import Schedule
 
     for _ in Schedule(expression).moments(stop, wait=sleep):
         try:

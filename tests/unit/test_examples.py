@@ -13,8 +13,8 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
-from apscheduler.triggers.cron import CronTrigger
 
+from changelog.runtime.cron import Schedule
 from tests.support.example_files import CONTAINER, DAG, MANIFESTS, UNITS, crontab, started_by, unit
 
 KUBERNETES = "1.33"
@@ -48,7 +48,7 @@ def test_the_crontab_has_times_and_commands_that_exist() -> None:
     assert environment["PATH"].split(":")[0] == "/opt/changelog/bin"
     assert len(lines) == 2
     for line in lines:
-        CronTrigger.from_crontab(line.fields)
+        Schedule(line.fields)
         assert "%" not in line.command, "cron takes it for the end of the line"
         secrets, command = line.command.split("; ")
         assert secrets == '. "$PROJECT/secrets.env"'

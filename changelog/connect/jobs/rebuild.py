@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from changelog.connect.jobs.children import ChildError, Ended, run_child
-from changelog.connect.rules.rebuilds import RebuildJob, next_time
+from changelog.connect.rules.rebuilds import RebuildJob
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.secret import redacted
+from changelog.runtime.cron import Schedule
 
 _MOST_SHOWN = 200_000
 """Of what a run says, in characters: the state of a task is a record on a topic."""
@@ -55,7 +56,8 @@ def run_rebuild(
         _once(folder, job, stop, telling)
         stop.wait()
         return
-    while not _stopped_before(next_time(job.cron, datetime.now(UTC)), stop):
+    schedule = Schedule(job.cron, zone="UTC", where="schedule")
+    while not _stopped_before(schedule.after(datetime.now(UTC)), stop):
         ended = _rebuilt(folder, job, stop)
         if not ended.stopped:
             telling.ended(_result(telling.run, ended), _why(ended))

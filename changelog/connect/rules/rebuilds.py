@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
-
-from cronsim import CronSim, CronSimError
 
 from changelog.connect.rules.given import Given
 from changelog.connect.rules.keys import Key
+from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.cron import Schedule
 
 REBUILD_CLASS = "changelog.Rebuild"
 REBUILD_KEYS = (
@@ -76,8 +75,8 @@ def rebuild_given(config: Mapping[str, Any]) -> Given:
         given.fail("views", "views are names, or * for all")
     if given.text("schedule").lower() != _ONCE:
         try:
-            next_time(given.text("schedule"), datetime.now(UTC))
-        except (CronSimError, StopIteration):
+            Schedule(given.text("schedule"), zone="UTC")
+        except ConfigurationError:
             given.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
     return given
 
@@ -103,9 +102,3 @@ def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
         words=tuple(words),
         cron="" if schedule == _ONCE else schedule,
     )
-
-
-def next_time(cron: str, now: datetime) -> datetime:
-    """Return the first time of a schedule after now."""
-    found: datetime = next(CronSim(cron, now))
-    return found

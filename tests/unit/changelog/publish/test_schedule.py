@@ -7,7 +7,7 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError, UnavailableSourceError
 from changelog.publish import cli
 from changelog.publish.rows import bare, relation_of
-from changelog.publish.schedule import Schedule
+from changelog.runtime.cron import Schedule
 from tests.support.builders import INTEGER
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
@@ -14,26 +15,38 @@ _LOOK_S = 0.5
 
 
 class Schedule:
-    """Moments of an expression of cron, in the time zone of this machine."""
+    """Moments of an expression of cron, in one time zone."""
 
-    def __init__(self, expression: str) -> None:
+    def __init__(self, expression: str, *, zone: str = "", where: str = "--every") -> None:
         """Take an expression of five fields.
 
+        Args:
+            expression: minute, hour, day, month, day of the week.
+            zone: such as `Europe/Berlin`; that of this machine where it is empty.
+            where: who gave it, for errors.
+
         Raises:
-            ConfigurationError: it is none, or names no moment.
+            ConfigurationError: it is none, or names no moment; or there is no such time zone.
         """
         self._expression = expression
         try:
-            next(CronSim(expression, datetime.now().astimezone()))
-        except (CronSimError, StopIteration) as error:
+            self._zone = ZoneInfo(zone) if zone else None
+        except (ValueError, ZoneInfoNotFoundError, OSError):
             raise ConfigurationError(
-                f'--every "{expression}" is no schedule of cron: {str(error) or "it is never due"}',
+                f'{where}: there is no time zone "{zone}"', hint="one such as Europe/Berlin, or UTC"
+            ) from None
+        try:
+            self.after(datetime.now(UTC))
+        except (CronSimError, StopIteration) as error:
+            why = str(error) or "it is never due"
+            raise ConfigurationError(
+                f'{where}: "{expression}" is no schedule of cron: {why}',
                 hint="minute, hour, day, month, weekday: '0 3 * * *' is each night at three",
             ) from None
 
     def after(self, moment: datetime) -> datetime:
         """Return the first moment that is due after another."""
-        found: datetime = next(CronSim(self._expression, moment))
+        found: datetime = next(CronSim(self._expression, moment.astimezone(self._zone)))
         return found
 
     def moments(
