@@ -40,7 +40,7 @@ from benchmarks.spark_jobs import FinalRows, Jobs, digest
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.log.frontier import Frontier
-from changelog.runtime.garbage_collection import collect_rarely
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.base.places import cache_dir
 from changelog.stack.stack import Stack

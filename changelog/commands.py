@@ -201,7 +201,7 @@ def _captured(settings: Project, asked: _Asked) -> CaptureReport:
     from changelog.capture.loop.run import CaptureRun, until_lsn
     from changelog.capture.state.patience import Patience
     from changelog.capture.state.report import CaptureReport
-    from changelog.runtime.garbage_collection import collect_rarely
+    from changelog.runtime.process.garbage_collection import collect_rarely
 
     collect_rarely()
     wait_s = settings.capture.wait_s

@@ -10,7 +10,7 @@ import typer
 
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import run_app
-from changelog.runtime.garbage_collection import collect_rarely
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings
 from replay.base.sections import Spark

@@ -15,8 +15,8 @@ from changelog.config import BROKERS, load_project
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
-from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, ProjectOption
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
 

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from changelog.connect.bad_records import BadRecords
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.connect.postgres.target import Asked, Refused, Target
-from changelog.connect.rules.events import Events
-from changelog.connect.rules.reading import BadRecordError, Reading
+from changelog.connect.rules.records.events import Events
+from changelog.connect.rules.records.reading import BadRecordError, Reading
 from changelog.connect.rules.settings import PkMode, SinkSettings
 from changelog.connect.schemas import Schemas
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection

@@ -14,8 +14,8 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals
-from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, ProjectOption
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
 

@@ -14,8 +14,8 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.cli import ClientOption, project_of
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
-from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.connect.rules.reading import BadRecordError, parse_json
+from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.forms.moments import moment_text
 from changelog.contract.rows.codec import FRAME_BYTES

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from changelog.connect.rules.reading import BadRecordError, parse_json
+from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.framed import FramedReader
 from changelog.contract.rows.codec import unframe

@@ -28,7 +28,7 @@ from changelog.native.base.reading import Read
 from changelog.native.base.records import NO_MEMORY
 from changelog.native.buffers import Texts
 from changelog.native.copydata import read_copy, read_stream
-from changelog.runtime.silence import watched
+from changelog.runtime.process.silence import watched
 
 READ_BYTES = 8 << 20
 """Rows can be large: a batch of messages ends behind the one that fills this."""

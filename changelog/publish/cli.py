@@ -17,8 +17,8 @@ from changelog.contract.log.properties import parse_properties
 from changelog.lines.cli import ClientOption
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
-from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings, Kafka, Registry
 

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from changelog.connect.postgres import places as places_module
 from changelog.connect.postgres.places import PLACES, OvertakenError
 from changelog.connect.postgres.target import Asked, Target
-from changelog.connect.rules.events import Insert
+from changelog.connect.rules.records.events import Insert
 from changelog.connect.rules.settings import parse_settings
 from changelog.connect.task import Share, run_task
 from changelog.contract.base.errors import ChangelogError, LogError, SinkError

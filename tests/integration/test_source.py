@@ -705,7 +705,7 @@ def test_a_connection_that_is_cut_while_a_chunk_is_read_may_be_tried_again(pg, s
 
 @pytest.mark.parametrize("waits", ["release", "copy"])
 def test_a_proxy_that_swallows_everything_is_noticed(pg, server, monkeypatch, waits):
-    monkeypatch.setattr("changelog.runtime.silence.SILENCE_S", 1.0)
+    monkeypatch.setattr("changelog.runtime.process.silence.SILENCE_S", 1.0)
     run(pg, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     (relation,) = relations(pg, "t")
     at = parse_dsn(server.dsn)

@@ -34,9 +34,9 @@ from changelog.config import load_project
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import KeyIndex
 from changelog.native.buffers import Records
-from changelog.runtime import silence
 from changelog.runtime.edge import set_up_logging, stop_on_signals
 from changelog.runtime.failpoints import Failpoint
+from changelog.runtime.process import silence
 from changelog.sink import resume
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer

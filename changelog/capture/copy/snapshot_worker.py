@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from changelog.capture.copy.snapshot import Copied, Copier, CopyJob, Segment, Servers
 from changelog.contract.base.errors import ChangelogError
-from changelog.runtime import child
+from changelog.runtime.process import child
 
 Request = Servers | Segment | CopyJob | None
 """The servers come first; None ends a segment."""

@@ -16,7 +16,7 @@ from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.snapshot_worker import Reply, Request
 from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.contract.base.errors import ChangelogError
-from changelog.runtime.child import Child
+from changelog.runtime.process.child import Child
 from changelog.source.snapshot.snapshot import TablesBusyError
 
 _POLL_S = 0.2

@@ -15,9 +15,9 @@ from zlib import crc32
 from psycopg2 import extensions, sql
 
 from changelog.connect.postgres.tables import Table, names_sql
-from changelog.connect.rules.events import Delete, Operation
-from changelog.connect.rules.forms import document, lines, same
-from changelog.connect.rules.reading import BadRecordError
+from changelog.connect.rules.records.events import Delete, Operation
+from changelog.connect.rules.records.forms import document, lines, same
+from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import Mode
 
 Row = Mapping[str, Any]

@@ -16,8 +16,8 @@ from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.rows import execute
 from changelog.connect.postgres.session import Session, is_of_a_row, of_sink
 from changelog.connect.postgres.tables import Tables
-from changelog.connect.rules.events import Delete, Operation
-from changelog.connect.rules.reading import BadRecordError
+from changelog.connect.rules.records.events import Delete, Operation
+from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import SinkSettings
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from changelog.connect.rules.reading import BadRecordError, Number, json_of
+from changelog.connect.rules.records.reading import BadRecordError, Number, json_of
 from changelog.load.rules.table import TableColumn
 
 _NULL = rb"\N"

@@ -17,7 +17,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.text import SESSION_SETTINGS
-from changelog.runtime.silence import WatchedCursor
+from changelog.runtime.process.silence import WatchedCursor
 
 Connection = extensions.connection
 

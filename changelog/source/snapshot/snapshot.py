@@ -20,7 +20,7 @@ from changelog.contract.log.backfill import Store
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.native.buffers import Texts
 from changelog.native.libpq import copy_lines
-from changelog.runtime.silence import watched
+from changelog.runtime.process.silence import watched
 from changelog.source.connect.connect import Connection, source_error, source_errors
 from changelog.source.tables.tree import TREE
 

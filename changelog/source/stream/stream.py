@@ -16,7 +16,7 @@ from changelog.contract.base.headers import POSTGRES_EPOCH_US
 from changelog.contract.base.lsn import Lsn
 from changelog.native.buffers import Texts
 from changelog.native.libpq import CopyBoth
-from changelog.runtime.silence import SILENCE_S
+from changelog.runtime.process.silence import SILENCE_S
 from changelog.source.connect.connect import connect_replication
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS
 from changelog.source.stream.slot import slot_error

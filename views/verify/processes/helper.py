@@ -7,7 +7,7 @@ comes what it returns, or the error that ended it.
 from __future__ import annotations
 
 from changelog.contract.base.errors import ChangelogError
-from changelog.runtime import child
+from changelog.runtime.process import child
 from views.verify.processes.job import Done, Work
 from views.verify.values.faults import Quarantine
 

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 
 import pyarrow as pa
 
-from changelog.runtime.child import Child
+from changelog.runtime.process.child import Child
 from views.verify.processes.job import Done, Job
 from views.verify.values.faults import Quarantine
 

@@ -1,12 +1,12 @@
-"""Values for PostgreSQL: `changelog.connect.rules.forms`, and Avro schemas as columns."""
+"""Values for PostgreSQL: `changelog.connect.rules.records.forms`, and Avro schemas as columns."""
 
 import json
 
 import pytest
 
-from changelog.connect.rules.avro import columns_of
-from changelog.connect.rules.forms import document, lines, same
-from changelog.connect.rules.reading import BadRecordError, Number
+from changelog.connect.rules.records.avro import columns_of
+from changelog.connect.rules.records.forms import document, lines, same
+from changelog.connect.rules.records.reading import BadRecordError, Number
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import column_type

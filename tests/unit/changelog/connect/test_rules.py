@@ -2,10 +2,10 @@
 
 import pytest
 
-from changelog.connect.rules.events import Delete, Events, Insert, Upsert
 from changelog.connect.rules.keys import MASK
 from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
-from changelog.connect.rules.reading import BadRecordError, Number, json_of, parse_json
+from changelog.connect.rules.records.events import Delete, Events, Insert, Upsert
+from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
 from changelog.connect.rules.settings import Mode, PkMode, parse_settings
 from changelog.connect.rules.state import (
     Cluster,

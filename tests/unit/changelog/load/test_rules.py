@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.connect.rules.reading import BadRecordError, Number
+from changelog.connect.rules.records.reading import BadRecordError, Number
 from changelog.contract.base.errors import ConfigurationError
 from changelog.load.prepare import parse_into
 from changelog.load.rules.cells import Raw, cell, line_of

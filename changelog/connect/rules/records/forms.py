@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from changelog.connect.rules.reading import BadRecordError, Number, json_of, parse_json
+from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
 
 _WHOLE = {"smallint", "integer", "bigint"}
 _MOMENTS = ("date", "time", "interval")

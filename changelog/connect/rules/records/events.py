@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from changelog.connect.rules.reading import JSON, BadRecordError, Reading
+from changelog.connect.rules.records.reading import JSON, BadRecordError, Reading
 from changelog.connect.rules.settings import Mode, PkMode, SinkSettings
 from changelog.contract.forms.declared import PLACEHOLDER
 

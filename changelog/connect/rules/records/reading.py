@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from changelog.connect.rules.avro import Schema, columns_of, prepared
+from changelog.connect.rules.records.avro import Schema, columns_of, prepared
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.framed import FramedReader
 from changelog.contract.rows.codec import FRAME_BYTES, unframe

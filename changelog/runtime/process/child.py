@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from changelog.contract.base.errors import ChangelogError
-from changelog.runtime.garbage_collection import collect_rarely
 from changelog.runtime.imports import SAFE_PATH
+from changelog.runtime.process.garbage_collection import collect_rarely
 
 _PR_SET_PDEATHSIG = 1
 # Each thread of librdkafka would keep an arena of its own, and Arrow a pool, long after use.
