@@ -34,7 +34,9 @@ def make_topic(kafka, prefix):
     def make(name="t", partitions=1):
         topic = f"{prefix}.{name}"
         admin = AdminClient({**kafka.client_config(), "log_level": 0})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        # Records of these tests may be years old, which others would be removed for.
+        kept = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        admin.create_topics([kept])[topic].result(30)
         wait_until(
             lambda: topic in (found := describe(kafka, [topic])) and found[topic].led,
             30,

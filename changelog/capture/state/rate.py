@@ -18,7 +18,7 @@ SAVED_S = 0.2
 ROUNDS = 10
 """In so many steps a second is spent: none is to take much longer than the others."""
 
-_PAGE_BYTES, _PAGE_ROWS = 8192, 50
+_PAGE_BYTES, _PAGE_ROWS, _ROW_BYTES = 8192, 50, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,15 @@ class Rate:
         return Rate(*(max(1, each // count) if each else 0 for each in (self.rows, self.bytes)))
 
     def most(self, at_once: int) -> int:
-        """Return how many rows are taken at once, of at most so many."""
-        return min(at_once, max(1, self.rows // ROUNDS)) if self.rows else at_once
+        """Return how many rows are taken at once, of at most so many.
+
+        Their size is not known before they are there: small ones are supposed, since too few at
+        once only cost time, and too many would be a burst.
+        """
+        found = [at_once]
+        found += [self.rows // ROUNDS] if self.rows else []
+        found += [self.bytes // ROUNDS // _ROW_BYTES] if self.bytes else []
+        return max(1, min(found))
 
     def pages(self, most: int) -> int:
         """Return how many pages of a table take about a second, at most so many."""

@@ -41,6 +41,8 @@ def test_the_greater_of_two_costs_counts_and_writers_share():
     assert Rate(rows=10, bytes=3).shared(2) == Rate(rows=5, bytes=1)
     assert Rate(rows=3).shared(8) == Rate(rows=1)
     assert (Rate().most(4000), Rate(rows=100).most(4000), Rate(rows=1).most(4000)) == (4000, 10, 1)
+    assert (Rate(bytes=5000).most(4000), Rate(bytes=1).most(4000)) == (5, 1)
+    assert Rate(rows=100, bytes=100_000_000).most(4000) == 10
     assert Rate(bytes=1 << 20).pages(8192) == 128
     assert Rate(rows=1).pages(8192) == 1
     assert Rate().pages(8192) == 8192
