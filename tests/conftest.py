@@ -150,7 +150,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
             master="local[2]",
             app_name="tests",
             warehouse=str(tmp_path_factory.mktemp("warehouse")),
-            extra={"spark.driver.extraJavaOptions": f"{SHORT_LIVED} -XX:ErrorFile={_CRASHED}"},
+            # All that a thousand tests leave behind fills 2 GB: collecting then takes a core.
+            extra={
+                "spark.driver.memory": "4g",
+                "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -XX:ErrorFile={_CRASHED}",
+            },
         )
     )
     _JVM.append(made.sparkContext._gateway.proc)  # type: ignore[union-attr]

@@ -82,8 +82,10 @@ def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[
             if before is not None:
                 sink.publish(before)
                 continue
-        except Exception:
-            log.exception('view "%s" in %s does not move back', view, name)
+        except Exception as error:  # the others are moved back all the same
+            reason = explained(error, f"moving back to generation {before}")
+            log.warning('view "%s" in %s does not move back: %s', view, name, reason)
+            log.debug("it does not move back", exc_info=error)
         # A first generation has nothing to move back to: sinks cannot serve nothing again.
         stuck.append(f'view "{view}" in {name} serves generation {generation}')
     return stuck
