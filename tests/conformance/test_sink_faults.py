@@ -319,3 +319,16 @@ def test_twin_a_sink_that_counts_a_generation_as_whole_from_its_start_is_seen(li
     monkeypatch.setattr(CacheSink, "open", whole_at_once)
     with pytest.raises(AssertionError, match="a reader saw"), line.looked_at(FEW, MORE):
         published_in_part()
+
+
+@pytest.mark.parametrize("line", first(0, SINKS), indirect=True)
+def test_a_slow_server_is_waited_for(line):
+    rows = line.rows(MORE)
+    sink = line.sink()
+    line.proxy.trickle()
+    with line.looked_at(FEW, MORE):
+        sink.open(2, rows.schema)
+        sink.write(rows)
+        sink.seal()
+        sink.publish(2)
+    assert len(line.bench.served(line.bench.view)) == MORE

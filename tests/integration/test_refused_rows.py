@@ -1,7 +1,9 @@
-"""A view in search some of whose rows the server refuses: failed, or left out, proved and told."""
+"""A view in search whose server refuses rows: failed, or left out and proved; or goes away."""
 
 import json
 import uuid
+from functools import partial
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -11,7 +13,9 @@ from rich.console import Console
 from changelog.config import load_project
 from changelog.contract.base.errors import RefutedError, SinkError
 from changelog.runtime.tls_trust import authorities
-from tests.support.captured_project import captured_database
+from changelog.stack.base.ports import pick
+from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.proxy import Proxy
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import History
@@ -19,7 +23,9 @@ from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import Resident
+from views.sinks.base import SinkSettings
 from views.sinks.search.forward import SearchForward
+from views.sinks.search.sink import SearchSink
 
 ITEMS = """
 CREATE TABLE items (id int PRIMARY KEY, code text NOT NULL);
@@ -62,6 +68,10 @@ class Items:
         """Return the rows of the table of refused ones."""
         table = DeltaTable(str(self.project.warehouse / "_refused")).to_pyarrow_table()
         return {(row["generation"], json.loads(row["key"])["id"]): row for row in table.to_pylist()}
+
+    def is_served(self, generation):
+        alias = httpx.get(f"{self.search}/_alias/{self.name}", verify=authorities()).json()
+        assert list(alias) == [f"{self.name}-{generation:06d}"]
 
     def is_right(self, *without):
         body = {"size": 1000, "sort": ["id"]}
@@ -162,4 +172,41 @@ def test_a_follower_leaves_out_what_is_refused_and_has_it_back_when_it_is_well(i
     result = items.rebuilt("")
     assert result.error is None, result.error
     assert result.refused == {}
+    items.is_right()
+
+
+@pytest.mark.matrix
+def test_a_server_that_goes_away_before_the_switch_ends_the_command_with_one_line(
+    items, capsys, monkeypatch
+):
+    first_one = items.rebuilt()
+    assert first_one.error is None, first_one.error
+    items.change("UPDATE items SET code = '100' WHERE id = 1")
+    port = urlsplit(items.search).port
+    assert port is not None
+    hasty = partial(SinkSettings, retry_seconds=1.0, answer_seconds=2.0)
+    monkeypatch.setattr("views.generations.served.SinkSettings", hasty)
+    sound = SearchSink.publish
+    with Proxy(pick(), port) as proxy:
+
+        def cut(sink, generation):
+            proxy.refuse()
+            sound(sink, generation)
+
+        path = items.project.root / "changelog.toml"
+        path.write_text(path.read_text("utf-8").replace(f":{port}", f":{proxy.port}"), "utf-8")
+        with monkeypatch.context() as patched:
+            patched.setattr(SearchSink, "publish", cut)
+            ran = rebuild_view(capsys, monkeypatch, items.project, items.name, "--json")
+        assert ran.code == 1
+        assert f"127.0.0.1:{proxy.port}" in ran.err
+        assert "Traceback" not in ran.err
+        items.is_served(first_one.generation)
+        proxy.heal()
+        ran = rebuild_view(capsys, monkeypatch, items.project, items.name, "--json")
+        assert ran.code == 0, ran.err
+        (result,) = ran.results
+        items.is_served(result["generation"])
+        indices = httpx.get(f"{items.search}/{items.name}-*", verify=authorities()).json()
+        assert len(indices) <= 2, "the published one and the one before"
     items.is_right()

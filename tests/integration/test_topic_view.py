@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.captured_project import (
     rebuild_view,
     write_settings,
 )
+from tests.support.matrix import first
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
@@ -86,22 +88,36 @@ def test_another_project_rebuilds_an_equal_view_with_proof(spark, chained, capsy
     assert len(copied(chained)) == 40
 
 
-class KilledError(BaseException):
+class KilledError(Exception):
     """Stands for the end of a process."""
 
 
-def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(spark, chained, monkeypatch):
+STEPS = ["behind the commit", "apply", "record", "scan", "merge", "prove", "verify"]
+
+
+@pytest.mark.parametrize("step", first(1, STEPS))
+def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(
+    spark, chained, monkeypatch, step
+):
     project = chained.project
+    monkeypatch.setattr("views.rebuild.resident.RECORDED_EVERY", timedelta(0))
+    dying: list[str] = []
+
+    def before(name):
+        if dying == [name]:
+            raise KilledError
+
     settings = RebuildSettings(
         project=load_project(project.root),
         verify=VerifyMode.CHANGED,
         source=Source.REFRESH,
         forward=True,
+        together=True,  # so that what ends a sink's worker ends its round
     )
     specs = Catalog.of(project.root).load_all()
 
     def stages():
-        return Stages(Console(quiet=True))
+        return Stages(Console(quiet=True), before)
 
     def round_of(follower):
         outcome = follower.round()
@@ -118,23 +134,30 @@ def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(spark, cha
             specs, settings, resident, stages=stages, stop=lambda: False, make=Rebuild
         ) as follower,
     ):
-        (first,) = round_of(follower).results
-        changed("UPDATE orders SET amount = 9 WHERE customer = 'c3'; DELETE FROM orders WHERE "
-                "customer = 'c4'; UPDATE orders SET customer = 'moved' WHERE id = 5")  # fmt: skip
+        (begun,) = round_of(follower).results
+        changed(
+            f"UPDATE orders SET amount = {STEPS.index(step)} WHERE customer = 'c3';"
+            "DELETE FROM orders WHERE customer = 'c4';"
+            "UPDATE orders SET customer = 'moved' WHERE id = 5"
+        )
         (second,) = round_of(follower).results
-        assert second.generation == first.generation
+        assert second.generation == begun.generation
         assert second.rows == len(project.query(WANTED))
         assert served(chained) == len(project.query(WANTED))
-        changed("UPDATE orders SET amount = 10 WHERE customer = 'c3'")
+        changed(f"UPDATE orders SET amount = {10 + STEPS.index(step)} WHERE customer = 'c3'")
         sound = TopicForward.apply
         with monkeypatch.context() as patched:
-            patched.setattr(TopicForward, "apply", killed_behind(sound))
+            if step == STEPS[0]:
+                patched.setattr(TopicForward, "apply", killed_behind(sound))
+            dying.append(step)
             with pytest.raises(KilledError):
                 follower.round()
+    dying.clear()
     again = Rebuild(settings, stages()).run(specs)
     assert again.error is None, again.error
-    assert [each.generation for each in again.results] == [first.generation]
+    assert [each.generation for each in again.results] == [begun.generation]
     assert served(chained) == len(project.query(WANTED))
+    assert again.results[0].rows == len(project.query(WANTED))
 
 
 def killed_behind(sound):
