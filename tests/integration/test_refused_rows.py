@@ -83,10 +83,9 @@ class Items:
         assert len(rows) - len(seen) == len(without)
 
 
-@pytest.fixture(scope="module")
-def items(stack, spark, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("refused") / "project"
-    with captured_database(stack, folder, ITEMS) as (project, _):
+@pytest.fixture
+def items(stack, spark, tmp_path):
+    with captured_database(stack, tmp_path / "project", ITEMS) as (project, _):
         made = Items(project, stack.endpoints().search)
         yield made
         httpx.delete(f"{made.search}/{made.name}-*", verify=authorities())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.observation import Observation
 
 _STRANGE = re.compile(r"\W", re.ASCII)
+_ANALYSED = threading.Lock()
 
 Text = Callable[[Mapping[TableReference, str]], str]
 """Returns a query's text, of the name that stands for each place; names have no quotes."""
@@ -44,14 +46,18 @@ def quoted(name: str) -> str:
 
 
 def _here(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
-    """Let temporary views stand for the frames while the query is analysed."""
-    for name, frame in named.items():
-        frame.createOrReplaceTempView(quoted(name))
-    try:
-        return spark.sql(text)
-    finally:
-        for name in named:
-            spark.catalog.dropTempView(name)
+    """Let temporary views stand for the frames while the query is analysed.
+
+    Their names are those of the session: another thread's query waits.
+    """
+    with _ANALYSED:
+        for name, frame in named.items():
+            frame.createOrReplaceTempView(quoted(name))
+        try:
+            return spark.sql(text)
+        finally:
+            for name in named:
+                spark.catalog.dropTempView(name)
 
 
 def _on_server(spark: SparkSession, text: str, named: Mapping[str, DataFrame]) -> DataFrame:
