@@ -208,4 +208,4 @@ def test_a_server_that_goes_away_before_the_switch_ends_the_command_with_one_lin
         items.is_served(result["generation"])
         indices = httpx.get(f"{items.search}/{items.name}-*", verify=authorities()).json()
         assert len(indices) <= 2, "the published one and the one before"
-    items.is_right()
+    items.is_right(3, 7)
