@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from changelog.contract.base.errors import StackError
@@ -57,14 +58,20 @@ def _remove_orphans(directory: Path) -> None:
     """Remove data of stacks that were deleted, and end what still works on it.
 
     No `location` points to such data any more. A directory of which even the surroundings are
-    gone may be on a disk that is not mounted now: its data is kept.
+    gone may be on a disk that is not mounted now: its data is kept. Servers start side by side, and
+    stacks too: what is gone already another one has removed, or does.
     """
     for note in ROOT_DATA.glob(f"*/{_OWNER}"):
-        owner = Path(note.read_text("utf-8"))
-        near = owner.parent.is_dir() or owner.parent.parent.is_dir()
-        if owner == directory or (near and not owner.is_dir()):
-            home = note.parent
-            left = [*stray([home / "data"], "postgres"), *stray([home / "node"], "java")]
-            send(left, signal.SIGKILL)
-            ended(left, _KILL_SECONDS)
-            shutil.rmtree(home)
+        with suppress(FileNotFoundError):
+            _remove_orphan(note, directory)
+
+
+def _remove_orphan(note: Path, directory: Path) -> None:
+    owner = Path(note.read_text("utf-8"))
+    near = owner.parent.is_dir() or owner.parent.parent.is_dir()
+    if owner == directory or (near and not owner.is_dir()):
+        home = note.parent
+        left = [*stray([home / "data"], "postgres"), *stray([home / "node"], "java")]
+        send(left, signal.SIGKILL)
+        ended(left, _KILL_SECONDS)
+        shutil.rmtree(home)
