@@ -46,8 +46,10 @@ def split(
         InputError: a line is too long.
     """
     rest = b""
+    input_ = select.poll()  # select() takes no descriptor past 1,023
+    input_.register(descriptor, select.POLLIN)
     while True:
-        while not select.select([descriptor], [], [], _LOOK_S)[0]:
+        while not input_.poll(_LOOK_S * 1000):
             if stop():
                 raise StoppedError
         if stop():

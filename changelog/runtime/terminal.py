@@ -58,7 +58,9 @@ class Output:
         try:
             return os.write(self._descriptor, left)
         except BlockingIOError:  # a terminal or pipe that another program made non-blocking
-            select.select([], [self._descriptor], [])
+            room = select.poll()
+            room.register(self._descriptor, select.POLLOUT)
+            room.poll()
             return 0
 
     def check(self) -> None:

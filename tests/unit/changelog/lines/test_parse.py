@@ -1,7 +1,9 @@
 """Lines to records: `changelog.lines.forms.parse`, and how lines are taken."""
 
+import fcntl
 import json
 import os
+import resource
 
 import pytest
 from hypothesis import given
@@ -144,3 +146,22 @@ def test_a_wait_for_input_can_be_ended():
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_process_with_many_files_open_reads_its_input_too():
+    """`select()` knows no descriptor past 1,023."""
+    ours, theirs = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    high = fcntl.fcntl(ours, fcntl.F_DUPFD, 1_500)
+    try:
+        os.write(theirs, b"a\nb")
+        os.close(theirs)
+        assert [line for lines in split(b"\n", lambda: False, high) for line in lines] == [
+            b"a",
+            b"b",
+        ]
+    finally:
+        os.close(high)
+        os.close(ours)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
