@@ -74,6 +74,7 @@ _GROUPS = {
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",
         "tests/integration/test_takeover.py",
+        "tests/integration/test_teardown.py",
         "tests/integration/test_tls.py",
         "tests/integration/test_topic_view.py",
         "tests/integration/test_view_cases.py",

@@ -110,6 +110,22 @@ class FrontierLog:
         newest = self._newest(slot.encode("utf-8"))
         return None if newest is None else self._decoded(newest, slot)
 
+    def slots(self) -> list[str]:
+        """Return the slots of which the topic holds anything, in order; none without a topic.
+
+        Raises:
+            UnavailableLogError: the broker does not answer.
+            LogError: it refuses.
+        """
+        found = self._ends([self._topic], IsolationLevel.READ_COMMITTED).get(self._topic)
+        if found is None:
+            return []
+        here = enumerate(zip(found.starts, found.ends, strict=True))
+        ranges = [OffsetRange(self._topic, number, *bounds) for number, bounds in here]
+        newest = {each.key(): each.value() for each in scan(self._kafka, ranges)}
+        keys = (key for key, value in newest.items() if key and value is not None)
+        return sorted({key.decode("utf-8").partition("#")[0] for key in keys})
+
     def backfill(self, slot: str) -> BackfillRecord | None:
         """Return how far the backfills of a slot are; None when there are none.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 import httpx
@@ -205,6 +205,30 @@ class Registry:
         if found is None:
             return None
         return RegisteredSchema(found.schema_type or "AVRO", str(found.schema_str))
+
+    def present(self, subjects: Iterable[str]) -> list[str]:
+        """Return those of some subjects that there are, in order.
+
+        Raises:
+            UnavailableLogError: the registry does not answer.
+        """
+        there = set(self._told("subjects", self._client.get_subjects))
+        return sorted(there & set(subjects))
+
+    def remove(self, subject: str) -> None:
+        """Remove a subject with all its versions, for good; none there is no error.
+
+        Raises:
+            LogError: the registry refuses, such as one that is read-only.
+            UnavailableLogError: it does not answer.
+        """
+        for permanent in (False, True):  # a registry removes for good what is marked as removed
+            self._asked(
+                subject,
+                lambda permanent=permanent: _or_none(  # type: ignore[misc]
+                    lambda: self._client.delete_subject(subject, permanent=permanent)
+                ),
+            )
 
     def _read(self, subject: str) -> list[Version]:
         found = [

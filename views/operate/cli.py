@@ -1,12 +1,23 @@
-"""The command `changelog doctor`; mounted through the entry-point group `changelog.commands`."""
+"""The commands `changelog doctor` and `changelog teardown`.
+
+Mounted through the entry-point group `changelog.commands`.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.setting import Given
+from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
+
+if TYPE_CHECKING:
+    from changelog.capture.inspect.parts import Part
 
 
 def doctor(
@@ -31,3 +42,63 @@ def doctor(
         console.print(found.table("From the source to what serves"))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+@takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
+def teardown(
+    project: ProjectOption = Path(),
+    *,
+    given: Given,
+    plan: Annotated[
+        bool, typer.Option("--plan", "--dry-run", help="Only say what would be removed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            help="Leave this: slot, publication, heartbeat, signals, triggers, views, state, "
+            "topics, subjects or frontiers; repeatable.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Remove all that the project has made outside its folder, each kind after asking.
+
+    Slot, publication and own tables at PostgreSQL, views in every sink with all generations, what
+    rebuilds keep, topics, subjects of the registry. It refuses while a capture, a rebuild or a
+    follower runs, leaves alone what is not its own, goes on when a server is away, and ends with 1
+    and what is left; the next run removes that.
+    """
+    from changelog.config import BROKERS, SOURCE, load_project
+    from changelog.runtime.edge import print_json
+    from changelog.runtime.terminal import console
+    from views.operate.teardown import check_kinds, look
+
+    kept = frozenset(keep or ())
+    check_kinds(kept)
+    found = look(load_project(project, overrides=given, needs=[SOURCE, BROKERS]))
+    if plan:
+        found.plan(kept)
+    else:
+        found.carry_out(lambda part: part.kind not in kept and (yes or _agreed(part)))
+    if as_json:
+        print_json(found.findings.to_json())
+    else:
+        console.print(found.findings.table("What would go" if plan else "What was removed"))
+    if found.findings.exit_code:
+        raise typer.Exit(found.findings.exit_code)
+
+
+def _agreed(part: Part) -> bool:
+    """Ask whether a part goes.
+
+    Raises:
+        ConfigurationError: nobody is there to ask.
+    """
+    from views.operate.teardown import refused
+
+    if not sys.stdin.isatty():
+        raise refused(part)
+    return typer.confirm(f"Remove {part}?", err=True)

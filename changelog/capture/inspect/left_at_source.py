@@ -1,0 +1,157 @@
+"""What a capture leaves at PostgreSQL: its slot, its publication, and what stands in its schema.
+
+The slot is looked at first: a process that reads it would make the rest again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from psycopg2 import sql
+
+from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.config import Project
+from changelog.source.connect.connect import Connection, connect, source_errors
+from changelog.source.connect.own_schema import DROP_IF_EMPTY
+from changelog.source.stream.signals import remove_signals
+from changelog.source.stream.slot import PLUGIN, check_idle, drop_slot, inspect_slot
+from changelog.source.tables.ddl import has_ddl, remove_ddl
+from changelog.source.tables.publication import PublicationFacts, read_publication
+
+_NEIGHBOURS = """
+SELECT slot_name FROM pg_replication_slots
+ WHERE database = current_database() AND plugin = %s AND slot_name <> %s ORDER BY slot_name
+"""
+_TABLES = """
+SELECT to_regclass('changelog.heartbeat') IS NOT NULL,
+       to_regclass('changelog.changelog_signal') IS NOT NULL
+"""
+_OTHER_BEATS = "SELECT count(*) FROM changelog.heartbeat WHERE slot <> %s"
+_OWN_BEAT = "DELETE FROM changelog.heartbeat WHERE slot = %s"
+_DROP_HEARTBEAT = "DROP TABLE IF EXISTS changelog.heartbeat;"
+
+
+def check_no_capture(settings: Project) -> None:
+    """Check that nobody reads the project's slot.
+
+    Raises:
+        SlotBusyError: a process does.
+        SourceError: PostgreSQL does not answer.
+    """
+    with closing(connect(settings.postgres)) as connection:
+        status = inspect_slot(connection, settings.slot)
+    if status is not None:
+        check_idle(status)
+
+
+def left_at_source(settings: Project) -> list[Found]:
+    """Find out what the capture of a project has left at its source; removes nothing.
+
+    Raises:
+        SourceError: PostgreSQL does not answer, or does not let us look.
+    """
+    # A standby has slots of its own, and all else is its primary's.
+    where = settings.primary or settings.postgres
+    with closing(connect(settings.postgres)) as reader, closing(connect(where)) as writer:
+        return [
+            *_slot(reader, settings),
+            *_publication(writer, settings),
+            *_schema(writer, settings),
+        ]
+
+
+def _slot(connection: Connection, settings: Project) -> Iterator[Found]:
+    name = settings.slot
+    status = inspect_slot(connection, name)
+    if status is None:
+        return
+    if status.plugin != PLUGIN or not status.of_this_database:
+        whose = f"is of {status.plugin or 'no plugin'}, database {status.database or 'none'}"
+        yield NotOurs("slot", f'"{name}" {whose}: not of this capture')
+        return
+    if status.is_followed:
+        yield NotOurs("slot", f'"{name}" is the primary\'s, which this standby follows')
+        return
+    kept = f", for which {status.retained_bytes or 0:,} bytes of WAL are kept"
+    remove = _connected(settings.postgres, lambda source: _drop_slot(source, name))
+    yield Part(kind="slot", said=f'"{name}"{kept}', remove=remove, names=(name,))
+
+
+def _drop_slot(connection: Connection, name: str) -> None:
+    if inspect_slot(connection, name) is not None:
+        drop_slot(connection, name)
+
+
+def _publication(connection: Connection, settings: Project) -> Iterator[Found]:
+    name = settings.capture.publication
+    facts = read_publication(connection, name)
+    if facts is None:
+        return
+    if reason := _why_not_ours(facts, settings):
+        yield NotOurs("publication", f'"{name}" {reason}')
+        return
+    said = f'"{name}" of {len(facts.sent)} tables'
+    statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
+    remove = _running(settings, statement, f'cannot drop the publication "{name}"')
+    yield Part(kind="publication", said=said, remove=remove, names=(name,))
+
+
+def _why_not_ours(facts: PublicationFacts, settings: Project) -> str:
+    if not settings.capture.create_publication:
+        return "was made by somebody else (create_publication = false)"
+    if facts.all_tables or facts.schemas:
+        return "is for all tables, which none of capture's own is"
+    return ""
+
+
+def _schema(connection: Connection, settings: Project) -> Iterator[Found]:
+    with source_errors(connection, "cannot look for what capture has made"):
+        cursor = connection.cursor()
+        cursor.execute(_NEIGHBOURS, (PLUGIN, settings.slot))
+        neighbours = [f'"{name}"' for (name,) in cursor.fetchall()]
+        cursor.execute(_TABLES)
+        heartbeat, signals = cursor.fetchone() or (False, False)
+        others = 0
+        if heartbeat:
+            cursor.execute(_OTHER_BEATS, (settings.slot,))
+            (others,) = cursor.fetchone() or (0,)
+    if heartbeat:
+        yield _heartbeat(settings, others)
+    for kind, is_there, said, remove in (
+        ("signals", signals, "the table changelog.changelog_signal", remove_signals),
+        ("triggers", has_ddl(connection), "the event triggers of schema changes", remove_ddl),
+    ):
+        if is_there and neighbours:
+            yield NotOurs(kind, f"{said}: the slots {', '.join(neighbours)} may need it too")
+        elif is_there:
+            where = settings.primary or settings.postgres
+            yield Part(kind=kind, said=said, remove=_connected(where, remove))
+
+
+def _heartbeat(settings: Project, others: int) -> Found:
+    said, what = "the table changelog.heartbeat", "cannot remove the heartbeat"
+    if others:
+        own = sql.SQL(_OWN_BEAT.replace("%s", "{}")).format(sql.Literal(settings.slot))
+        said = f"its row in {said}, which others have too"
+        return Part(kind="heartbeat", said=said, remove=_running(settings, own, what))
+    drop = sql.SQL(_DROP_HEARTBEAT + DROP_IF_EMPTY)
+    return Part(kind="heartbeat", said=said, remove=_running(settings, drop, what))
+
+
+def _running(settings: Project, statement: sql.Composable, what: str) -> Callable[[], None]:
+    def run(connection: Connection) -> None:
+        with source_errors(connection, what), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    return _connected(settings.primary or settings.postgres, run)
+
+
+def _connected(dsn: str, act: Callable[[Connection], None]) -> Callable[[], None]:
+    """Return what acts on a connection of its own: the question may have waited for long."""
+
+    def run() -> None:
+        with closing(connect(dsn)) as connection:
+            act(connection)
+
+    return run

@@ -1,0 +1,158 @@
+"""What a capture leaves on Kafka and in the registry: topics and subjects that its frontiers name.
+
+Which topics are its own the log itself says: those of its frontiers, with the ids that they had,
+and those that it is copying. The frontier topic goes last, so that a removal that was cut off
+finds the rest again. A topic that another slot's frontiers name too is not this capture's alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.config import Project
+from changelog.contract.log.topic import (
+    ddl_topic,
+    frontier_topic,
+    messages_topic,
+    schema_topic,
+    sequences_topic,
+    topic_name,
+)
+from changelog.sink.by_hand import delete_topics
+from changelog.sink.frontier import FrontierLog
+from changelog.sink.registry import Registry
+from changelog.sink.scan import OffsetRange, scan
+from changelog.sink.topics import describe
+
+_SUBJECT = re.compile(rb"[a-zA-Z0-9._-]+-(?:key|value)#[0-9a-f]{16}")
+"""The key of a record of capture's own topic of schemas."""
+
+
+@dataclass(slots=True)
+class _Topics:
+    """Topics by name, each with the id that the log knows it by; empty where it knows none.
+
+    Attributes:
+        own: of this slot.
+        others: names that frontiers of other slots speak of.
+        slots: these other slots.
+        strange: of ours by name, and made by somebody else.
+    """
+
+    own: dict[str, str] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    slots: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+
+
+def left_on_log(settings: Project) -> list[Found]:
+    """Find out what the capture of a project has left on the log; removes nothing.
+
+    Raises:
+        LogError: brokers or registry do not answer, or the frontier topic is not ours.
+    """
+    frontiers = frontier_topic(settings.topic_prefix)
+    found = _named(settings, frontiers)
+    there = describe(settings.kafka, {*found.own, frontiers})
+    for name, known in list(found.own.items()):
+        if name in there and known and there[name].topic_id != known:
+            found.strange.append(name)
+    stay = found.others | set(found.strange)
+    gone = [name for name in sorted(found.own) if name not in stay]
+    here = [name for name in gone if name in there]
+    left = [*_topics(settings, here, found), *_subjects(settings, gone)]
+    return [*left, _frontiers(settings, frontiers, found)] if frontiers in there else left
+
+
+def _topics(settings: Project, here: list[str], found: _Topics) -> Iterator[Found]:
+    for name in found.strange:
+        yield NotOurs("topics", f"{name} was made anew by somebody else since the last frontier")
+    both = sorted(found.others & found.own.keys())
+    if both:
+        named = ", ".join(found.slots)
+        yield NotOurs("topics", f"{', '.join(both)}: the captures of {named} have them too")
+    if here:
+        remove = partial(delete_topics, settings.kafka, here)
+        said = f"{len(here)}: {', '.join(here)}"
+        yield Part(kind="topics", said=said, remove=remove, names=tuple(here))
+
+
+def _frontiers(settings: Project, topic: str, found: _Topics) -> Found:
+    if found.slots:
+        return NotOurs("frontiers", f"{topic}: it has those of {', '.join(found.slots)} too")
+    remove = partial(delete_topics, settings.kafka, [topic])
+    said = f"{topic}, which tells what else there is"
+    return Part(kind="frontiers", said=said, remove=remove, names=(topic,))
+
+
+def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
+    if not settings.registry.url or not topics:
+        return
+    with closing(Registry(settings.registry)) as registry:
+        named = registry.present(f"{topic}-{part}" for topic in topics for part in ("key", "value"))
+    if not named:
+        return
+
+    def remove() -> None:
+        with closing(Registry(settings.registry)) as registry:
+            for name in named:
+                registry.remove(name)
+
+    said = f"{len(named)}: {', '.join(named)}"
+    yield Part(kind="subjects", said=said, remove=remove, names=tuple(named))
+
+
+def _named(settings: Project, frontiers: str) -> _Topics:
+    """Return the topics that the records of the frontier topic name, and those beside them."""
+    found = _Topics()
+    with FrontierLog(settings.kafka, frontiers) as log:
+        slots = log.slots()
+        for slot in slots:
+            names = _of_slot(log, slot, settings.topic_prefix)
+            if slot == settings.slot:
+                found.own = names
+            else:
+                found.slots.append(slot)
+                found.others |= names.keys()
+    if slots:
+        for name in _beside(settings):
+            found.own.setdefault(name, "")
+            if found.slots:
+                found.others.add(name)
+    return found
+
+
+def _of_slot(log: FrontierLog, slot: str, prefix: str) -> dict[str, str]:
+    record, backfill = log.last(slot), log.backfill(slot)
+    names: dict[str, str] = {}
+    if record is not None:
+        names.update(record.frontier.topic_ids)
+        tables = record.frontier.excluded
+        names.update({topic_name(table, prefix): "" for table in tables})
+    if backfill is not None:
+        for topic, each in backfill.tables.items():
+            names.setdefault(topic, each.topic_id)
+    return names
+
+
+def _beside(settings: Project) -> Iterator[str]:
+    prefix = settings.topic_prefix
+    yield from (messages_topic(prefix), sequences_topic(prefix), ddl_topic(prefix))
+    schemas = schema_topic(prefix)
+    if not settings.registry.url and _holds_ours_alone(settings, schemas):
+        yield schemas
+
+
+def _holds_ours_alone(settings: Project, topic: str) -> bool:
+    """Tell whether a topic of schemas is capture's: registries have one of that name too."""
+    if topic not in describe(settings.kafka, [topic]):
+        return False
+    with FrontierLog(settings.kafka, topic) as log:
+        ends = log.ends([topic])[topic]
+    ranges = [OffsetRange(topic, number, 0, end) for number, end in enumerate(ends)]
+    return all(_SUBJECT.fullmatch(record.key() or b"") for record in scan(settings.kafka, ranges))

@@ -1,0 +1,43 @@
+"""What a capture has made outside: a part that can be removed, or the reason why it is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something that a capture, or a rebuild, has made.
+
+    Attributes:
+        kind: what it is: `slot`, `publication`, `topics`, …
+        said: what it holds, for people.
+        remove: removes it; nothing there any more is no error.
+        names: of what goes, one by one.
+    """
+
+    kind: str
+    said: str
+    remove: Callable[[], None]
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say what goes, for the question."""
+        return f"{self.kind}: {self.said}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotOurs:
+    """Something that bears a name of ours, and stays.
+
+    Attributes:
+        kind: as of a part.
+        said: what it is, and why it stays.
+    """
+
+    kind: str
+    said: str
+
+
+Found = Part | NotOurs

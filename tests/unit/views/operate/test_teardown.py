@@ -1,0 +1,81 @@
+"""What is removed in which order, and what stays with what stays."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from changelog.capture.inspect.parts import Part
+from changelog.contract.base.errors import ConfigurationError, LogError
+from changelog.runtime.findings import Level
+from views.operate.teardown import KINDS, Teardown, check_kinds
+
+
+def parts(removed, *, failing=()):
+    def remove(kind):
+        if kind in failing:
+            raise LogError(f"{kind} fails")
+        removed.append(kind)
+
+    return [Part(kind=kind, said=kind, remove=partial(remove, kind)) for kind in KINDS]
+
+
+def test_everything_goes_in_its_order():
+    removed: list[str] = []
+    teardown = Teardown(parts(removed))
+    teardown.carry_out(lambda _: True)
+    assert removed == list(KINDS)
+    assert teardown.findings.exit_code == 0
+
+
+def test_all_questions_come_before_the_first_removal():
+    removed: list[str] = []
+    seen: list[int] = []
+    teardown = Teardown(parts(removed))
+
+    def agreed(_):
+        seen.append(len(removed))
+        return True
+
+    teardown.carry_out(agreed)
+    assert set(seen) == {0}
+
+
+def test_what_is_declined_keeps_what_it_is_read_by():
+    removed: list[str] = []
+    teardown = Teardown(parts(removed))
+    teardown.carry_out(lambda part: part.kind not in {"views", "subjects"})
+    assert set(KINDS) - set(removed) == {"views", "state", "subjects", "frontiers"}
+    assert teardown.findings.exit_code == 0
+
+
+def test_what_fails_stops_no_other_but_keeps_what_it_is_found_by():
+    removed: list[str] = []
+    teardown = Teardown(parts(removed, failing={"slot", "topics"}))
+    teardown.carry_out(lambda _: True)
+    assert set(KINDS) - set(removed) == {"slot", "topics", "subjects", "frontiers"}
+    problems = [each.said for each in teardown.findings.all if each.state is Level.PROBLEM]
+    assert problems == ["slot fails", "topics fails"]
+    assert teardown.findings.exit_code == 1
+
+
+def test_a_plan_removes_nothing():
+    removed: list[str] = []
+    teardown = Teardown(parts(removed))
+    teardown.plan({"topics"})
+    assert removed == []
+    would = [each.what for each in teardown.findings.all if each.state is Level.MAKES]
+    assert would == [kind for kind in KINDS if kind not in {"topics", "subjects", "frontiers"}]
+
+
+def test_nothing_is_told_as_nothing():
+    teardown = Teardown()
+    teardown.carry_out(lambda _: True)
+    assert [each.said for each in teardown.findings.all] == ["nothing of this project is left"]
+
+
+def test_a_kind_that_there_is_not_is_refused():
+    check_kinds(["topics"])
+    with pytest.raises(ConfigurationError, match="there is no topic to keep"):
+        check_kinds(["topic"])

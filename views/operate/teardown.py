@@ -1,0 +1,164 @@
+"""`changelog teardown`: everything that a project has made outside is looked up, then removed.
+
+Each kind of thing is looked for by itself and removed by itself, so that a server that is away
+keeps nothing else. What is left is told, with a way out, and a second run finds only that. The slot
+goes first, since PostgreSQL keeps WAL for it; what tells where the rest is goes last: the history
+of the views behind the views, the frontier topic behind all other topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from changelog.capture.inspect.left_at_source import check_no_capture, left_at_source
+from changelog.capture.inspect.left_on_log import left_on_log
+from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.config import Project
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.runtime.findings import Findings, Level
+from views.operate.left_by_views import check_no_run, kept_by_rebuilds, left_by_views
+
+KINDS = (
+    "slot",
+    "publication",
+    "heartbeat",
+    "signals",
+    "triggers",
+    "views",
+    "state",
+    "topics",
+    "subjects",
+    "frontiers",
+)
+"""What can be kept, in the order in which it is removed."""
+
+_NEEDS: Mapping[str, Collection[str]] = {
+    "state": ("views",),
+    "subjects": ("topics",),
+    "frontiers": ("topics", "subjects"),
+}
+"""What a kind stays with: each is what the rest is read, or found, by."""
+
+_PLACES: Mapping[str, Callable[[Project], Sequence[Found]]] = {
+    "source": left_at_source,
+    "views": left_by_views,
+    "state": kept_by_rebuilds,
+    "log": left_on_log,
+}
+
+
+@dataclass(slots=True)
+class Teardown:
+    """What a project has made outside, and what became of it.
+
+    Attributes:
+        parts: that can be removed, in order.
+        strange: what bears a name of ours and stays.
+        staying: kinds of which something stays.
+        findings: what was seen and done.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    strange: list[NotOurs] = field(default_factory=list)
+    staying: set[str] = field(default_factory=set)
+    findings: Findings = field(default_factory=Findings)
+
+    def plan(self, keep: Collection[str]) -> None:
+        """Note what would be removed; removes nothing.
+
+        Args:
+            keep: kinds that stay.
+        """
+        for part in self._agreed(lambda part: part.kind not in keep):
+            self.findings.add(part.kind, Level.MAKES, f"remove {part.said}")
+        self._note_strange()
+
+    def carry_out(self, agreed: Callable[[Part], bool]) -> None:
+        """Remove part by part what is agreed to; one that cannot be removed stops no other.
+
+        Args:
+            agreed: tells whether a part goes; all are asked for before the first one goes.
+        """
+        for part in self._agreed(agreed):
+            if self._stays_with_others(part):
+                self._note_kept(part)
+            elif not self.findings.passes(part.kind, part.remove, f"removed {part.said}"):
+                self.staying.add(part.kind)
+        self._note_strange()
+
+    def _agreed(self, agreed: Callable[[Part], bool]) -> list[Part]:
+        going = []
+        for part in self.parts:
+            if not self._stays_with_others(part) and agreed(part):
+                going.append(part)
+            else:
+                self._note_kept(part)
+        return [part for part in going if not self._stays_with_others(part)]
+
+    def _stays_with_others(self, part: Part) -> bool:
+        return not self.staying.isdisjoint(_NEEDS.get(part.kind, ()))
+
+    def _note_kept(self, part: Part) -> None:
+        self.staying.add(part.kind)
+        self.findings.add(part.kind, Level.NOTE, f"kept: {part.said}")
+
+    def _note_strange(self) -> None:
+        for each in self.strange:
+            self.findings.add(each.kind, Level.NOTE, f"left alone: {each.said}")
+        if not self.findings.all:
+            self.findings.add("everything", Level.OK, "nothing of this project is left")
+
+
+def look(project: Project) -> Teardown:
+    """Find out what a project has made outside; removes nothing.
+
+    Args:
+        project: whose settings say where.
+
+    Raises:
+        SlotBusyError: a capture runs.
+        LockedError: a rebuild or a follower works on a view.
+    """
+    _check_at_rest(project)
+    found = Teardown()
+    for place, left in _PLACES.items():
+        there = found.findings.ask(place, lambda left=left: left(project))  # type: ignore[misc]
+        if there is None:
+            found.staying.add(place)
+        found.parts += [each for each in there or () if isinstance(each, Part)]
+        found.strange += [each for each in there or () if isinstance(each, NotOurs)]
+    found.parts.sort(key=lambda part: KINDS.index(part.kind))
+    return found
+
+
+def check_kinds(kinds: Collection[str]) -> None:
+    """Check that there are such kinds.
+
+    Raises:
+        ConfigurationError: one is none.
+    """
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        raise ConfigurationError(
+            f"there is no {', '.join(unknown)} to keep", hint=f"one of {', '.join(KINDS)}"
+        )
+
+
+def _check_at_rest(project: Project) -> None:
+    """Check that nothing works that would make again what is removed.
+
+    Raises:
+        ChangelogError: something does.
+    """
+    check_no_run(project)
+    try:
+        check_no_capture(project)
+    except UnavailableError:
+        return  # nobody reads the slot of a server that is away; it is told as a part of its own
+
+
+def refused(part: Part) -> ChangelogError:
+    """Return the error for a question that nobody is there to answer."""
+    return ConfigurationError(
+        f"not removed, nobody is there to ask: {part}", hint="--yes does not ask, --plan only looks"
+    )
