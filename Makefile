@@ -1,6 +1,6 @@
 # Needs Python 3.11 (or 3.12) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: bench-capture bench-connect bench-fresh bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz help clean
+.PHONY: bench-capture bench-connect bench-fresh bench-load bench-refresh bench-replay bench-start bench-views demo test test-all test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock wheel sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -78,9 +78,14 @@ imports: $(READY) ## import-linter: who may import whom (.importlinter)
 docs: $(READY) ## Check the documents: paths, commands and help texts exist
 	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_repository.py
 
-pages: $(READY) ## Write the pages that are made of the code anew: docs/sql.md, docs/configuration.md
+pages: $(READY) ## Write the pages that are made of the code anew: settings, SQL, commands, exit codes, metrics, records
 	@$(BIN)/python -m views.verify.sql.functions > docs/sql.md.new && mv docs/sql.md.new docs/sql.md
 	@$(BIN)/python -m changelog.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	@$(BIN)/python -m scripts.pages
+
+site: pages .venv-site/.ready ## Build the site of docs/ in site/, every broken link an error; read it without a network
+	@NO_MKDOCS_2_WARNING=true DISABLE_MKDOCS_2_WARNING=true .venv-site/bin/mkdocs build -q --strict $(ARGS)
+	@echo "site/index.html"
 
 check: lint type imports docs ## Every check that runs no code of ours against servers
 
@@ -101,10 +106,15 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 clean: ## Remove caches and build results; keeps .venv and the data of .stack
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site *.egg-info
 	find changelog replay views tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock requirements-bootstrap.lock requirements-compiler.lock pyproject.toml scripts/setup \
 		changelog/native/build.py $(wildcard changelog/native/src/*)
 	@scripts/setup
+	@touch $@
+
+.venv-site/.ready: requirements-site.lock $(READY)
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-site
+	@VIRTUAL_ENV=.venv-site $(BIN)/uv pip sync -q --require-hashes requirements-site.lock
 	@touch $@

@@ -17,7 +17,7 @@ from replay.base.sections import Spark
 from views.base.sections import Rebuild, Runs
 from views.rebuild.plan.asked import Asked
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 _EPILOG = """**Examples**
 

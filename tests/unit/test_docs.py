@@ -180,8 +180,8 @@ def test_the_page_of_settings_is_what_is_declared() -> None:
     assert said == settings_page(), "write it anew: make pages"
 
 
-def test_readme_tells_which_types_are_text() -> None:
-    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+def test_the_page_of_limits_tells_which_types_are_text() -> None:
+    text = " ".join((ROOT / "docs/limits.md").read_text("utf-8").split())
     as_text = re.search(r"((?:`[a-z]+`,? ?(?:and )?)+)are text", text)
     assert as_text is not None
     for name in re.findall(r"`([a-z]+)`", as_text[1]):
@@ -193,6 +193,11 @@ def test_readme_tells_which_types_are_text() -> None:
         assert column_type(name, name).kind is not Kind.STRING
 
 
-def test_readme_tells_how_often_frontiers_come() -> None:
-    assert RENEW_S == 60.0, "README.md: once a minute at rest"
-    assert "once a minute at rest" in " ".join((ROOT / "README.md").read_text("utf-8").split())
+def test_the_page_of_limits_tells_how_often_frontiers_come() -> None:
+    assert RENEW_S == 60.0, "docs/limits.md: once a minute at rest"
+    limits = (ROOT / "docs/limits.md").read_text("utf-8")
+    assert "once a minute at rest" in " ".join(limits.split())
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len(README.splitlines()) <= 80

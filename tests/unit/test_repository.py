@@ -70,7 +70,9 @@ def test_no_file_names_a_place_of_one_machine(place: str) -> None:
     assert [name for name, text in _texts() if alone.search(text)] == []
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-bootstrap.lock"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.lock", "requirements-bootstrap.lock", "requirements-site.lock"]
+)
 def test_a_lock_file_holds_exact_versions_and_hashes_and_no_address(lock: str) -> None:
     text = (ROOT / lock).read_text("utf-8")
     entries = re.split(r"\n(?=[a-z0-9])", text)

@@ -48,7 +48,7 @@ def examine(
         findings.refused("settings", error)
         return findings
     answers = asking(folder, COMMANDS)
-    note_check(findings, answers["check"])
+    note_check(findings, answers["check"], answers["status"])
     note_capture(findings, answers["status"])
     note_topics(findings, answers["topics"])
     look_at_views(findings, project)

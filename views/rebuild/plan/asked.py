@@ -13,6 +13,12 @@ from replay.cut.asof import AsOf, parse_as_of
 from views.base.config import Source, VerifyMode
 
 
+def views_here(incomplete: str) -> list[str]:
+    """Return the views of this folder that begin so, for completion in a shell."""
+    found = {path.stem for path in Path("views").glob("*") if path.suffix in {".sql", ".py"}}
+    return sorted(name for name in found if name.startswith(incomplete))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What is asked for; each field is an option, beside those of the project's settings."""
@@ -23,6 +29,7 @@ class Asked:
             metavar="VIEW…",
             help="Views of the project; behind one of them, with --publish or --diff, the number "
             "of a generation.",
+            autocompletion=views_here,
         ),
     ] = None
     version: VersionOption = False

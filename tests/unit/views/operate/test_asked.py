@@ -73,3 +73,23 @@ def test_of_a_check_problems_and_notes_are_shown_and_the_rest_counted() -> None:
         ("slot", Level.PROBLEM, "moved", "resnapshot", 1),
         ("source and log", Level.OK, "1 checks passed (changelog capture --check)", "", 0),
     ]
+
+
+def test_that_capture_reads_its_slot_is_no_problem_while_capture_is_well() -> None:
+    busy = {
+        "check": "slot",
+        "state": "problem",
+        "found": 'slot "s" is read by the server process 7',
+        "hint": "end the other capture",
+        "exit_code": 1,
+    }
+    check = Answer(1, {"checks": [busy]}, "")
+
+    def exit_code(status: Answer) -> int:
+        findings = Findings()
+        note_check(findings, check, status)
+        return findings.exit_code
+
+    assert exit_code(Answer(0, {"problems": [], "slot": "s"}, "")) == 0
+    assert exit_code(Answer(1, {"problems": ["the slot is lost"], "slot": "s"}, "")) == 1
+    assert exit_code(Answer(1, {}, "error: no broker answers")) == 1

@@ -1,0 +1,126 @@
+"""The site of docs/: its order names each page, its pages name what exists, made pages are new."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from scripts.pages import PAGES
+from tests.support.page import blocks_of
+from tests.unit.test_docs import _command, _split, _walk
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PROGRAMS = ("changelog", "rebuild-view")
+CHECKED = ("start", "recover", "remove", "install", "upgrade", "design", "testing")
+
+
+def _nav(entries: list[Any]) -> Iterator[str]:
+    for entry in entries:
+        for found in entry.values():
+            if isinstance(found, str):
+                yield found
+            else:
+                yield from _nav(found)
+
+
+def _site() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    return found
+
+
+def test_the_order_of_the_site_names_each_page_once() -> None:
+    named = list(_nav(_site()["nav"]))
+    assert len(named) == len(set(named))
+    assert set(named) == {path.name for path in DOCS.glob("*.md")}
+
+
+def test_the_site_begins_with_what_a_stranger_needs() -> None:
+    titles = [next(iter(entry)) for entry in _site()["nav"]]
+    assert titles == [
+        "What it is", "Start here", "Design a view", "Read a view", "Prove a pipeline", "Operate",
+        "Schedule", "Recover", "Reference", "Compared with", "Install", "Upgrade",
+        "Remove everything",
+    ]  # fmt: skip
+
+
+def test_the_site_asks_no_other_host_and_knows_no_broken_link() -> None:
+    site = _site()
+    assert site["theme"]["font"] is False
+    assert site["strict"] is True
+    assert {site["validation"][name] for name in ("omitted_files", "anchors")} == {"warn"}
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_pages_name_pages_and_pictures_that_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    pages = re.findall(r"`(docs/[\w./-]+\.md)`", text)
+    assert [page for page in pages if not (ROOT / page).exists()] == []
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert [each for each in pictures if not (path.parent / each).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_that_are_made_of_the_code_are_new(name: str) -> None:
+    said = (DOCS / f"{name}.md").read_text("utf-8")
+    assert said == PAGES[name]().rstrip() + "\n", "write it anew: make pages"
+
+
+def test_each_failure_has_a_recipe() -> None:
+    table = (DOCS / "architecture.md").read_text("utf-8").partition("## When something fails")[2]
+    row = re.compile(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+    rows = row.findall(table.partition("\n## ")[0])
+    failures = [row for row in rows if row[0] != "what fails"]
+    recipes = []
+    for part in (DOCS / "recover.md").read_text("utf-8").split("\n## ")[1:]:
+        ends = re.search(r"^\*What happens:\* (.+)\. \*Lost:\* (.+)\.$", part, re.MULTILINE)
+        if ends is not None:
+            assert "\n**You see:** " in part
+            assert "\n```sh\n" in part
+            recipes.append((part.partition("\n")[0], ends[1], ends[2]))
+    assert len(failures) >= 30
+    assert recipes == [(f"{what[0].upper()}{what[1:]}", *rest) for what, *rest in failures]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_pages_name_commands_and_options_that_exist(name: str) -> None:
+    trees = {program: dict(_walk(_command(program), ())) for program in PROGRAMS}
+    checked = 0
+    for words in _commands_of(DOCS / f"{name}.md"):
+        tree = trees[words[0]]
+        path: tuple[str, ...] = ()
+        for word in words[1:]:
+            if (*path, word) in tree:
+                path = (*path, word)
+        assert path or words[0] == "rebuild-view" or words[1].startswith("--"), words
+        known = {option for parameter in tree[path].params for option in parameter.opts}
+        known |= {option for each in tree[path].params for option in each.secondary_opts}
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= known, words
+        checked += 1
+    assert checked >= 1
+
+
+def _commands_of(page: Path) -> Iterator[list[str]]:
+    for block in blocks_of(page):
+        for line in block.text.splitlines() if block.kind == "sh" else ():
+            if re.match(r"(?:\S*/)?(?:changelog|rebuild-view) ", line):
+                for words in _split(shlex.split(line, comments=True)):
+                    if words and Path(words[0]).name in PROGRAMS:
+                        yield [Path(words[0]).name, *words[1:]]
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda p: p.name)
+def test_pictures_say_what_they_show_and_ask_nobody(path: Path) -> None:
+    root = ET.parse(path).getroot()  # noqa: S314 - our own
+    name = root.get("aria-label") or root.findtext("{http://www.w3.org/2000/svg}title")
+    assert name
+    text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in text
