@@ -8,9 +8,9 @@ nothing of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -39,6 +39,31 @@ _NEIGHBOURS = (
 )
 
 
+class _Subject(NamedTuple):
+    """Commands that help lists together, and an example of one."""
+
+    title: str
+    commands: tuple[str, ...]
+    example: str
+
+
+_SUBJECTS = (
+    _Subject("Begin, and look", ("init", "stack", "demo", "doctor"), "changelog stack up"),
+    _Subject(
+        "The log",
+        ("capture", "status", "verify", "resnapshot", "signal", "ddl", "slot"),
+        "changelog capture --until now",
+    ),
+    _Subject("Views, built by rebuild-view", ("test", "spark-server"), "rebuild-view --all --plan"),
+    _Subject(
+        "Topics and connectors",
+        ("topics", "read", "write", "load", "publish", "serve"),
+        "changelog read orders --until end",
+    ),
+    _Subject("Away", ("teardown",), "changelog teardown --plan"),
+)
+
+
 class _ByName(TyperGroup):
     """A group whose commands are loaded when they are named, not when they are listed."""
 
@@ -56,6 +81,26 @@ class _ByName(TyperGroup):
             return _loaded(entry)
         first = " ".join(said.partition("\n\n")[0].split())
         return TyperCommand(entry.name, help=said, short_help=first)
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """List the commands by subject, each with an example; the others at the end."""
+        left = dict.fromkeys(self.list_commands(ctx))
+        for title, names, example in (*_SUBJECTS, _Subject("More", (), "")):
+            chosen = [name for name in (names if example else [*left]) if name in left]
+            if chosen:
+                with formatter.section(title):
+                    self._list(ctx, formatter, chosen)
+                    if example:
+                        formatter.write_text(f"$ {example}")
+            for name in chosen:
+                del left[name]
+
+    def _list(self, ctx: Context, formatter: HelpFormatter, names: Sequence[str]) -> None:
+        limit = formatter.width - 6 - max(map(len, names))
+        found = {name: self.get_command(ctx, name) for name in names}
+        formatter.write_dl(
+            [(name, each.get_short_help_str(limit)) for name, each in found.items() if each]
+        )
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help: to load all that it lists would take seconds."""

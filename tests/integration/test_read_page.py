@@ -15,6 +15,7 @@ from tests.support.captured_project import captured_database
 from tests.support.page import Block, blocks_of, missing, printed, script_of
 from views import Project
 
+pytestmark = pytest.mark.matrix
 PAGE = Path(__file__).parents[2] / "docs" / "read-a-view.md"
 VIEW = "orders_by_customer"
 TABLES = """

@@ -73,6 +73,7 @@ def made(kafka, name):
     wait_until(lambda: name in kafka.list_topics(timeout=15).topics, 30, f"{name} is not there")
 
 
+@pytest.mark.matrix
 def test_all_that_a_project_has_made_goes_and_nothing_else(
     captured, kafka, spark, capsys, monkeypatch
 ):
@@ -149,6 +150,7 @@ def test_a_topic_that_somebody_made_anew_stays(captured, kafka, monkeypatch):
     assert topics.names == (f"{slot}.notes", f"{slot}.orders")
 
 
+@pytest.mark.matrix
 def test_what_another_capture_has_too_stays(captured, kafka):
     project, slot = captured
     other = f"{slot}_b"
@@ -194,6 +196,7 @@ def test_a_server_that_is_away_keeps_nothing_else_and_is_told(captured, kafka):
     assert topics_of(kafka, slot) == []
 
 
+@pytest.mark.matrix
 def test_what_is_to_be_kept_keeps_what_it_is_read_by(captured, kafka):
     project, slot = captured
     code, found, _ = torn_down(project, "--yes", "--keep", "topics")
