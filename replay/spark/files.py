@@ -5,6 +5,7 @@ obstore and deltalake stand on the same library, so options and environment mean
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from pyarrow import fs
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
-from replay.spark.object_store import is_s3
+from replay.spark.object_store import is_s3, remove_markers
 from replay.spark.warehouse import of_deltalake
 
 
@@ -70,6 +71,8 @@ class Files:
         if self.exists(folder):
             system, path = self._of(folder)
             system.delete_dir(path)
+            if is_s3(folder) and self.exists(folder):
+                remove_markers(folder, os.environ)
 
     def read(self, place: str) -> bytes:
         """Return what a file holds."""

@@ -12,12 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from pyarrow import fs
+
 from changelog.contract.base.errors import ConfigurationError
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _HOSTED = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"
 _HTTP = "AWS_ALLOW_HTTP"
+_CONNECT_S, _ANSWER_S = 15, 20
+_LIMITS = {
+    "connection.establish.timeout": f"{_CONNECT_S}s",
+    "connection.timeout": f"{_ANSWER_S}s",
+    # Asked again by S3A after 1, 2 and 4 s, and not by the client below it once more each time.
+    "attempts.maximum": "0",
+    "retry.limit": "3",
+    "retry.interval": "1s",
+}
+"""Until a store that is away or stands still is left. Delta asks some of it four times again. By
+Hadoop's own limits a write waits for hours for a store that takes connections and says nothing."""
 _YES = frozenset({"1", "true", "on", "yes", "y"})
 
 
@@ -43,6 +56,7 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
         )
     ours = f"spark.hadoop.fs.s3a.bucket.{bucket}"
     found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    found |= {f"{ours}.{name}": value for name, value in _LIMITS.items()}
     if region := _first(environ, _REGIONS):
         found[f"{ours}.endpoint.region"] = region
     if endpoint := _first(environ, _ENDPOINTS):
@@ -56,6 +70,37 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
                 )
             found[f"{ours}.connection.ssl.enabled"] = "false"
     return found
+
+
+def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
+    """Remove what is below a folder by its objects' whole names.
+
+    Hadoop marks an empty folder by an empty object whose name ends in a slash, as Delta lets it for
+    `_staged_commits`. object_store has no such names: it lists the folder, and removes nothing.
+
+    Args:
+        folder: `s3://BUCKET/FOLDER`.
+        environ: of this process.
+
+    Raises:
+        OSError: the store does not do it.
+    """
+    place, endpoint = urlsplit(folder), urlsplit(_first(environ, _ENDPOINTS))
+    system = fs.S3FileSystem(
+        endpoint_override=endpoint.geturl() or None,
+        scheme=endpoint.scheme or "https",
+        region=_first(environ, _REGIONS) or None,
+        force_virtual_addressing=_is_on(environ, _HOSTED),
+        connect_timeout=_CONNECT_S,
+        request_timeout=_ANSWER_S,
+    )
+    system.delete_dir(f"{place.netloc}{place.path}")
+
+
+def store_of(place: str, environ: Mapping[str, str]) -> str:
+    """Name a place in a store, with the store's address where the environment says one."""
+    endpoint = _first(environ, _ENDPOINTS)
+    return f"the store of {place}" + (f" at {endpoint}" if endpoint and is_s3(place) else "")
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -74,9 +74,9 @@ class Bench:
         )
 
 
-def delta_rows(path: str) -> Rows | None:
+def delta_rows(path: str, options: dict[str, str] | None = None) -> Rows | None:
     try:
-        table = DeltaTable(path)
+        table = DeltaTable(path, storage_options=options)
     except TableNotFoundError:
         return None
     found = QueryBuilder().register("v", table).execute("select * from v").read_all()

@@ -25,7 +25,8 @@ from psycopg2.extras import RealDictCursor
 from pyspark import cloudpickle
 
 from changelog.contract.base.errors import SinkError, UnavailableError
-from tests.conformance.conftest import Bench, postgres_bench
+from tests.conformance.conftest import Bench, delta_rows, postgres_bench
+from tests.support.far_delta import HADOOPS_OWN, IMPATIENT, far_store
 from tests.support.faulty_line import CANARY, PASSED_BYTES, Line, line_of, within
 from tests.support.matrix import first
 from tests.support.wait import wait_until
@@ -35,8 +36,6 @@ from views.sinks.search.sink import SearchSink
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 FEW, MORE, MANY = 10, 20, 60_000
-DEADLINE_S = 60.0
-"""For limits of one, two and five seconds, on a machine that has much else to do."""
 
 
 @pytest.fixture
@@ -47,15 +46,28 @@ def inserted(postgres_url, spark, view):
     connection.close()
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with far_store(tmp_path_factory.mktemp("store"), IMPATIENT) as made:
+        yield made
+
+
 @pytest.fixture
-def line(request: pytest.FixtureRequest, detour, tmp_path):
+def line(request: pytest.FixtureRequest, tmp_path):
+    if request.param == "store":
+        view = request.getfixturevalue("view")
+        made = request.getfixturevalue("store").line(view, tmp_path, delta_rows)
+        made.build(1, FEW)
+        yield made
+        return
     bench: Bench = request.getfixturevalue(request.param)
+    detour = request.getfixturevalue("detour")
     with line_of(bench, detour, tmp_path) as made:
         made.build(1, FEW)
         yield made
 
 
-SINKS = ["postgres", "search", "cache", "upserted", "inserted", "topic"]
+SINKS = ["postgres", "search", "cache", "upserted", "inserted", "topic", "store"]
 of_each_sink = pytest.mark.parametrize("line", first(2, SINKS), indirect=True)
 
 
@@ -93,7 +105,7 @@ def fails_at(line: Line, sink: Any, step: str, fault) -> SinkError:
             fault()
         failing = write_in_part if name == "write" else act
         with pytest.raises(SinkError) as caught:
-            within(DEADLINE_S, failing, otherwise=line.proxy.heal)
+            within(line.deadline_s, failing, otherwise=line.proxy.heal)
         return caught.value
     raise AssertionError(step)
 
@@ -150,6 +162,19 @@ def test_twin_without_a_limit_it_is_waited_for(line):
         within(6, sink.seal, otherwise=line.proxy.heal)
 
 
+@pytest.mark.matrix
+def test_twin_by_hadoops_own_limits_a_store_is_waited_for(tmp_path, view):
+    with far_store(tmp_path, HADOOPS_OWN) as made:
+        line = made.line(view, tmp_path, delta_rows)
+        line.build(1, FEW)
+        with pytest.raises(AssertionError, match="it goes on"):
+            within(
+                40,
+                lambda: fails_at(line, line.sink(), "write", line.proxy.refuse),
+                otherwise=line.proxy.heal,
+            )
+
+
 @pytest.mark.parametrize("line", first(1, SINKS), indirect=True)
 def test_a_switch_whose_answer_is_lost_is_one_all_the_same(line):
     sink = line.sink()
@@ -160,7 +185,7 @@ def test_a_switch_whose_answer_is_lost_is_one_all_the_same(line):
     with line.looked_at(FEW, MORE):
         line.proxy.silence()
         with pytest.raises(UnavailableError):
-            within(DEADLINE_S, lambda: sink.publish(2), otherwise=line.proxy.heal)
+            within(line.deadline_s, lambda: sink.publish(2), otherwise=line.proxy.heal)
         line.proxy.refuse()
         line.proxy.heal()
         assert line.bench.sink().published() in {1, 2}
@@ -183,6 +208,27 @@ def test_twin_a_switch_in_two_steps_is_seen_when_the_second_fails(line, monkeypa
     monkeypatch.setattr(SearchSink, "publish", in_two_steps)
     with pytest.raises(AssertionError, match="a reader saw"), line.looked_at(FEW, MORE):
         fails_at(line, line.sink(), "publish", lambda: None)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("line", ["store"], indirect=True)
+def test_twin_a_table_that_goes_before_the_next_is_there_is_seen(line):
+    def readers_look():
+        wait_until(lambda: line.bench.served(line.bench.view) is None, 60, "readers look")
+        between.touch()
+
+    def published_in_two_steps():
+        looking = threading.Thread(target=readers_look)
+        looking.start()
+        sink.publish_in_two_steps(2, between)
+        looking.join()
+
+    between, sink, rows = line.folder / "between", line.sink(), line.rows(MORE)
+    sink.open(2, rows.schema)
+    sink.write(rows)
+    sink.seal()
+    with pytest.raises(AssertionError, match="a reader saw"), line.looked_at(FEW, MORE):
+        published_in_two_steps()
 
 
 @pytest.fixture

@@ -38,12 +38,16 @@ class Line:
         proxy: on the way of the others.
         folder: for files that a task of Spark and the test tell each other by.
         looks: how often the reader has looked.
+        deadline_s: for limits of one, two and five seconds, on a machine that has much else to do.
+        pause_s: between two looks of a reader that costs the machine much.
     """
 
     bench: Bench
     proxy: Proxy
     folder: Path
     looks: int = 0
+    deadline_s: float = 60.0
+    pause_s: float = 0.0
 
     @property
     def address(self) -> str:
@@ -141,6 +145,7 @@ class Line:
                 if not seen or seen[-1] != found:
                     seen.append(found)
                 self.looks += 1
+                over.wait(self.pause_s)
 
         reader = threading.Thread(target=look)
         reader.start()

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from changelog.contract.base.errors import SinkError
 from replay.spark.files import Files, can_copy, uri_of
+from replay.spark.store_errors import unanswered
 from replay.store.committed import PATTERN, write
 from replay.store.layout import Layout
 from views.base.address import Address
@@ -93,7 +94,9 @@ class DeltaSink:
                     hint="name it with AS, without blanks and without ,;{}()=",
                 )
         self.published()  # refuses a table that is not ours
-        if self._files.exists(self._uri(generation)):
+        with sink_errors(self._stable):
+            is_held = self._files.exists(self._uri(generation))
+        if is_held:
             raise held_already(self._view, generation)
         self._opened, self._taken_over = Opened(generation, schema), None
 
@@ -167,7 +170,7 @@ class DeltaSink:
         return self.address(current.generation)
 
     def _write(self, rows: DataFrame, uri: str, layout: Layout | None = None) -> None:
-        with _disk_errors(uri), sink_errors(uri):
+        with _spark_errors(uri), sink_errors(uri):
             write(rows, uri, layout=layout)
 
     def rows(self, generation: int) -> int:
@@ -195,8 +198,9 @@ class DeltaSink:
     def discard(self, generation: int) -> None:
         """Remove a generation's files; its log first, so that a rest never looks whole."""
         refuse_published(self._view, generation, self.published())
-        self._files.remove(f"{self._uri(generation)}/_delta_log")
-        self._files.remove(self._uri(generation))
+        with sink_errors(self._stable):
+            self._files.remove(f"{self._uri(generation)}/_delta_log")
+            self._files.remove(self._uri(generation))
 
     def drop(self) -> None:
         """Remove the stable table's log, then the generations, then the folder if it is empty."""
@@ -223,13 +227,16 @@ class DeltaSink:
 
     def generations(self) -> list[int]:
         """List the generations whose folders are there."""
-        names = self._files.names(f"{self._stable}/{_FOLDER}")
+        with sink_errors(self._stable):
+            names = self._files.names(f"{self._stable}/{_FOLDER}")
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _refuse_incomplete(self, generation: int, uri: str) -> None:
         files = self._tables.files(uri)
         vectors = {file_name(file.vector.identity) for file in files if file.vector is not None}
-        missing = {*vectors, *(file.path for file in files)} - set(self._files.sizes(uri))
+        with sink_errors(uri):
+            present = set(self._files.sizes(uri))
+        missing = {*vectors, *(file.path for file in files)} - present
         if missing:
             raise SinkError(
                 f'generation {generation} of view "{self._view}" lacks {len(missing)} of its '
@@ -253,12 +260,17 @@ def _too_worn(change: Change, files: Sequence[DataFile]) -> str | None:
 
 
 @contextmanager
-def _disk_errors(uri: str) -> Iterator[None]:
-    """Turn a disk that is full or closed to us into a SinkError; a query's own errors pass."""
+def _spark_errors(uri: str) -> Iterator[None]:
+    """Turn a disk or store that does not take what Spark writes into a SinkError.
+
+    A query's own errors pass.
+    """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = str(error)
+        if unanswered(text) is not None:
+            raise failed(uri, text) from error
         found = next((reason for reason in _DISK if reason in text), None)
         if found is None:
             raise

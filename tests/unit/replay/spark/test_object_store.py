@@ -5,6 +5,13 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError
 from replay.spark.object_store import is_s3, s3_settings
 
+LIMITS = (
+    "attempts.maximum",
+    "connection.establish.timeout",
+    "connection.timeout",
+    "retry.interval",
+    "retry.limit",
+)
 KEYS = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_SESSION_TOKEN": "so"}
 LAKE = "spark.hadoop.fs.s3a.bucket.lake"
 
@@ -25,6 +32,8 @@ def test_where_s3_is_spoken(place, wanted) -> None:
 
 def test_amazon_s_own_store_needs_a_region_at_most() -> None:
     found = s3_settings("s3://lake/views", {"AWS_DEFAULT_REGION": "eu-west-1", **KEYS})
+    limits = {name: found.pop(f"{LAKE}.{name}") for name in LIMITS}
+    assert (limits["attempts.maximum"], limits["retry.limit"]) == ("0", "3")
     assert found == {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         f"{LAKE}.endpoint.region": "eu-west-1",

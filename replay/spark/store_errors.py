@@ -1,0 +1,44 @@
+"""Tell from what the clients of an object store say whether the store answers at all."""
+
+from __future__ import annotations
+
+import re
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_OF_OBJECT_STORE = (
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "operation timed out",
+    "connection closed before message completed",
+    "request or response body error",
+    "AWS Error NETWORK_CONNECTION",
+)
+"""What deltalake and obstore say of a connection: the words of reqwest and hyper below them; and
+what pyarrow says."""
+
+_OF_S3A = ("fs.s3a", "awssdk")
+_OF_JAVA = re.compile(
+    r"\b(?:Connect|ConnectTimeout|SocketTimeout|Socket|NoHttpResponse|UnknownHost|ApiCallTimeout"
+    r"|ApiCallAttemptTimeout)Exception: ([^\n]+)"
+)
+"""What Spark says, where the client of a store has thrown it."""
+
+
+def unanswered(text: str) -> str | None:
+    """Return in a few words why a store gave no answer; None where something else went wrong.
+
+    Args:
+        text: the whole of an error of deltalake, obstore or Spark.
+    """
+    if any(sign in text for sign in _OF_OBJECT_STORE):
+        return _lines(text)[-1]
+    if any(sign in text for sign in _OF_S3A):
+        said = _OF_JAVA.findall(text)
+        return said[-1].strip() if said else None
+    return None
+
+
+def _lines(text: str) -> list[str]:
+    """Return what a client says, without the colours and arrows of its tree."""
+    plain = (line.strip().removeprefix("↳").strip() for line in _COLOURS.sub("", text).splitlines())
+    return [line for line in plain if line]
