@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, Producer
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError
-from changelog.load.plan import Record
+from changelog.native.batches import BatchRecord
 from changelog.sink.client import REQUEST_S, log_error, make_client
 
 _PREFIX = "__changelog.errors."
@@ -23,7 +23,7 @@ class DeadLetters:
         config = kafka.client_config(enable_idempotence=True, partitioner="murmur2_random")
         self._producer = make_client(Producer, config)
 
-    def put(self, refused: Sequence[tuple[Record, str]]) -> None:
+    def put(self, refused: Sequence[tuple[BatchRecord, str]]) -> None:
         """Send records, acknowledged when this returns.
 
         Raises:
@@ -32,17 +32,17 @@ class DeadLetters:
         failures: list[KafkaException] = []
         for record, reason in refused:
             said = {
-                "topic": record.topic(),
-                "partition": record.partition(),
-                "offset": record.offset(),
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
                 "reason": reason,
             }
             own = [(_PREFIX + name, str(value).encode()) for name, value in said.items()]
             self._producer.produce(
                 self._topic,
-                key=record.key(),
-                value=record.value(),
-                headers=[*(record.headers() or ()), *own],
+                key=record.key,
+                value=record.value,
+                headers=[*record.headers, *own],
                 on_delivery=lambda error, _: (
                     failures.append(KafkaException(error)) if error else None
                 ),

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.forms.moments import moment_text
-from changelog.contract.rows.codec import FRAME_BYTES
 from changelog.lines.forms.headers import header_text
 from changelog.lines.forms.shown import is_framed
-from changelog.load.plan import Copier, Planner, Record
+from changelog.load.plan import Copier, Planner
 from changelog.load.rules.cells import Raw, cell, line_of
 from changelog.load.rules.columns import MissingError, Part, Source, of_tombstone, picked
 from changelog.load.rules.separated import SeparatedError, fields_of
 from changelog.load.rules.table import Table
 from changelog.load.rules.wanted import Form, Rules, Tombstones
+from changelog.native.batches import BatchRange, BatchRecord, Groups
 
 ORDINAL, GONE = "changelog_n", "changelog_gone"
 """Columns of the table in which rows are put in order before they are written."""
 
 Read = Callable[[bytes], Any]
+_PIECE = 2048  # rows that are made while the server takes those before
 
 
 class UnfitRecordError(Exception):
@@ -32,7 +34,7 @@ class UnfitRecordError(Exception):
         record: which.
     """
 
-    def __init__(self, record: Record, reason: str) -> None:
+    def __init__(self, record: BatchRecord, reason: str) -> None:
         super().__init__(reason)
         self.record = record
 
@@ -71,71 +73,56 @@ class Encoder:
         self._values = self._reader(rules.value, "value")
         self._keys = self._reader(rules.key, "key")
 
-    def chunks(self, records: Sequence[Record]) -> list[Chunk]:
-        """Return the rows of records, in no order where an ordinal says theirs.
+    def chunks(self, records: BatchRange) -> Iterator[Chunk]:
+        """Return the rows of records piece by piece, in no order where an ordinal says theirs.
+
+        What PostgreSQL is to cast is known when this returns; an error comes with its piece.
 
         Raises:
             UnfitRecordError: one of them can be no row.
             ChangelogError: the registry does not answer.
         """
-        values = [each.value() for each in records]
-        live: Sequence[int] = range(len(records))
-        found: list[Chunk] = []
-        if None in values:
-            live = [n for n, each in enumerate(values) if each is not None]
-            gone = [n for n, each in enumerate(values) if each is None]
-            if self._rules.tombstones is Tombstones.REFUSE:
-                raise UnfitRecordError(
-                    records[gone[0]], "it has no value, and rows that are appended are not deleted"
-                )
-            if self._rules.tombstones is Tombstones.DELETE:
-                found.append(self._texts(records, gone, is_gone=True))
-        for copier, some in self._groups(records, values, live):
-            found.append(self._copied(copier, records, values, some))
-        return [each for each in found if each.rows]
+        is_avro = self._rules.value in {Form.AUTO, Form.AVRO}
+        groups = records.groups(by_value=is_avro, by_key=is_avro and self._planner.needs_keys)
+        if groups.gone and self._rules.tombstones is Tombstones.REFUSE:
+            raise UnfitRecordError(
+                records[groups.gone[0]],
+                "it has no value, and rows that are appended are not deleted",
+            )
+        copiers = [
+            self._planner.copier(each.value, each.key) if is_avro and not each.is_other else None
+            for each in groups.alike
+        ]
+        return self._pieces(records, groups, copiers)
 
-    def _groups(
-        self, records: Sequence[Record], values: Sequence[Any], live: Sequence[int]
-    ) -> Iterable[tuple[Copier | None, Sequence[int]]]:
-        """Return which records go by which copier; None for none."""
-        if self._rules.value not in {Form.AUTO, Form.AVRO}:
-            return [(None, live)]
-        frames: dict[tuple[bytes, bytes], list[int]] = {}
-        if self._planner.needs_keys:
-            for n in live:
-                head = (records[n].key() or b"")[:FRAME_BYTES]
-                frames.setdefault((values[n][:FRAME_BYTES], head), []).append(n)
-        else:
-            heads = [values[n][:FRAME_BYTES] for n in live]
-            if len(set(heads)) == 1:
-                return [(self._planner.copier(heads[0], b""), live)]
-            for n, head in zip(live, heads, strict=True):
-                frames.setdefault((head, b""), []).append(n)
-        return [(self._planner.copier(*each), some) for each, some in frames.items()]
+    def _pieces(
+        self, records: BatchRange, groups: Groups, copiers: Sequence[Copier | None]
+    ) -> Iterator[Chunk]:
+        count = len(records)
+        ordinals = [array("q", range(count)), bytes(8 * count)] if self._rules.keys else []
+        if self._rules.tombstones is Tombstones.DELETE:
+            for some in _cut(groups.gone):
+                yield self._texts(records, some, is_gone=True)
+        for copier, each in zip(copiers, groups.alike, strict=True):
+            for some in _cut(each.rows):
+                content = None if copier is None else copier(records, some, ordinals)
+                if content is None:
+                    yield self._texts(records, some, is_gone=False)
+                else:
+                    yield Chunk(is_binary=True, content=content, rows=len(some))
 
-    def _copied(
-        self,
-        copier: Copier | None,
-        records: Sequence[Record],
-        values: Sequence[Any],
-        some: Sequence[int],
-    ) -> Chunk:
-        content = None if copier is None else copier(records, values, some)
-        if content is None:
-            return self._texts(records, some, is_gone=False)
-        return Chunk(is_binary=True, content=content, rows=len(some))
-
-    def _texts(self, records: Sequence[Record], some: Sequence[int], *, is_gone: bool) -> Chunk:
+    def _texts(self, records: BatchRange, some: Sequence[int], *, is_gone: bool) -> Chunk:
         lines = []
         for n in some:
+            record = records[n]
             try:
-                cells = self._line(records[n], is_gone=is_gone)
+                cells = self._line(record, is_gone=is_gone)
             except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
-                raise UnfitRecordError(records[n], str(error)) from error
+                raise UnfitRecordError(record, str(error)) from error
             except UnavailableError:
                 raise
             except ChangelogError as error:
-                raise UnfitRecordError(records[n], str(error.args[0])) from error
+                raise UnfitRecordError(record, str(error.args[0])) from error
             if self._rules.keys:
                 cells += [str(n).encode(), b"t" if is_gone else b"f"]
             lines.append(line_of(cells))
@@ -146,9 +133,9 @@ class Encoder:
             deletes=len(lines) if is_gone else 0,
         )
 
-    def _line(self, record: Record, *, is_gone: bool) -> list[bytes | None]:
-        if self._is_flat and not is_gone:
-            found = self._values(record.value())
+    def _line(self, record: BatchRecord, *, is_gone: bool) -> list[bytes | None]:
+        if self._is_flat and record.value is not None and not is_gone:
+            found = self._values(record.value)
             if isinstance(found, dict):
                 return self._flat_line(found)
         parts: dict[Part, Any] = {}
@@ -172,27 +159,27 @@ class Encoder:
             )
         ]
 
-    def _part(self, record: Record, name: str, source: Source, parts: dict[Part, Any]) -> Any:  # noqa: ANN401 - any JSON; one for each part
+    def _part(self, record: BatchRecord, name: str, source: Source, parts: dict[Part, Any]) -> Any:  # noqa: ANN401 - any JSON; one for each part
         match source.part:
             case Part.VALUE | Part.KEY:
                 if source.part not in parts:
                     is_value = source.part is Part.VALUE
-                    raw = record.value() if is_value else record.key()
+                    raw = record.value if is_value else record.key
                     read = self._values if is_value else self._keys
                     parts[source.part] = None if raw is None else read(raw)
                 return self._picked(source, parts[source.part])
             case Part.TOPIC:
-                return record.topic()
+                return record.topic
             case Part.PARTITION:
-                return record.partition()
+                return record.partition
             case Part.OFFSET:
-                return record.offset()
+                return record.offset
             case Part.TIMESTAMP:
-                ms = record.timestamp()[1]
+                ms = record.timestamp_ms
                 is_moment = self._columns[name].base in {"timestamptz", "timestamp"}
                 return moment_text(ms, digits=3) if is_moment else ms
             case Part.HEADER:
-                found = header_text(record.headers(), source.path[0])
+                found = header_text(record.headers, source.path[0])
                 return None if found is None else Raw(found)
 
     def _picked(self, source: Source, found: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -238,6 +225,10 @@ class Encoder:
                 return csv
             case Form.TEXT:
                 return Raw
+
+
+def _cut(rows: array[int]) -> Iterator[array[int]]:
+    return (rows[first : first + _PIECE] for first in range(0, len(rows), _PIECE))
 
 
 def _json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON

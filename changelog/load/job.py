@@ -11,20 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError
 
 from changelog.connect.postgres.places import Partition
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LogError, UnavailableLogError
-from changelog.lines.progress import Progress
+from changelog.contract.base.errors import UnavailableLogError
 from changelog.load.dead_letters import DeadLetters
-from changelog.load.plan import Record
 from changelog.load.target import LoadTarget, TableWriter
+from changelog.native.batches import (
+    Batch,
+    BatchNews,
+    BatchRange,
+    BatchReader,
+    BatchRecord,
+    Limits,
+    Slice,
+)
 from changelog.sink.client import is_passing, log_error, make_client
 from changelog.sink.scan import STALL_S
 
-_POLL_S = 0.2
-_FETCH = 10_000
+_POLL_MS = 200
 _CLIENT = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -83,21 +89,17 @@ class Job:
         batches: Batches,
         *,
         dead_letters: DeadLetters | None,
+        with_headers: bool,
     ) -> None:
         """Prepare; nothing is asked yet."""
         self._kafka, self._share, self._batches = kafka, share, batches
         self._dead_letters = dead_letters
+        self._limits = Limits(
+            batches.records, batches.bytes, share.before_ms, with_headers=with_headers
+        )
         self.records = self.rows = self.refused = 0
         self._places = dict(share.starts)
-        self._progress: dict[str, Progress] = {}
-        for (topic, partition), start in share.starts.items():
-            progress = self._progress.setdefault(topic, Progress())
-            progress.take({partition: start}, {partition: share.ends[topic, partition]})
-
-    @property
-    def is_done(self) -> bool:
-        """Tell whether each partition is read to its end."""
-        return all(each.is_done for each in self._progress.values())
+        self.is_done = False  # each partition is read to its end
 
     def run(
         self,
@@ -115,108 +117,72 @@ class Job:
             LogError: the brokers refuse.
         """
         config = {**self._kafka.client_config(group_id="changelog-load"), **_CLIENT}
-        consumer = make_client(Consumer, config)
-        with closing(consumer):
-            consumer.assign([TopicPartition(*each, place) for each, place in self._places.items()])
-            while not self.is_done and not stop():
-                batch = self._batch(consumer, stop)
-                moves = self._moves(batch)
-                if not moves:
+        batch = Batch([topic for topic, _ in self._places])
+        with closing(make_client(BatchReader, config)) as reader:
+            reader.assign(
+                [Slice(*at, place, self._share.ends[at]) for at, place in self._places.items()]
+            )
+            while not reader.is_done and not stop():
+                batch.clear()
+                self._fill(batch, reader, stop)
+                if not batch:
                     continue
-                self.rows += self._write(target, writer, batch, moves)
-                self._places |= {each: new for each, (_, new) in moves.items()}
+                places = {(each.topic, each.partition): each.next for each in reader.slices}
+                moves = {
+                    at: (old, places[at]) for at, old in self._places.items() if places[at] != old
+                }
+                self.rows += self._write(target, writer, batch.all(), moves)
+                self._places = places
                 self.records += len(batch)
                 on_records(len(batch))
+            self.is_done = reader.is_done
 
     def _write(
         self,
         target: LoadTarget,
         writer: TableWriter,
-        batch: Sequence[Record],
+        records: BatchRange,
         moves: Mapping[Partition, tuple[int, int]],
     ) -> int:
         aside = self._dead_letters
         if aside is None:
-            return target.write(writer, batch, moves)
+            return target.write(writer, records, moves)
         told: list[int] = []
 
-        def refuse(refused: Sequence[tuple[Record, str]]) -> None:
+        def refuse(refused: Sequence[tuple[BatchRecord, str]]) -> None:
             aside.put(refused)
             told.append(len(refused))
 
-        rows = target.write(writer, batch, moves, refuse=refuse)
+        rows = target.write(writer, records, moves, refuse=refuse)
         self.refused += sum(told)
         return rows
 
-    def _batch(self, consumer: Consumer, stop: Callable[[], bool]) -> list[Message]:
+    def _fill(self, batch: Batch, reader: BatchReader, stop: Callable[[], bool]) -> None:
         """Read the records of one transaction."""
-        batch: list[Message] = []
         began = heard = time.monotonic()
-        size, limits = 0, self._batches
-        while len(batch) < limits.records and size < limits.bytes and not self.is_done:
-            found = consumer.consume(min(_FETCH, limits.records - len(batch)), _POLL_S)
+        limits = self._limits
+        while len(batch) < limits.records and batch.size_bytes < limits.bytes:
+            news = reader.poll(batch, limits, timeout_ms=_POLL_MS)
+            if news.error:
+                _check(news)
             now = time.monotonic()
-            if found:
+            if news.added:
                 heard = now
-                kept = self._kept(found)
-                batch += kept
-                size += sum(map(len, kept))
-            if stop() or now - began > limits.seconds:
+            if not news.open or stop() or now - began > self._batches.seconds:
                 break
             if now - heard > STALL_S and not self._follows:
                 raise UnavailableLogError(
                     f"the brokers have sent nothing for {STALL_S:.0f} s",
                     hint="are they running? Start again: what was written stays",
                 )
-        return batch
 
     @property
     def _follows(self) -> bool:
         return any(each is None for each in self._share.ends.values())
 
-    def _kept(self, found: Sequence[Message]) -> list[Message]:
-        """Return the records that are wanted, and note where partitions end."""
-        sound = [each for each in found if each.error() is None]
-        if len(sound) < len(found):
-            for each in found:
-                self._hear(each)
-        if len(self._progress) == 1:
-            return self._of_topic(next(iter(self._progress)), sound)
-        by_topic: dict[str, list[Message]] = {}
-        for each in sound:
-            by_topic.setdefault(each.topic() or "", []).append(each)
-        return [each for topic, some in by_topic.items() for each in self._of_topic(topic, some)]
 
-    def _of_topic(self, topic: str, found: Sequence[Message]) -> list[Message]:
-        progress = self._progress[topic]
-        kept = list(progress.kept(found, before_ms=self._share.before_ms))
-        progress.note(kept)
-        return kept
-
-    def _hear(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            return
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._progress[message.topic() or ""].reach(
-                message.partition() or 0, message.offset() or 0
-            )
-        elif not is_passing(error):
-            raise _unreadable(message, error)
-
-    def _moves(self, batch: Sequence[Message]) -> dict[Partition, tuple[int, int]]:
-        moved = {}
-        for topic, progress in self._progress.items():
-            for partition, place in progress.places.items():
-                old = self._places[topic, partition]
-                if place != old:
-                    moved[topic, partition] = (old, place)
-        assert moved or not batch  # noqa: S101 - each record moves a place
-        return moved
-
-
-def _unreadable(message: Message, error: KafkaError) -> LogError:
-    return log_error(
-        KafkaException(error),
-        f'cannot read partition {message.partition()} of topic "{message.topic()}"',
-    )
+def _check(news: BatchNews) -> None:
+    """Raise when a partition cannot be read on; else the client tries again by itself."""
+    error = KafkaError(news.error, news.said)
+    if not is_passing(error):
+        raise log_error(error, f'cannot read partition {news.partition} of topic "{news.topic}"')

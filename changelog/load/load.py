@@ -170,9 +170,14 @@ class Load:
             find_topic(self._kafka, self._settings.dead_letters)
             aside = DeadLetters(self._kafka, self._settings.dead_letters)
         shares = split(share, self._settings.jobs)
+        with_headers = aside is not None or self._rules.reads_headers
         jobs = [
-            Job(self._kafka, each, self._settings.batches, dead_letters=aside) for each in shares
-        ]
+            Job(
+                self._kafka, each, self._settings.batches,
+                dead_letters=aside, with_headers=with_headers,
+            )
+            for each in shares
+        ]  # fmt: skip
         left = sum(
             (end or start) - start
             for start, end in zip(share.starts.values(), share.ends.values(), strict=True)

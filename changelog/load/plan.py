@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,6 +16,7 @@ from changelog.load.rules.columns import Part, Source
 from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema
 from changelog.load.rules.table import Table, TableColumn
 from changelog.load.rules.wanted import Form, Rules
+from changelog.native.batches import BatchRange
 from changelog.native.copydata import AvroField, AvroRows, CellForm, CopyCell, RowCopier
 
 SchemaOf = Callable[[int], tuple[str, str]]
@@ -23,32 +24,12 @@ SchemaOf = Callable[[int], tuple[str, str]]
 
 _AVRO, _JSON = "AVRO", "JSON"
 _INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}
-_NUMBERED = {Part.PARTITION, Part.OFFSET, Part.TIMESTAMP}
-
-
-class Record(Protocol):
-    """A record as the client gives it."""
-
-    def topic(self) -> str | None:
-        """Return its topic."""
-
-    def partition(self) -> int | None:
-        """Return its partition."""
-
-    def offset(self) -> int | None:
-        """Return its offset."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the kind of its time, and milliseconds since 1970."""
-
-    def key(self) -> Any:  # noqa: ANN401 - bytes or None
-        """Return its key."""
-
-    def value(self) -> Any:  # noqa: ANN401 - bytes or None
-        """Return its value; None is a tombstone."""
-
-    def headers(self) -> Any:  # noqa: ANN401 - as the client has them
-        """Return its headers."""
+_NUMBERED = {
+    Part.PARTITION: "partition",
+    Part.OFFSET: "offset",
+    Part.TIMESTAMP: "timestamp_ms",
+}
+"""Columns of a batch."""
 
 
 class Copier(NamedTuple):
@@ -56,38 +37,24 @@ class Copier(NamedTuple):
 
     Attributes:
         rows: in C.
-        reads_values: whether something is read of the values.
-        reads_keys: likewise of the keys.
-        numbers: of records, columns that are no field of theirs.
-        has_ordinal: whether each row has its number, and that it is not gone.
+        numbers: columns of records that are no field of theirs.
     """
 
     rows: RowCopier
-    reads_values: bool
-    reads_keys: bool
-    numbers: tuple[Callable[[Record], int], ...]
-    has_ordinal: bool
+    numbers: tuple[str, ...]
 
     def __call__(
-        self, records: Sequence[Record], values: Sequence[bytes], some: Sequence[int]
+        self, records: BatchRange, some: array[int], ordinals: Sequence[Any]
     ) -> bytes | None:
         """Return the tuples of some records; None where one has no form.
 
         Args:
             records: of which some are written.
-            values: of each record.
             some: the places of those that are written.
+            ordinals: where rows are replaced, of each record its number, and that it is not gone.
         """
-        is_all = len(some) == len(records)
-        chosen = records if is_all else [records[n] for n in some]
-        taken = values if is_all else [values[n] for n in some]
-        numbers = [array("q", map(read, chosen)) for read in self.numbers]
-        if self.has_ordinal:
-            numbers += [array("q", some), array("q", bytes(8 * len(some)))]
-        keys = [each.key() for each in chosen] if self.reads_keys else []
-        if None in keys:
-            return None
-        return self.rows.copied(taken if self.reads_values else [], keys, numbers, len(chosen))
+        numbers = [records.column(name) for name in self.numbers]
+        return self.rows.copied(records, [*numbers, *ordinals], some)
 
 
 class Planner:
@@ -168,7 +135,7 @@ class Planner:
         sides = {Part.VALUE: self._schema_of(value, self._rules.value)}
         if self.needs_keys:
             sides[Part.KEY] = self._schema_of(key, self._rules.key)
-        numbers: list[Callable[[Record], int]] = []
+        numbers: list[str] = []
         cells: list[CopyCell] = []
         filled: dict[tuple[Part, str], int] = {}
         for name, source in self._rules.columns.items():
@@ -190,10 +157,7 @@ class Planner:
             cells += [CopyCell(CellForm.INT8, numbers=at), CopyCell(CellForm.BOOL, numbers=at + 1)]
         return Copier(
             RowCopier(rows.get(Part.VALUE), rows.get(Part.KEY), cells),
-            Part.VALUE in rows,
-            Part.KEY in rows,
             tuple(numbers),
-            bool(self._rules.keys),
         )
 
     def _schema_of(self, frame: bytes, form: Form) -> Schema | None:
@@ -245,15 +209,13 @@ class Planner:
         is_null = field is not None and field.has_default and field.default is None
         return CopyCell(CellForm.TEXT) if is_null else None
 
-    def _numbered(
-        self, source: Source, column: TableColumn, numbers: list[Callable[[Record], int]]
-    ) -> CopyCell | None:
+    def _numbered(self, source: Source, column: TableColumn, numbers: list[str]) -> CopyCell | None:
         form = _INTEGERS.get(column.base)
         if source.part is Part.TIMESTAMP and column.base in {"timestamptz", "timestamp"}:
             form = CellForm.MILLIS if column.most_fraction == _MICROS else None
         if form is None:
             return None
-        numbers.append(_READS[source.part])
+        numbers.append(_NUMBERED[source.part])
         return CopyCell(form, numbers=len(numbers) - 1)
 
     def _is_read(self, part: Part, filled: Mapping[tuple[Part, str], int]) -> bool:
@@ -290,8 +252,3 @@ def _fields(
 
 _PLAIN = (bool, int, float, str)
 _MICROS = 6
-_READS: Mapping[Part, Callable[[Record], int]] = {
-    Part.PARTITION: lambda each: each.partition() or 0,
-    Part.OFFSET: lambda each: each.offset() or 0,
-    Part.TIMESTAMP: lambda each: each.timestamp()[1],
-}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import psycopg2
@@ -20,13 +21,13 @@ from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.session import Address, Session, is_of_a_row
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.load.encode import GONE, ORDINAL, Chunk, UnfitRecordError
-from changelog.load.plan import Record
 from changelog.load.rules.table import Table, TableColumn
+from changelog.native.batches import BatchRange, BatchRecord
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER = struct.pack(">h", -1)
 _STAGE = "changelog_load_stage"
-_COPY_BYTES = 1 << 18
+_COPY_BYTES = 1 << 20
 _OPTIONS = (
     "-c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off "
     # A batch that is put in order before it is written stays in memory.
@@ -37,7 +38,7 @@ _HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user",
 }
 
-Encode = Callable[[Sequence[Record]], list[Chunk]]
+Encode = Callable[[BatchRange], Iterator[Chunk]]
 
 
 class LoadTarget:
@@ -114,10 +115,10 @@ class LoadTarget:
     def write(
         self,
         writer: TableWriter,
-        records: Sequence[Record],
+        records: BatchRange,
         moves: Mapping[Partition, tuple[int, int]],
         *,
-        refuse: Callable[[Sequence[tuple[Record, str]]], None] | None = None,
+        refuse: Callable[[Sequence[tuple[BatchRecord, str]]], None] | None = None,
     ) -> int:
         """Write the rows of records and move the places, all or nothing; returns their number.
 
@@ -133,7 +134,7 @@ class LoadTarget:
             UnavailableError: the server is away; nothing of this is written, or all of it.
             SinkError: it refuses; of one record's sake its place is named.
         """
-        refused: list[tuple[Record, str]] = []
+        refused: list[tuple[BatchRecord, str]] = []
         with self.session.transaction() as cursor:
             self.places.move(cursor, moves)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -158,8 +159,8 @@ class LoadTarget:
         self,
         cursor: extensions.cursor,
         writer: TableWriter,
-        records: Sequence[Record],
-        refused: list[tuple[Record, str]],
+        records: BatchRange,
+        refused: list[tuple[BatchRecord, str]],
         *,
         only: bool,
     ) -> int:
@@ -192,10 +193,10 @@ class LoadTarget:
         return rows + self._apply(cursor, writer, records[half:], refused, only=only)
 
 
-def _unfit(record: Record, reason: str) -> SinkError:
+def _unfit(record: BatchRecord, reason: str) -> SinkError:
     return SinkError(
-        f"the record at offset {record.offset()} of partition {record.partition()} of topic "
-        f'"{record.topic()}" cannot be written: {reason}',
+        f"the record at offset {record.offset} of partition {record.partition} of topic "
+        f'"{record.topic}" cannot be written: {reason}',
         hint="what was committed before it stays, and the next start goes on there; "
         "--on-error dead-letter:TOPIC puts such records aside",
     )
@@ -226,26 +227,28 @@ class TableWriter:
         self._name = sql.SQL(table.name)  # quoted by the server
         self._staged: tuple[object, frozenset[str]] | None = None
 
-    def write(self, cursor: extensions.cursor, records: Sequence[Record]) -> int:
+    def write(self, cursor: extensions.cursor, records: BatchRange) -> int:
         """Write records; returns how many rows they are.
 
         Raises:
             UnfitRecordError: one can be no row.
             psycopg2.Error: the server does not take one, or none.
         """
-        chunks = self._encode(records)
-        casts = self._casts()
+        found = self._encode(records)
+        first = next(found, None)
+        if first is None:
+            return 0
+        chunks, casts = chain([first], found), self._casts()
         if not self._keys and not casts:
-            _copy(cursor, self._name, self._columns, chunks)
-        elif chunks:
-            self._stage(cursor, casts)
-            names = (*self._columns, *((ORDINAL, GONE) if self._keys else ()))
-            _copy(cursor, sql.Identifier(_STAGE), names, chunks)
-            if any(each.deletes for each in chunks):
-                self._delete(cursor, casts)
-            self._insert(cursor, casts)
-            cursor.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(_STAGE)))
-        return sum(each.rows for each in chunks)
+            return _copy(cursor, self._name, self._columns, chunks).rows
+        self._stage(cursor, casts)
+        names = (*self._columns, *((ORDINAL, GONE) if self._keys else ()))
+        copied = _copy(cursor, sql.Identifier(_STAGE), names, chunks)
+        if copied.deletes:
+            self._delete(cursor, casts)
+        self._insert(cursor, casts)
+        cursor.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(_STAGE)))
+        return copied.rows
 
     def _stage(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
         """Make the temporary table, unless this session has it so."""
@@ -325,34 +328,77 @@ def _copy(
     cursor: extensions.cursor,
     name: sql.Composable,
     columns: Sequence[str],
-    chunks: Sequence[Chunk],
-) -> None:
-    by_format = sorted(chunks, key=lambda each: each.is_binary)
-    for is_binary, some in groupby(by_format, key=lambda each: each.is_binary):
-        form = sql.SQL(" WITH (FORMAT binary)" if is_binary else "")
+    chunks: Iterator[Chunk],
+) -> _Copied:
+    """Have the server take chunks: first those in the format of the first, then the others."""
+    copied = _Copied()
+    while (first := next(chunks, None)) is not None:
+        form = sql.SQL(" WITH (FORMAT binary)" if first.is_binary else "")
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(name, _names(columns)) + form
-        contents = [each.content for each in some]
-        parts = [HEADER, *contents, TRAILER] if is_binary else contents
-        cursor.copy_expert(statement, _Stream(parts), _COPY_BYTES)
+        stream = _Stream(chain([first], chunks), copied, is_binary=first.is_binary)
+        try:
+            cursor.copy_expert(statement, stream, _COPY_BYTES)
+        except psycopg2.Error:
+            if stream.failure is not None:
+                raise stream.failure from None  # else it is the server that says how it was told
+            raise
+        chunks = iter(stream.others)
+    return copied
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What the server was sent."""
+
+    rows: int = 0
+    deletes: int = 0
 
 
 class _Stream(io.RawIOBase):
-    """What psycopg2 reads a COPY from."""
+    """What psycopg2 reads a COPY from, made while it is read.
 
-    def __init__(self, parts: Sequence[bytes]) -> None:
+    Attributes:
+        others: chunks in the other format.
+        failure: why there is no more to read.
+    """
+
+    def __init__(self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool) -> None:
         super().__init__()
-        self._parts = [memoryview(each) for each in reversed(parts)]
+        self._parts = self._contents(chunks, copied, is_binary=is_binary)
+        self._left = memoryview(b"")
+        self.others: list[Chunk] = []
+        self.failure: Exception | None = None
+
+    def _contents(
+        self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool
+    ) -> Iterator[bytes]:
+        if is_binary:
+            yield HEADER
+        for each in chunks:
+            if each.is_binary is not is_binary:
+                self.others.append(each)
+                continue
+            copied.rows += each.rows
+            copied.deletes += each.deletes
+            yield each.content
+        if is_binary:
+            yield TRAILER
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, not more than `size`; none at the end."""
-        while self._parts:
-            part = self._parts.pop()
-            if len(part) > size:
-                self._parts.append(part[size:])
-                return bytes(part[:size])
-            if part:
-                return bytes(part)
-        return b""
+        while not self._left:
+            try:
+                part = next(self._parts, None)
+            except Exception as error:
+                self.failure = error
+                raise
+            if part is None:
+                return b""
+            if len(part) <= size:
+                return part
+            self._left = memoryview(part)
+        found, self._left = self._left[:size], self._left[size:]
+        return bytes(found)
 
 
 def _names(names: Sequence[str]) -> sql.Composable:

@@ -12,6 +12,8 @@ import pytest
 from changelog.native.choice import IS_COMPILED
 
 CLASSES = {
+    "batch_reader": ("BatchReader",),
+    "batches": ("Batch", "BatchRange"),
     "buffers": ("Records", "Texts", "WrittenPlaces"),
     "copydata": ("read_copy", "read_stream"),
     "copyrows": ("RowCopier",),

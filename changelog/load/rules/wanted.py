@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from changelog.load.rules.columns import Source
+from changelog.load.rules.columns import Part, Source
 
 
 class Form(Enum):
@@ -51,3 +51,8 @@ class Rules:
     fields: tuple[str, ...] = ()
     delimiter: bytes = b","
     all_fields: bool = False
+
+    @property
+    def reads_headers(self) -> bool:
+        """Tell whether a header fills a column."""
+        return any(each.part is Part.HEADER for each in self.columns.values())

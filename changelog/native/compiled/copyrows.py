@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 from changelog.native.base.copy_cells import AvroField, AvroRows, CopyCell
 from changelog.native.base.records import NO_MEMORY
+from changelog.native.compiled.batches import BatchRange
 from changelog.native.compiled.library import ffi, lib
 
 
@@ -26,34 +26,38 @@ class RowCopier:
         self._out = ffi.gc(ffi.new("texts *"), lib.texts_free)
 
     def copied(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes],
-        numbers: Sequence[array[int]],
-        rows: int,
+        self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
     ) -> bytes | None:
-        """Return the tuples of rows; None where one is not exactly what the fields say.
+        """Return the tuples of records; None where one is not exactly what the fields say.
 
         Args:
-            values: of the rows, where something is read of them.
-            keys: likewise.
-            numbers: columns of numbers of 64 bits that cells name.
-            rows: how many.
+            records: among which they are.
+            numbers: columns of numbers of 64 bits that cells name, one for each of the records.
+            chosen: the places of those that are wanted; None: they all are.
         """
+        rows = len(records) if chosen is None else len(chosen)
         columns = [ffi.from_buffer("int64_t[]", each) for each in numbers]
         cells = ffi.new("copy_cell[]", [_cell(each, columns) for each in self._cells])
-        held = [
-            ffi.NULL if side is None else side.of(texts)
-            for side, texts in ((self._values, values), (self._keys, keys))
+        raw, first = records.batch.raw, records.first
+        sides = [
+            ffi.NULL if side is None else side.of(texts, ends, first)
+            for side, texts, ends in (
+                (self._values, raw.values, raw.value_ends),
+                (self._keys, raw.keys, raw.key_ends),
+            )
         ]
+        wanted = ffi.NULL if chosen is None else ffi.from_buffer("int64_t[]", chosen)
         lib.texts_clear(self._out)
-        done = lib.copy_rows(*held, cells, len(self._cells), rows, self._out)
+        done = lib.copy_rows(*sides, cells, len(self._cells), wanted, rows, self._out)
         if done == lib.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
         if done != rows:
             return None
         size = self._out.ends[0]
         return bytes(ffi.buffer(self._out.bytes, size)) if size else b""
+
+
+_NOTHING = ffi.new("uint8_t[]", 1)
 
 
 class _Side:
@@ -65,14 +69,10 @@ class _Side:
         self._raw = ffi.new("avro_rows *")
         self._raw.fields, self._raw.count = self._fields, len(rows.fields)
         self._raw.frame = ffi.cast("uint8_t *", self._frame)
-        self._held: Any = None
 
-    def of(self, texts: Sequence[bytes]) -> Any:  # noqa: ANN401 - a pointer of cffi's
-        content = b"".join(texts)
-        ends = array("i", accumulate(map(len, texts), initial=0))
-        self._held = content, ends
-        self._raw.ends = ffi.cast("int32_t *", ffi.from_buffer(ends))
-        self._raw.bytes = ffi.cast("uint8_t *", ffi.from_buffer(content))
+    def of(self, texts: Any, ends: Any, first: int) -> Any:  # noqa: ANN401 - of cffi's
+        self._raw.bytes = _NOTHING if texts == ffi.NULL else texts
+        self._raw.ends = ends + first if ends != ffi.NULL else ends
         return self._raw
 
 

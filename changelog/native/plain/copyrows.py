@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 from changelog.native.base.copy_cells import AvroRows, CopyCell
+from changelog.native.plain.batches import BatchRange
 
 
 class RowCopier:
@@ -17,12 +19,8 @@ class RowCopier:
         """Take what the copier in C takes."""
 
     def copied(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes],
-        numbers: Sequence[array[int]],
-        rows: int,
+        self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
     ) -> bytes | None:
-        """Return the tuples of rows; None where one is not exactly what the fields say."""
-        del values, keys, numbers
-        return None if rows else b""
+        """Return the tuples of records; None where one is not exactly what the fields say."""
+        del numbers
+        return None if len(records if chosen is None else chosen) else b""

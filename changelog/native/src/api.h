@@ -196,6 +196,81 @@ int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint
 /* Read until all slices are read, so many bytes are held, something is wrong, or the time is out. */
 void intake_poll(intake *r, int timeout_ms, int64_t most_bytes, intake_news *news);
 
+/* ---- batch.c: records of some partitions back to back, for bulk loads ---- */
+
+/* Keys, values and headers lie back to back: what record n has of them ends at ends[n + 1], and
+ * begins at ends[n]. Headers are each the size of a name, that of a content or -1, and both. */
+typedef struct batch {
+    int64_t count;
+    int32_t *slots; /* of the reader's slices, the one that each is of */
+    int64_t *partitions, *offsets, *timestamps; /* in milliseconds since 1970 */
+    uint8_t *is_there; /* BATCH_KEY, BATCH_VALUE */
+    int64_t *key_ends, *value_ends, *header_ends;
+    uint8_t *keys, *values, *headers;
+    int64_t room, key_room, value_room, header_room;
+} batch;
+
+enum { BATCH_KEY = 1, BATCH_VALUE = 2 };
+
+void batch_clear(batch *of);
+void batch_free(batch *of);
+/* The bytes of keys, values and headers. */
+int64_t batch_size(const batch *of);
+/* Add a record; gives 0 when there is no memory, and adds nothing. */
+int batch_add(batch *to, int32_t slot, int32_t partition, int64_t offset, int64_t timestamp,
+              const uint8_t *key, size_t key_size, const uint8_t *value, size_t value_size,
+              const header *headers, size_t count);
+
+/* Records with one frame: the first 5 bytes, or what there is. */
+typedef struct batch_group {
+    int64_t shown; /* the first of them */
+    int64_t count;
+    uint8_t is_other; /* of all frames for which there were no groups left */
+} batch_group;
+
+/* Sort records, by their places behind `first`: those without a value, then each group in the order
+ * of its first. Gives the number of groups, which are at most `most`; -2 without memory. */
+int64_t batch_sort(const batch *of, int64_t first, int64_t end, int by_value, int by_key,
+                   int64_t *order, int64_t *gone, batch_group *groups, int64_t most);
+
+typedef struct batch_reader batch_reader;
+
+/* Offsets of a partition that are to be read; an end of -1 is not known. */
+typedef struct batch_slice {
+    const char *topic;
+    int32_t partition;
+    int32_t is_open;
+    int64_t next; /* behind the last record that was read */
+    int64_t end;
+} batch_slice;
+
+typedef struct batch_limits {
+    int64_t records;
+    int64_t bytes;
+    int64_t before_ms; /* the first record with this time is an end that was not known; -1: none */
+    int32_t timeout_ms;
+    int32_t with_headers;
+} batch_limits;
+
+typedef struct batch_news {
+    int64_t added;
+    int32_t open; /* slices whose end is not reached */
+    int32_t has_memory;
+    int32_t error; /* librdkafka's code of the first error, and where it was */
+    int32_t partition;
+    char topic[256];
+    char said[256];
+} batch_news;
+
+batch_reader *batch_reader_open(const char *const *names, const char *const *values, size_t count,
+                                char *said, size_t said_size);
+void batch_reader_close(batch_reader *r);
+/* Begin; gives librdkafka's code, 0 for none. */
+int batch_reader_assign(batch_reader *r, const batch_slice *slices, int32_t count);
+const batch_slice *batch_reader_slices(const batch_reader *r);
+/* Read until all slices are read, a limit is reached, something is wrong, or the time is out. */
+void batch_reader_poll(batch_reader *r, batch *into, const batch_limits *until, batch_news *news);
+
 /* ---- decode.c: rows in Avro to columns, for the verifier ---- */
 
 enum {
@@ -355,7 +430,7 @@ typedef struct avro_rows {
     int32_t count;
     const uint8_t *frame; /* of 5 bytes, which each begins with */
     const uint8_t *bytes;
-    const int32_t *ends;
+    const int64_t *ends;
 } avro_rows;
 
 typedef struct copy_cell {
@@ -363,13 +438,14 @@ typedef struct copy_cell {
     int32_t element; /* form of an array's elements */
     int32_t oid;     /* of their type */
     int32_t scale;   /* of a decimal */
-    const int64_t *numbers; /* where no field fills it, one for each row; NULL: null */
+    const int64_t *numbers; /* where no field fills it, at the place of the row; NULL: null */
 } copy_cell;
 
-/* Append rows in COPY's binary format as one text. Gives how many were written before the first that
- * is not exactly what the fields say or has no form here, or all; -2 without memory. */
+/* Append rows in COPY's binary format as one text: those at the places that are chosen, or the first
+ * ones where none are (NULL). Gives how many were written before the first that is not exactly what
+ * the fields say or has no form here, or all; -2 without memory. */
 int64_t copy_rows(const avro_rows *values, const avro_rows *keys, const copy_cell *cells,
-                  int32_t count, int64_t rows, texts *to);
+                  int32_t count, const int64_t *chosen, int64_t rows, texts *to);
 
 /* ---- avro.c, rows.c: rows to records ---- */
 

@@ -426,7 +426,7 @@ static int put_cell(sink *to, const copy_cell *cell, found *of, int64_t row)
 }
 
 int64_t copy_rows(const avro_rows *values, const avro_rows *keys, const copy_cell *cells,
-                  int32_t count, int64_t rows, texts *to)
+                  int32_t count, const int64_t *chosen, int64_t rows, texts *to)
 {
     found places[MOST_CELLS];
     int64_t begin = start_of(to, to->count), row = 0;
@@ -435,14 +435,14 @@ int64_t copy_rows(const avro_rows *values, const avro_rows *keys, const copy_cel
         return 0;
     memset(places, 0, sizeof *places * (size_t)count);
     for (; row < rows; row++) {
-        int64_t before = out.size;
-        int is_found = (values == NULL || find(values, row, places)) &&
-                       (keys == NULL || find(keys, row, places)) && room(&out, 2);
+        int64_t before = out.size, at = chosen == NULL ? row : chosen[row];
+        int is_found = (values == NULL || find(values, at, places)) &&
+                       (keys == NULL || find(keys, at, places)) && room(&out, 2);
         if (!is_found)
             break;
         put16(&out, (uint16_t)count);
         int32_t cell = 0;
-        while (cell < count && put_cell(&out, &cells[cell], &places[cell], row))
+        while (cell < count && put_cell(&out, &cells[cell], &places[cell], at))
             cell++;
         if (cell < count) {
             out.size = before;

@@ -89,6 +89,7 @@ enum { RD_KAFKA_COPY = 2, RD_KAFKA_PURGE_ALL = 3 };
     F(queue_destroy, void, (rd_kafka_queue *))                                                     \
     F(consume_batch_queue, ptrdiff_t, (rd_kafka_queue *, int, rd_kafka_message **, size_t))        \
     F(message_destroy, void, (rd_kafka_message *))                                                 \
+    F(message_timestamp, int64_t, (const rd_kafka_message *, int *))                               \
     F(message_headers, int, (const rd_kafka_message *, rd_kafka_headers **))                       \
     F(header_get_all, int,                                                                         \
       (const rd_kafka_headers *, size_t, const char **, const void **, size_t *))                  \

@@ -1,0 +1,88 @@
+"""librdkafka's consumer, whose records go into a batch without an object for each: `batch.c`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from changelog.native.base.batches import BatchNews, Limits, Slice
+from changelog.native.base.records import NO_MEMORY
+from changelog.native.compiled.batches import Batch
+from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
+from changelog.native.compiled.library import ffi, lib
+
+
+class BatchReader:
+    """Reads slices of partitions into batches."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Raises:
+            KafkaException: librdkafka does not know a setting.
+        """
+        load()
+        settings = Settings(config)
+        said = ffi.new("char[]", SAID_BYTES)
+        self._raw = lib.batch_reader_open(
+            settings.names, settings.values, settings.count, said, SAID_BYTES
+        )
+        if self._raw == ffi.NULL:
+            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._news, self._limits = ffi.new("batch_news *"), ffi.new("batch_limits *")
+        self._slices: tuple[Slice, ...] = ()
+
+    def assign(self, slices: Sequence[Slice]) -> None:
+        """Begin to read slices.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+        topics = [ffi.new("char[]", each.topic.encode()) for each in slices]
+        wanted = [
+            (topic, each.partition, 1, each.next, -1 if each.end is None else each.end)
+            for topic, each in zip(topics, slices, strict=True)
+        ]
+        made = ffi.new("batch_slice[]", wanted)
+        code = lib.batch_reader_assign(self._raw, made, len(wanted))
+        if code:
+            raise client_error(code)
+        self._slices = tuple(slices)
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Return what is read, each with the place behind its last record, and its end."""
+        raw = lib.batch_reader_slices(self._raw)
+        return [
+            each._replace(next=raw[n].next, end=None if raw[n].end < 0 else raw[n].end)
+            for n, each in enumerate(self._slices)
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether each slice is read to its end."""
+        raw = lib.batch_reader_slices(self._raw)
+        return not any(raw[n].is_open for n in range(len(self._slices)))
+
+    def poll(self, into: Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+        """Read until all slices are read, a limit is reached, something is told, or time is out.
+
+        Raises:
+            MemoryError: there is none left.
+        """
+        limits, news = self._limits, self._news
+        limits.records, limits.bytes, limits.timeout_ms = until.records, until.bytes, timeout_ms
+        limits.before_ms = -1 if until.before_ms is None else until.before_ms
+        limits.with_headers = until.with_headers
+        lib.batch_reader_poll(self._raw, into.raw, limits, news)
+        if not news.has_memory:
+            raise MemoryError(NO_MEMORY)
+        topic, said = (ffi.string(of).decode("utf-8", "replace") for of in (news.topic, news.said))
+        return BatchNews(news.added, news.open, news.error, topic, news.partition, said)
+
+    def close(self) -> None:
+        """Leave, and let go of the memory."""
+        lib.batch_reader_close(self._raw)
+        self._raw = ffi.NULL

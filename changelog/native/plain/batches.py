@@ -1,0 +1,93 @@
+"""Records that are kept in a list; the rule of `batch.c`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, overload
+
+from changelog.contract.rows.codec import FRAME_BYTES
+from changelog.native.base.batches import MOST_GROUPS, Alike, BatchRecord, Groups
+
+_HEADER_BYTES = 16
+
+
+class Batch:
+    """Records, kept until they are cleared."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        """Begin without a record.
+
+        Args:
+            topics: of the slices that are read, in their order.
+        """
+        del topics
+        self._records: list[BatchRecord] = []
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self._records)
+
+    def clear(self) -> None:
+        """Begin anew; ranges of the batch are not to be used any more."""
+        self._records, self.size_bytes = [], 0
+
+    def add(self, record: BatchRecord) -> None:
+        """Add a record."""
+        self._records.append(record)
+        self.size_bytes += len(record.key or b"") + len(record.value or b"")
+        for name, content in record.headers:
+            self.size_bytes += _HEADER_BYTES + len(name.encode()) + len(content or b"")
+
+    def all(self) -> BatchRange:
+        """Return the records."""
+        return BatchRange(self._records)
+
+
+class BatchRange(Sequence[BatchRecord]):
+    """Some records of a batch that follow on each other; to be used until that is cleared."""
+
+    def __init__(self, records: Sequence[BatchRecord]) -> None:
+        """Take the records."""
+        self._records = records
+
+    def __len__(self) -> int:
+        """Return how many they are."""
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, place: int) -> BatchRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> BatchRange: ...
+    def __getitem__(self, place: int | slice) -> BatchRecord | BatchRange:
+        """Return a record, or a range of them."""
+        if isinstance(place, slice):
+            return BatchRange(self._records[place])
+        return self._records[place]
+
+    def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
+        """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""
+        return array("q", [getattr(each, name) for each in self._records])
+
+    def groups(self, *, by_value: bool, by_key: bool) -> Groups:
+        """Return the records by the frames of their values, keys or both."""
+        gone: array[int] = array("q")
+        found: dict[tuple[bytes, bytes], array[int]] = {}
+        other: tuple[bytes, bytes] | None = None
+        for n, each in enumerate(self._records):
+            if each.value is None:
+                gone.append(n)
+                continue
+            frame = (
+                each.value[:FRAME_BYTES] if by_value else b"",
+                (each.key or b"")[:FRAME_BYTES] if by_key else b"",
+            )
+            if frame not in found and len(found) == MOST_GROUPS - 1:
+                other = frame
+            elif frame not in found and other is not None:
+                frame = other
+            found.setdefault(frame, array("q")).append(n)
+        return Groups(
+            gone, tuple(Alike(*frame, rows, frame == other) for frame, rows in found.items())
+        )
