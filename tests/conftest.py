@@ -17,7 +17,11 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.support.services", "tests.support.native_ways"]
+pytest_plugins = [
+    "tests.support.services",
+    "tests.support.native_ways",
+    "tests.support.commands",
+]
 
 # No deadline: a busy machine is not a failing law. The same examples at every run, so that nobody's
 # first run fails by chance; `make properties` looks further, and what it finds becomes an example.

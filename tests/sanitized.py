@@ -27,6 +27,7 @@ TESTS = (
     "tests/property/test_last.py",
     "tests/property/test_verify_columns.py",
     "tests/property/test_batch.py",
+    "tests/property/test_batches.py",
     "tests/property/test_bulk.py",
 )
 PLUGIN = "tests.support.sanitized_library"

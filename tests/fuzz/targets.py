@@ -16,6 +16,7 @@ from changelog.contract.log.partition import partition_of
 from changelog.contract.rows.codec import SchemaIds, key_of
 from changelog.contract.rows.relation import Relation
 from changelog.contract.rows.types import array_type
+from changelog.native.base.batches import BatchNews, Limits, Slice
 from changelog.native.base.copy_cells import AvroField, AvroKind, AvroRows, CellForm, CopyCell
 from changelog.native.base.declarations import ffi
 from changelog.native.base.folded import FoldRecord, StrangePlaceError
@@ -43,6 +44,8 @@ from tests.support.builders import (
 )
 from tests.support.copy_tuples import tuples_of
 from tests.support.native_ways import on
+from tests.support.record_batches import TOPIC as BATCHED
+from tests.support.record_batches import batch_of, record_of
 from tests.support.source_texts import CASES
 
 WAYS = ("compiled", "plain")
@@ -278,6 +281,10 @@ class Broker:
             way: on(way, "intake", "Intake")({**config, "enable.partition.eof": True}, into)
             for way, into in self.columns.items()
         }
+        self.batches = {
+            way: on(way, "batch_reader", "BatchReader")({**config, "enable.partition.eof": True})
+            for way in WAYS
+        }
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Any]) -> int:
         """Write a record; return its offset."""
@@ -292,7 +299,8 @@ class Broker:
 
     def close(self) -> None:
         """Leave."""
-        for reader in (*self.readers.values(), *self.intakes.values()):
+        readers = (*self.readers.values(), *self.intakes.values(), *self.batches.values())
+        for reader in readers:
             reader.close()
 
 
@@ -322,6 +330,15 @@ def headers(some: Input) -> None:
         taken.append((told.added, told.left, broker().columns[way].take(0).to_pylist()))
     assert taken[0] == taken[1]
     assert taken[0][:2] == (2, 0)
+    batched = []
+    for way, batch_reader in broker().batches.items():
+        batch_reader.assign([Slice(TOPIC, 0, start, end)])
+        into = on(way, "batches", "Batch")([TOPIC])
+        limits = Limits(10, 1 << 20, with_headers=True)
+        told = batch_reader.poll(into, limits, timeout_ms=_WAIT_S * 1000)
+        batched.append((told, batch_reader.slices, batch_reader.is_done, list(into.all())))
+    assert batched[0] == batched[1]
+    assert batched[0][:3] == (BatchNews(2, 0), [Slice(TOPIC, 0, end, end)], True)
 
 
 def keys(some: Input) -> None:
@@ -387,12 +404,28 @@ def copy_rows(some: Input) -> None:
     rows_of = AvroRows(_PREFIX, fields)
     copier = RowCopier(rows_of, None, [cell for _, cell in chosen])
     for body in some[1:]:
-        raw = copier.copied([_PREFIX + body] * 2, [], [], 2)
+        raw = copier.copied(batch_of([_PREFIX + body] * 2), [])
         if raw is not None:
             tuples = tuples_of(raw)
             assert len(tuples) == 2
             assert tuples[0] == tuples[1]
             assert len(tuples[0]) == len(chosen)
+
+
+def batch(some: Input) -> None:
+    """Take records whose values, keys and headers are the texts, and sort them."""
+    texts = [None if text == b"-" else text for text in some]
+    found = []
+    for way in WAYS:
+        made = on(way, "batches", "Batch")([BATCHED])
+        for place in range(len(texts) - 1):
+            name = (texts[place + 1] or b"").replace(b"\0", b"").decode("latin-1")
+            headers = [(name, texts[place]), ("", None)][: place % 3]
+            made.add(record_of(place, texts[place], texts[place + 1], headers))
+        records = made.all()
+        groups = [records[1:].groups(by_value=bool(n & 1), by_key=n > 1) for n in range(4)]
+        found.append((list(records), groups, made.size_bytes))
+    assert found[0] == found[1]
 
 
 def _columns(way: str) -> Any:
@@ -416,6 +449,7 @@ def intake(some: Input) -> None:
 
 
 TARGETS: dict[str, Callable[[Input], None]] = {
+    "batch": batch,
     "copy_lines": copy_lines,
     "copy_rows": copy_rows,
     "fold": fold,

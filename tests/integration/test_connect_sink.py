@@ -12,8 +12,7 @@ from typing import Any
 import fastavro
 import psycopg2
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.connect.postgres import places as places_module
@@ -29,44 +28,14 @@ DEADLINE_S = 30
 
 
 @pytest.fixture
-def make_topic(kafka, prefix):
-    def make(name="t", partitions=1):
-        topic = f"{prefix}.{name}"
-        admin = AdminClient({**kafka.client_config(), "log_level": 0})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-        return topic
+def execute(execute):
+    def if_there(statement):
+        try:
+            return execute(statement)
+        except psycopg2.errors.UndefinedTable:  # the task has not made it yet
+            return []
 
-    return make
-
-
-@pytest.fixture
-def send(kafka):
-    def send(topic, *records):
-        producer = Producer({**kafka.client_config(), "log_level": 0})
-        for each in records:
-            key, value = each if isinstance(each, tuple) else (None, each)
-            raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
-            producer.produce(topic, key=key, value=raw)
-        assert producer.flush(30) == 0
-
-    return send
-
-
-@pytest.fixture
-def execute(dsn):
-    def execute(statement):
-        with (
-            closing(psycopg2.connect(dsn)) as connection,
-            connection,
-            connection.cursor() as cursor,
-        ):
-            try:
-                cursor.execute(statement)
-            except psycopg2.errors.UndefinedTable:  # the task has not made it yet
-                return []
-            return cursor.fetchall() if cursor.description else []
-
-    return execute
+    return if_there
 
 
 @pytest.fixture

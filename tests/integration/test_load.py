@@ -5,21 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-import psycopg2
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from changelog.cli import app
-from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import Column
 from changelog.contract.rows.types import array_type, column_type
-from changelog.runtime.edge import one_line
 from changelog.sink.topics import describe
 from tests.support.builders import BIGINT, INTEGER, INTEGERS, TEXT, TEXTS, make_relation
 from tests.support.log_writer import LogWriter
@@ -27,51 +22,6 @@ from tests.support.wait import wait_until
 
 DEADLINE_S = 60
 HERE = {**os.environ, "PYTHONPATH": "."}
-
-
-@pytest.fixture
-def make_topic(kafka, prefix):
-    def make(name="t", partitions=1):
-        topic = f"{prefix}.{name}"
-        admin = AdminClient({**kafka.client_config(), "log_level": 0})
-        # Records of these tests may be years old, which others would be removed for.
-        kept = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-        admin.create_topics([kept])[topic].result(30)
-        wait_until(
-            lambda: topic in (found := describe(kafka, [topic])) and found[topic].led,
-            30,
-            f"topic {topic}",
-        )
-        return topic
-
-    return make
-
-
-@pytest.fixture
-def send(kafka):
-    def send(topic, *records, headers=None, timestamp=0):
-        producer = Producer({**kafka.client_config(), "log_level": 0})
-        for each in records:
-            key, value = each if isinstance(each, tuple) else (None, each)
-            raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
-            producer.produce(topic, key=key, value=raw, headers=headers, timestamp=timestamp)
-        assert producer.flush(30) == 0
-
-    return send
-
-
-@pytest.fixture
-def execute(dsn):
-    def execute(statement):
-        with (
-            closing(psycopg2.connect(dsn)) as connection,
-            connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
-    return execute
 
 
 @pytest.fixture
@@ -86,21 +36,11 @@ def words(kafka, registry, dsn):
 
 
 @pytest.fixture
-def load(words):
-    """Run the command to its end: its code, its result and what it says went wrong."""
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-
+def load(words, run_command):
     def load(topic, table, *more, env=None):
-        ran = CliRunner().invoke(app, ["load", *words(topic, table, "--json", *more)], env=env)
-        if isinstance(ran.exception, ChangelogError):
-            return ran.exception.exit_code, {}, one_line(ran.exception)
-        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-            raise ran.exception
-        return ran.exit_code, json.loads(ran.stdout or "{}"), ran.stderr
+        return run_command(["load", *words(topic, table, "--json", *more)], env)
 
-    yield load
-    for each, handler in handlers.items():
-        signal.signal(each, handler)
+    return load
 
 
 @pytest.fixture

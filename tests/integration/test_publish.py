@@ -1,22 +1,16 @@
 """`changelog publish`: results of real queries on a real topic, whole or not at all."""
 
 import json
-import signal
 from contextlib import closing
 
 import duckdb
-import psycopg2
 import pytest
-from typer.testing import CliRunner
 
-from changelog.cli import app
-from changelog.contract.base.errors import ChangelogError
 from changelog.contract.forms.framed import FramedReader
 from changelog.contract.log.form import Output
 from changelog.lines.ask import bounds_of
 from changelog.publish.postgres import PostgresRows
 from changelog.publish.publish import Publish, PublishSettings, StoppedError
-from changelog.runtime.edge import one_line
 from changelog.sections import CaptureSettings
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
@@ -25,36 +19,14 @@ from changelog.sink.topics import describe
 
 
 @pytest.fixture
-def execute(dsn):
-    def execute(statement):
-        with (
-            closing(psycopg2.connect(dsn)) as connection,
-            connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-
-    return execute
-
-
-@pytest.fixture
-def publish(kafka, registry, dsn, prefix):
-    """Run the command to its end: its code, its result and what it says went wrong."""
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-
+def publish(kafka, registry, dsn, prefix, run_command):
     def publish(query, *more, source=f"postgres:{dsn}", topic=f"{prefix}.t", env=None):
         words = ["publish", "--query", query, "--from", source, "--to", topic, "--json", *more]
-        words += ["--broker", kafka.brokers, "--schema-registry", registry.url]
-        ran = CliRunner().invoke(app, words, env=env)
-        if isinstance(ran.exception, ChangelogError):
-            return ran.exception.exit_code, {}, one_line(ran.exception)
-        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-            raise ran.exception
-        return ran.exit_code, json.loads(ran.stdout or "{}"), ran.stderr
+        return run_command(
+            [*words, "--broker", kafka.brokers, "--schema-registry", registry.url], env
+        )
 
-    yield publish
-    for each, handler in handlers.items():
-        signal.signal(each, handler)
+    return publish
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The copier in C writes what PostgreSQL's binary format says of the same rows."""
 
 import struct
+from array import array
 from decimal import Decimal
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from changelog.native.copydata import AvroField, AvroKind, AvroRows, CellForm, C
 from tests.support.builders import BIGINT, INTEGER, TEXT, decimal_type, make_relation
 from tests.support.copy_tuples import tuples_of
 from tests.support.native_ways import needs_c
+from tests.support.record_batches import batch_of
 
 pytestmark = needs_c
 
@@ -66,7 +68,7 @@ def numeric(raw):
 @given(st.lists(rows, max_size=5))
 def test_each_field_is_what_the_row_said(given_rows):
     values = [CODEC.encode_value(texts(row)) for row in given_rows]
-    raw = COPIER.copied(values, [], [], len(values)) if values else b""
+    raw = COPIER.copied(batch_of(values), [])
     assert raw is not None
     found = tuples_of(raw)
     assert len(found) == len(given_rows)
@@ -92,12 +94,28 @@ def test_what_is_cut_or_has_more_is_left_to_the_caller(given_rows, data):
     place = data.draw(st.integers(0, len(values) - 1))
     cut = data.draw(st.integers(0, len(values[place]) - 1))
     odd = [*values[:place], values[place][:cut], *values[place + 1 :]]
-    assert COPIER.copied(odd, [], [], len(odd)) is None
+    assert COPIER.copied(batch_of(odd), []) is None
     longer = [*values[:place], values[place] + b"\0", *values[place + 1 :]]
-    assert COPIER.copied(longer, [], [], len(longer)) is None
+    assert COPIER.copied(batch_of(longer), []) is None
+
+
+NUMBERED = RowCopier(AvroRows(frame(2), FIELDS), None, (*CELLS, CopyCell(CellForm.INT8, numbers=0)))
+
+
+@given(st.lists(rows, min_size=1, max_size=6), st.data())
+def test_rows_that_are_chosen_are_as_they_are_alone(given_rows, data):
+    values = [CODEC.encode_value(texts(row)) for row in given_rows]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(values))), max_size=4))
+    first = data.draw(st.integers(0, min(chosen, default=0)))
+    records = batch_of([b"another", *values])[1 + first :]
+    numbers = array("q", range(100 + first, 100 + len(values)))
+    found = NUMBERED.copied(records, [numbers], array("q", [n - first for n in chosen]))
+    alone = [tuples_of(COPIER.copied(batch_of([values[n]]), []))[0] for n in chosen]
+    wanted = [[*row, struct.pack(">q", 100 + n)] for row, n in zip(alone, chosen, strict=True)]
+    assert [list(row) for row in tuples_of(found)] == wanted
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_do_harm(raw):
-    found = COPIER.copied([frame(2) + raw], [], [], 1)
+    found = COPIER.copied(batch_of([frame(2) + raw]), [])
     assert found is None or len(tuples_of(found)) == 1

@@ -13,7 +13,12 @@ _HEADER_BYTES = 16
 
 
 class Batch:
-    """Records, kept until they are cleared."""
+    """Records, kept until they are cleared.
+
+    Attributes:
+        raw: the records.
+        size_bytes: how many bytes keys, values and headers have.
+    """
 
     def __init__(self, topics: Sequence[str]) -> None:
         """Begin without a record.
@@ -22,35 +27,36 @@ class Batch:
             topics: of the slices that are read, in their order.
         """
         del topics
-        self._records: list[BatchRecord] = []
+        self.raw: list[BatchRecord] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
         """Return how many records there are."""
-        return len(self._records)
+        return len(self.raw)
 
     def clear(self) -> None:
         """Begin anew; ranges of the batch are not to be used any more."""
-        self._records, self.size_bytes = [], 0
+        self.raw, self.size_bytes = [], 0
 
     def add(self, record: BatchRecord) -> None:
         """Add a record."""
-        self._records.append(record)
+        self.raw.append(record)
         self.size_bytes += len(record.key or b"") + len(record.value or b"")
         for name, content in record.headers:
             self.size_bytes += _HEADER_BYTES + len(name.encode()) + len(content or b"")
 
     def all(self) -> BatchRange:
         """Return the records."""
-        return BatchRange(self._records)
+        return BatchRange(self, 0, len(self))
 
 
 class BatchRange(Sequence[BatchRecord]):
     """Some records of a batch that follow on each other; to be used until that is cleared."""
 
-    def __init__(self, records: Sequence[BatchRecord]) -> None:
-        """Take the records."""
-        self._records = records
+    def __init__(self, batch: Batch, first: int, end: int) -> None:
+        """Take the place of the first, and the one behind the last."""
+        self._batch, self._first = batch, first
+        self._records = batch.raw[first:end]
 
     def __len__(self) -> int:
         """Return how many they are."""
@@ -63,7 +69,8 @@ class BatchRange(Sequence[BatchRecord]):
     def __getitem__(self, place: int | slice) -> BatchRecord | BatchRange:
         """Return a record, or a range of them."""
         if isinstance(place, slice):
-            return BatchRange(self._records[place])
+            first, end, _ = place.indices(len(self))
+            return BatchRange(self._batch, self._first + first, self._first + max(first, end))
         return self._records[place]
 
     def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits

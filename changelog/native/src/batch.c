@@ -312,8 +312,8 @@ static void hear(batch_reader *r, const rd_kafka_message *message, batch_news *n
     news->error = message->err;
     news->partition = message->partition;
     snprintf(news->topic, sizeof news->topic, "%s", topic);
-    snprintf(news->said, sizeof news->said, "%s",
-             message->payload == NULL ? kafka.err2str(message->err) : message->payload);
+    const char *said = message->payload;
+    snprintf(news->said, sizeof news->said, "%s", said == NULL ? kafka.err2str(message->err) : said);
 }
 
 /* Take a record that is wanted: from its slice's place on, once, in the order of offsets. */

@@ -34,6 +34,7 @@ OF_OURS = {
     "producer_transact",
     "fold_hashes",
     # memory that is used again
+    "batch_clear",
     "records_clear",
     "texts_clear",
 }
