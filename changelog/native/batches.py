@@ -8,11 +8,11 @@ from changelog.native.base.batches import Alike, BatchNews, BatchRecord, Groups,
 from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:
-    from changelog.native.compiled.batch_reader import BatchReader
-    from changelog.native.compiled.batches import Batch, BatchRange
+    from changelog.native.compiled.loads.batch_reader import BatchReader
+    from changelog.native.compiled.loads.batches import Batch, BatchRange
 else:
-    from changelog.native.plain.batch_reader import BatchReader
-    from changelog.native.plain.batches import Batch, BatchRange
+    from changelog.native.plain.loads.batch_reader import BatchReader
+    from changelog.native.plain.loads.batches import Batch, BatchRange
 
 __all__ = [
     "Alike",

@@ -12,10 +12,10 @@ from changelog.native.choice import IS_COMPILED
 
 if TYPE_CHECKING or IS_COMPILED:
     from changelog.native.compiled.copydata import read_copy, read_stream
-    from changelog.native.compiled.copyrows import RowCopier
+    from changelog.native.compiled.loads.copyrows import RowCopier
 else:
     from changelog.native.plain.copydata import read_copy, read_stream
-    from changelog.native.plain.copyrows import RowCopier
+    from changelog.native.plain.loads.copyrows import RowCopier
 
 __all__ = [
     "AvroField",

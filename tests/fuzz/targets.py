@@ -23,8 +23,8 @@ from changelog.native.base.folded import FoldRecord, StrangePlaceError
 from changelog.native.base.news import News
 from changelog.native.base.runs import Transaction
 from changelog.native.base.selection import Mask, Selection
-from changelog.native.compiled.copyrows import RowCopier
 from changelog.native.compiled.library import lib
+from changelog.native.compiled.loads.copyrows import RowCopier
 from changelog.source.snapshot.copytext import parse_row
 from changelog.source.stream.pgoutput import (
     DeleteMessage,
@@ -282,7 +282,9 @@ class Broker:
             for way, into in self.columns.items()
         }
         self.batches = {
-            way: on(way, "batch_reader", "BatchReader")({**config, "enable.partition.eof": True})
+            way: on(way, "loads.batch_reader", "BatchReader")(
+                {**config, "enable.partition.eof": True}
+            )
             for way in WAYS
         }
 
@@ -333,7 +335,7 @@ def headers(some: Input) -> None:
     batched = []
     for way, batch_reader in broker().batches.items():
         batch_reader.assign([Slice(TOPIC, 0, start, end)])
-        into = on(way, "batches", "Batch")([TOPIC])
+        into = on(way, "loads.batches", "Batch")([TOPIC])
         limits = Limits(10, 1 << 20, with_headers=True)
         told = batch_reader.poll(into, limits, timeout_ms=_WAIT_S * 1000)
         batched.append((told, batch_reader.slices, batch_reader.is_done, list(into.all())))
@@ -417,7 +419,7 @@ def batch(some: Input) -> None:
     texts = [None if text == b"-" else text for text in some]
     found = []
     for way in WAYS:
-        made = on(way, "batches", "Batch")([BATCHED])
+        made = on(way, "loads.batches", "Batch")([BATCHED])
         for place in range(len(texts) - 1):
             name = (texts[place + 1] or b"").replace(b"\0", b"").decode("latin-1")
             headers = [(name, texts[place]), ("", None)][: place % 3]

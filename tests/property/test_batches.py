@@ -26,7 +26,7 @@ records = st.lists(
 
 
 def batch_on(way, given_records):
-    batch = on(way, "batches", "Batch")(TOPICS)
+    batch = on(way, "loads.batches", "Batch")(TOPICS)
     for each in given_records:
         batch.add(each)
     return batch

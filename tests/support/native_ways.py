@@ -12,11 +12,11 @@ import pytest
 from changelog.native.choice import IS_COMPILED
 
 CLASSES = {
-    "batch_reader": ("BatchReader",),
-    "batches": ("Batch", "BatchRange"),
+    "loads.batch_reader": ("BatchReader",),
+    "loads.batches": ("Batch", "BatchRange"),
     "buffers": ("Records", "Texts", "WrittenPlaces"),
     "copydata": ("read_copy", "read_stream"),
-    "copyrows": ("RowCopier",),
+    "loads.copyrows": ("RowCopier",),
     "decode": ("RowDecoder",),
     "fold": ("Fold", "text_hashes"),
     "intake": ("Intake", "RecordColumns"),

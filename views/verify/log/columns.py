@@ -1,4 +1,4 @@
-"""Surviving rows by column: `changelog.native.decode` makes no object of a value.
+"""Surviving rows by column: `changelog.native.intake` makes no object of a value.
 
 A batch of which it does not take every row goes by `views.verify.log.decode`, one row after the
 other, which is the rule and names the place of what is wrong. A fixed part of the rows, by their
@@ -19,7 +19,7 @@ from changelog.contract.log.form import Envelope
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from changelog.native.choice import IS_COMPILED
-from changelog.native.decode import FieldKind, RowColumn, RowDecoder, RowField
+from changelog.native.intake import FieldKind, RowColumn, RowDecoder, RowField
 from views.verify.log.decode import AvroDecoder, Decoder
 from views.verify.records.read import place
 from views.verify.values.types import arrow_type, logged_type

@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from changelog.native.base.batches import BatchNews, BatchRecord, Limits, Slice
-from changelog.native.plain.batches import Batch
+from changelog.native.plain.loads.batches import Batch
 
 _FETCHED = 512
 _FETCH_S = 0.02

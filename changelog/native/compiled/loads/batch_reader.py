@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from changelog.native.base.batches import BatchNews, Limits, Slice
 from changelog.native.base.records import NO_MEMORY
-from changelog.native.compiled.batches import Batch
 from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
 from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.loads.batches import Batch
 
 
 class BatchReader:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from changelog.native.base.copy_cells import AvroRows, CopyCell
-from changelog.native.plain.batches import BatchRange
+from changelog.native.plain.loads.batches import BatchRange
 
 
 class RowCopier:

@@ -8,8 +8,8 @@ from typing import Any
 
 from changelog.native.base.copy_cells import AvroField, AvroRows, CopyCell
 from changelog.native.base.records import NO_MEMORY
-from changelog.native.compiled.batches import BatchRange
 from changelog.native.compiled.library import ffi, lib
+from changelog.native.compiled.loads.batches import BatchRange
 
 
 class RowCopier:
