@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -175,7 +176,10 @@ def tell(line: str) -> None:
     else:
         from changelog.runtime.terminal import console  # noqa: PLC0415 - a tenth of a start
 
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        try:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        except OSError:  # nobody is left who could be told
+            drop_output(sys.stderr)
 
 
 def say_error(error: ChangelogError, *, trace: bool = False) -> None:
@@ -190,12 +194,35 @@ def report_error(error: ChangelogError, *, trace: bool = False) -> None:
     """Say an error in one line on standard error, and as JSON when that was asked for."""
     say_error(error, trace=trace)
     if "--json" in sys.argv:
-        print_json({"error": one_line(error), "exit_code": error.exit_code})
+        with suppress(ChangelogError):  # one error is enough, and it is said
+            print_json({"error": one_line(error), "exit_code": error.exit_code})
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object on one line of standard output."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    """Print one JSON object on one line of standard output, whether somebody reads it or not.
+
+    Raises:
+        ChangelogError: it cannot be written: a disk is full.
+    """
+    try:
+        print(json.dumps(value, ensure_ascii=False), flush=True)
+    except OSError as error:
+        drop_output(sys.stdout)
+        if not isinstance(error, BrokenPipeError):  # `| head` has what it wanted
+            raise ChangelogError(
+                f"standard output cannot be written: {error.strerror}",
+                hint="what the command has done stands; only its result is not told",
+            ) from None
+
+
+def drop_output(stream: TextIO) -> None:
+    """Let nothing that is written to a stream go anywhere, what it still holds neither.
+
+    Else Python would try it once more at the end, and end with 120.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def stop_on_signals() -> Callable[[], bool]:

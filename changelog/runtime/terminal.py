@@ -17,7 +17,14 @@ from changelog.contract.base.errors import ChangelogError
 
 _PLAIN_WIDTH = 120  # where there is no terminal to ask
 
-console = Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on, silent: rich would end the command."""
+        self.quiet = True
+
+
+console = _Console(stderr=True, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
 """For people; standard output is kept for results."""
 
 
