@@ -168,7 +168,8 @@ class Job:
             now = time.monotonic()
             if news.added:
                 heard = now
-            if not news.open or stop() or now - began > self._batches.seconds:
+            is_time = self._follows and now - began > self._batches.seconds
+            if not news.open or stop() or is_time:
                 break
             if now - heard > STALL_S and not self._follows:
                 raise UnavailableLogError(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from changelog.contract.base.errors import SinkError
 from tests.conformance.conftest import delta_rows
 from tests.support.matrix import first
+from tests.support.small_disk import can_mount, small_disk
 from views.sinks.base import SinkSettings
 from views.sinks.delta import sink as delta_module
 from views.sinks.make import make_sink
@@ -228,20 +227,16 @@ def test_the_errors_of_a_query_are_not_the_sinks(delta):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def full_disk(tmp_path):
     """A disk of 2 MiB, where this machine lets us mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+    if not can_mount():
         pytest.skip("needs the right to mount a file system")
-    yield place
-    # Lazy: the JVM may still hold a file of the write that failed.
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "disk", 2048) as made:
+        yield made.place
 
 
-def test_a_full_disk_is_said_and_publishes_nothing(delta, small_disk):
-    settings = SinkSettings(warehouse=str(small_disk))
+def test_a_full_disk_is_said_and_publishes_nothing(delta, full_disk):
+    settings = SinkSettings(warehouse=str(full_disk))
     sink = make_sink("delta", view=delta.view, key=("k",), settings=settings, spark=delta.spark)
     small = delta.spark.sql("select 1 k, 'a' s")
     sink.open(1, small.schema)
@@ -254,7 +249,7 @@ def test_a_full_disk_is_said_and_publishes_nothing(delta, small_disk):
     sink.open(2, big.schema)
     with pytest.raises(SinkError, match="no space left"):
         sink.write(big)
-    assert delta_rows(f"{small_disk}/{delta.view}") == [{"k": 1, "s": "a"}]
+    assert delta_rows(f"{full_disk}/{delta.view}") == [{"k": 1, "s": "a"}]
     assert sink.published() == 1
     sink.discard(2)
     assert sink.generations() == [1]

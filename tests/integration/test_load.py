@@ -383,20 +383,3 @@ def test_a_server_that_is_away_ends_it_with_1_and_no_secret_is_shown(make_topic,
     assert (code, "does not answer" in said, "s3cret" in said) == (1, True, False)
     code, _, said = load(topic, "t", "--broker", "127.0.0.1:1")
     assert (code, "no Kafka broker answers" in said) == (1, True)
-
-
-def test_a_disk_that_is_full_leaves_rows_and_places_together(make_topic, send, execute, load):
-    topic = make_topic()
-    execute("CREATE TABLE t (id int)")
-    execute(
-        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id >= 50 "
-        "THEN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END IF; RETURN NEW; "
-        "END $$; CREATE TRIGGER fill BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION full_disk()"
-    )
-    send(topic, *[{"id": n} for n in range(100)])
-    code, _, said = load(topic, "t", "--batch", "40")
-    assert (code, "could not extend file" in said, "free space" in said) == (1, True, True)
-    assert execute("SELECT count(*) FROM t") == [(40,)]
-    execute("DROP TRIGGER fill ON t")
-    assert load(topic, "t")[0] == 0
-    assert execute("SELECT count(*), count(DISTINCT id) FROM t") == [(100, 100)]

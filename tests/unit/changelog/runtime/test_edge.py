@@ -2,10 +2,12 @@
 
 import json
 import logging
+import os
 import sys
 from datetime import datetime, timedelta
 from importlib import import_module
 from importlib.metadata import entry_points, version
+from pathlib import Path
 
 import pytest
 import typer
@@ -14,13 +16,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from changelog.config import load_project
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import (
     JsonFormatter,
     LogFormat,
     bar_console,
     logs_json,
+    print_json,
     run_app,
     set_up_logging,
     tell,
@@ -213,3 +216,23 @@ def test_bars_are_left_out_of_json_lines():
     assert not bar_console().is_terminal
     set_up_logging()
     assert bar_console() is console
+
+
+def _closed_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def test_a_result_that_nobody_reads_is_let_go(monkeypatch):
+    with os.fdopen(_closed_pipe(), "w", encoding="utf-8") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        print_json({"rows": 1})
+        print_json({"rows": 2})
+
+
+def test_a_result_that_the_disk_does_not_take_is_an_error_of_one_line(monkeypatch):
+    with Path("/dev/full").open("w", encoding="utf-8") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(ChangelogError, match="standard output cannot be written: No space"):
+            print_json({"rows": 1})

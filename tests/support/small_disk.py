@@ -1,0 +1,50 @@
+"""A file system of a few KiB that is really full when it is full, where this machine mounts one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class SmallDisk:
+    """A file system in memory.
+
+    Attributes:
+        place: where it is mounted.
+    """
+
+    def __init__(self, place: Path) -> None:
+        """Take the place."""
+        self.place = place
+
+    def resize(self, kib: int) -> None:
+        """Let it have another size; what lies there stays."""
+        subprocess.run(["mount", "-o", f"remount,size={kib}k", str(self.place)], check=True)
+
+
+def can_mount() -> bool:
+    """Tell whether we may."""
+    return os.geteuid() == 0
+
+
+@contextmanager
+def small_disk(place: Path, kib: int, owner: tuple[int, int] | None = None) -> Iterator[SmallDisk]:
+    """Mount a file system, and take it away.
+
+    Args:
+        place: a folder that is made.
+        kib: its size.
+        owner: uid and gid of who may write there; None: who runs this.
+    """
+    place.mkdir()
+    user, group = owner or (os.geteuid(), os.getegid())
+    options = f"size={kib}k,mode=700,uid={user},gid={group}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
+    try:
+        yield SmallDisk(place)
+    finally:
+        # Lazy: a server may still hold a file of the write that failed.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
