@@ -49,6 +49,7 @@ _GROUPS = {
         "tests/integration/test_cluster.py",
         "tests/integration/test_committed.py",
         "tests/integration/test_committed_spark.py",
+        "tests/integration/test_page_actions.py",
         "tests/integration/test_compaction.py",
         "tests/integration/test_connect.py",
         "tests/integration/test_declared_logs.py",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from changelog.connect.answers import Answers
+from changelog.connect.http.additions import Addition
+from changelog.connect.http.admission import Admission
 from changelog.connect.plugins import Plugins
 from changelog.connect.requests import Answer, Asked, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
@@ -33,8 +31,6 @@ MOST_BYTES = 1 << 20
 """Of a request's body."""
 PER_SECOND = 50.0
 BURST = 200.0
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-_BEARER, _BASIC = "bearer", "basic"
 Act = Callable[[Asked], Answer]
 
 
@@ -79,15 +75,22 @@ def routes(answers: Answers) -> list[Route]:
     return [Route(path, _endpoint(acts), methods=list(acts)) for path, acts in table]
 
 
-def make_app(answers: Answers, *, token: str) -> ASGIApp:
-    """Return the application; an empty token lets in everybody who reaches it by loopback."""
+def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] = ()) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        answers: of the worker.
+        admission: who may ask.
+        beside: what is served under other paths.
+    """
     handlers: dict[Any, Any] = {
         RequestError: _refused,
         ChangelogError: _failed,
         HTTPException: _unrouted,
         Exception: _broken,
     }
-    return _Guard(Starlette(routes=routes(answers), exception_handlers=handlers), token)
+    app = Starlette(routes=routes(answers), exception_handlers=handlers)
+    return _Guard(app, admission, beside)
 
 
 def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
@@ -146,8 +149,8 @@ def _broken(_: Request, __: Exception) -> Response:
 class _Guard:
     """Lets in who may ask, no more often than is good, and hears paths with a slash at the end."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token.encode()
+    def __init__(self, app: ASGIApp, admission: Admission, beside: Sequence[Addition]) -> None:
+        self._app, self._admission, self._beside = app, admission, beside
         self._left, self._counted = BURST, time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,31 +158,33 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
-        refusal = self._refusal(headers)
+        path = scope["path"]
+        own = next((each for each in self._beside if each.takes(path)), None)
+        refusal = self._too_many() or (None if own else self._refusal(scope))
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        path = scope["path"]
         if path.endswith("/") and path != "/":
             scope = {**scope, "path": path.rstrip("/")}
         try:
-            await self._app(scope, receive, send)
+            await (own.app if own else self._app)(scope, receive, send)
         except Exception:
             log.exception("a request failed")
 
-    def _refusal(self, headers: dict[str, bytes]) -> Response | None:
-        if not self._may_pass():
-            code = HTTPStatus.TOO_MANY_REQUESTS
-            return _error(code, "too many requests", {"Retry-After": "1"})
-        if self._token:
-            if not hmac.compare_digest(_credential(headers.get("authorization", b"")), self._token):
+    def _refusal(self, scope: Scope) -> Response | None:
+        if self._admission.token:
+            if not self._admission.has_token(scope["headers"]):
                 challenge = {"WWW-Authenticate": 'Bearer, Basic realm="connect"'}
                 return _error(HTTPStatus.UNAUTHORIZED, "a token is needed", challenge)
-        elif _host(headers.get("host", b"")) not in LOOPBACK:
-            # A name of another site that leads to loopback: its pages would be let in.
+        elif not self._admission.is_local(scope["headers"]):
             return _error(HTTPStatus.FORBIDDEN, "without a token, loopback alone is answered")
         return None
+
+    def _too_many(self) -> Response | None:
+        if self._may_pass():
+            return None
+        code = HTTPStatus.TOO_MANY_REQUESTS
+        return _error(code, "too many requests", {"Retry-After": "1"})
 
     def _may_pass(self) -> bool:
         now = time.monotonic()
@@ -189,23 +194,3 @@ class _Guard:
             return False
         self._left -= 1
         return True
-
-
-def _credential(said: bytes) -> bytes:
-    """Return the token of a bearer, or the password of a basic authorization."""
-    kind, _, rest = said.decode("latin-1").partition(" ")
-    if kind.lower() == _BEARER:
-        return rest.strip().encode("latin-1")
-    if kind.lower() == _BASIC:
-        try:
-            return base64.b64decode(rest, validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
-    return b""
-
-
-def _host(said: bytes) -> str:
-    try:
-        return urlsplit(f"//{said.decode('latin-1')}").hostname or ""
-    except ValueError:
-        return ""

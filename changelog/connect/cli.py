@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from changelog.config import BROKERS, load_project
-from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
 from changelog.runtime.options import DebugOption, ProjectOption
@@ -65,12 +64,16 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
     """Run sinks to PostgreSQL, captures and rebuilds, asked for as of a Kafka Connect worker.
 
     Any number of these share the tasks; each answers for all. State is on a compacted topic, the
-    places of connectors are in their targets. Ends with 0 on SIGTERM and Ctrl-C.
+    places of connectors are in their targets. /page shows the project's line from source to views
+    to a browser. Ends with 0 on SIGTERM and Ctrl-C.
     """
     import uvicorn
 
     from changelog.connect.answers import Answers
-    from changelog.connect.api import LOOPBACK, make_app
+    from changelog.connect.api import make_app
+    from changelog.connect.http.additions import Place, additions
+    from changelog.connect.http.admission import LOOPBACK, Admission
+    from changelog.connect.http.listening import Server, listening
     from changelog.connect.runs import Servers
     from changelog.connect.store import Store, make_topics
     from changelog.connect.worker import Worker
@@ -88,15 +91,19 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
         )
     if (asked.certificate is None) != (asked.key is None):
         raise ConfigurationError("--tls-certificate and --tls-key belong together")
+    admission = Admission(token.encode())
+    is_tls = asked.certificate is not None
+    place = Place(folder=project, settings=settings, admission=admission, is_tls=is_tls)
     cluster = cluster_id(kafka)
     make_topics(kafka, asked.group)
     with (
-        closing(_listening(asked.host, asked.port)) as listener,
+        closing(listening(asked.host, asked.port)) as listener,
         closing(Store(kafka, asked.group)) as store,
     ):
+        beside = additions(place)
         name = f"{asked.host}:{listener.getsockname()[1]}"
         config = uvicorn.Config(
-            make_app(Answers(store, worker=name, cluster_id=cluster), token=token),
+            make_app(Answers(store, worker=name, cluster_id=cluster), admission, beside),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -116,7 +123,7 @@ def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> No
         stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
         with closing(Worker(servers, store, group=asked.group, name=name)):
             tell(f"serving on http{'s' if asked.certificate else ''}://{name}")
-            uvicorn.Server(config).run(sockets=[listener])
+            Server(config, beside).run(sockets=[listener])
 
 
 def _token(path: Path | None) -> str:
@@ -133,17 +140,3 @@ def _token(path: Path | None) -> str:
             f"the token has less than {_LEAST_TOKEN} characters", hint="openssl rand -hex 32"
         )
     return said
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            hint="--port takes another one",
-        ) from None
-    # asyncio does this for sockets of its own alone; else each answer waits 40 ms for the client.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener

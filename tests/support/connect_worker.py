@@ -1,4 +1,8 @@
-"""`changelog serve`, perhaps with a seeded defect: rows and their places in two transactions."""
+"""`changelog serve`, perhaps with a seeded defect.
+
+`DEFECT`: rows and their places in two transactions. `FORGETS`: a stream of changes begins at the
+newest frontier, wherever its client goes on from.
+"""
 
 import sys
 
@@ -6,6 +10,7 @@ from changelog.cli import main
 from changelog.connect.postgres.target import Target
 
 DEFECT = "--places-are-never-moved"
+FORGETS = "--streams-forget-where-they-were"
 
 
 def seed() -> None:
@@ -18,8 +23,21 @@ def seed() -> None:
     Target.write = rows_alone  # type: ignore[method-assign]
 
 
+def forget() -> None:
+    """Let each stream begin with what comes next."""
+    from views.changes.feed import Feed
+
+    whole = Feed.begin
+
+    def begin(self, since):
+        whole(self, None if since and since != "start" else since)
+
+    Feed.begin = begin  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    if DEFECT in sys.argv:
-        sys.argv.remove(DEFECT)
-        seed()
+    for defect, seeded in ((DEFECT, seed), (FORGETS, forget)):
+        if defect in sys.argv:
+            sys.argv.remove(defect)
+            seeded()
     main()

@@ -223,7 +223,7 @@ class History:
             ChangelogError: the table is there and cannot be read.
         """
         table = self._table()
-        version = None if table is None else (str(table.metadata().id), table.version())
+        version = _version(table)
         if version is None:
             return []
         if self._steps is None or self._steps[0] != version:
@@ -238,6 +238,14 @@ class History:
             ChangelogError: the table is there and cannot be read.
         """
         return states_of(self.steps(view))
+
+    def version(self) -> tuple[str, int] | None:
+        """Return what is another one after each append; None where there is no history yet.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        return _version(self._table())
 
     def _read(
         self, table: DeltaTable | None, wanted: pc.Expression | None, columns: Sequence[str] | None
@@ -279,6 +287,10 @@ class History:
     def _failed(self, what: str, error: Exception) -> ChangelogError:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return ChangelogError(f"the history {redacted(self._place)} cannot be {what}: {line}")
+
+
+def _version(table: DeltaTable | None) -> tuple[str, int] | None:
+    return None if table is None else (str(table.metadata().id), table.version())
 
 
 def last_states(rows: Iterable[HistoryRow]) -> dict[tuple[str, int], HistoryRow]:

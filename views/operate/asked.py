@@ -35,6 +35,14 @@ class Answer:
     said: Mapping[str, Any]
     error: str
 
+    def refusal(self) -> ChangelogError:
+        """Return why it did not say what was asked for."""
+        said = str(self.said.get("error") or self.error.removeprefix("error: "))
+        text, _, hint = said.partition(" | hint: ")
+        error = ChangelogError(text or "no answer", hint=hint)
+        error.exit_code = self.code or 1
+        return error
+
 
 def ask(project: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
     """Return what each command answers.
@@ -44,18 +52,19 @@ def ask(project: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Answe
         commands: words of `changelog` by a name.
     """
     with ThreadPoolExecutor(len(commands), "asked") as pool:
-        going = {name: pool.submit(_ask, project, words) for name, words in commands.items()}
+        going = {name: pool.submit(ask_one, project, words) for name, words in commands.items()}
         return {name: each.result() for name, each in going.items()}
 
 
-def _ask(project: Path, words: Sequence[str]) -> Answer:
+def ask_one(project: Path, words: Sequence[str], *, answer_s: float = _ANSWER_S) -> Answer:
+    """Return what one command answers, or that it does not in its time."""
     command = [sys.executable, "-m", "changelog", *words, "--project", str(project), "--json"]
     try:
         ran = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
+            command, capture_output=True, text=True, timeout=answer_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {_ANSWER_S:.0f} s")
+        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {answer_s:.0f} s")
     objects = [line for line in ran.stdout.splitlines() if line.startswith("{")]
     lines = ran.stderr.strip().splitlines() or [""]
     return Answer(ran.returncode, json.loads(objects[-1]) if objects else {}, lines[-1])
@@ -133,8 +142,4 @@ def _is_well(status: Answer | None) -> bool:
 
 
 def _unanswered(findings: Findings, what: str, answer: Answer) -> None:
-    said = str(answer.said.get("error") or answer.error.removeprefix("error: "))
-    text, _, hint = said.partition(" | hint: ")
-    error = ChangelogError(text or "no answer", hint=hint)
-    error.exit_code = answer.code or 1
-    findings.refused(what, error)
+    findings.refused(what, answer.refusal())

@@ -1,0 +1,54 @@
+"""What later packages serve beside the connectors, by the entry points `changelog.serve`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from starlette.types import ASGIApp
+
+from changelog.config import Project
+from changelog.connect.http.admission import Admission
+from changelog.runtime.joined import joined
+
+GROUP = "changelog.serve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an addition stands.
+
+    Attributes:
+        folder: of the project, as the command was given it.
+        settings: of the project.
+        admission: who may ask; an addition answers everybody, and asks this itself.
+        is_tls: whether it is served by HTTPS.
+    """
+
+    folder: Path
+    settings: Project
+    admission: Admission
+    is_tls: bool
+
+
+class Addition(Protocol):
+    """An application for some paths."""
+
+    @property
+    def app(self) -> ASGIApp:
+        """Return the application."""
+        ...
+
+    def takes(self, path: str) -> bool:
+        """Tell whether a path is one of its own."""
+        ...
+
+    def end(self) -> None:
+        """Let go of all that goes on beside requests."""
+        ...
+
+
+def additions(place: Place) -> list[Addition]:
+    """Return what later packages add."""
+    return [each.load()(place) for each in joined(GROUP)]

@@ -1,0 +1,50 @@
+"""The socket and the server of HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from types import FrameType
+
+import uvicorn
+
+from changelog.connect.http.additions import Addition
+from changelog.contract.base.errors import UnavailableError
+
+
+class Server(uvicorn.Server):
+    """A server that has streams end once it is asked to end, in place of waiting for them.
+
+    Args:
+        config: of the server.
+        beside: whose streams these are.
+    """
+
+    def __init__(self, config: uvicorn.Config, beside: Sequence[Addition]) -> None:
+        super().__init__(config)
+        self._beside = beside
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take note that it is asked to end."""
+        for each in self._beside:
+            each.end()
+        super().handle_exit(sig, frame)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        UnavailableError: that is not possible there.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="--port takes another one",
+        ) from None
+    # asyncio does this for sockets of its own alone; else each answer waits 40 ms for the client.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

@@ -1,0 +1,115 @@
+"""A view in a topic that goes forward without Spark: what a follower writes, by hand."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from changelog.config import load_project
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from changelog.stack.base.endpoints import Endpoints
+from tests.support.captured_project import write_settings
+from views.generations.served import served_of
+from views.project.catalog import catalog_of
+from views.sinks.base import GONE
+from views.sinks.topic.register import Held
+from views.sinks.topic.sink import TopicSink
+
+Rows = dict[int, str]
+SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
+
+
+class TopicView:
+    """The view `names`, id to name, in the topic of a project of its own."""
+
+    def __init__(self, root: Path, endpoints: Endpoints) -> None:
+        self.root = root
+        write_settings(root, endpoints, "dbname=none", f"r{uuid.uuid4().hex[:10]}")
+        (root / "views").mkdir()
+        text = "-- key: id\n-- sinks: topic\nSELECT id, name FROM names"
+        (root / "views" / "names.sql").write_text(text, encoding="utf-8")
+        project = load_project(root, needs=["brokers"])
+        sink = served_of(catalog_of(project).load("names"), project, None).sinks["topic"]
+        assert isinstance(sink, TopicSink)
+        self.sink = sink
+        self.truth: dict[tuple[str, int], Rows] = {}
+        self._now: dict[int, Rows] = {}
+        self._at: dict[int, int] = {}
+
+    def build(self, generation: int, lsn: int, rows: Rows) -> None:
+        """Make a generation that nobody sees yet."""
+        self.sink.open(generation, SCHEMA)
+        held = self.sink._read().generations[generation]
+        self.sink._note(generation, Held(held.value, held.ids, rows=0))
+        self._now[generation] = {}
+        self.forward(generation, lsn, rows)
+
+    def forward(self, generation: int, lsn: int, changes: Mapping[int, str | None]) -> None:
+        """Bring a generation to an LSN by some rows, None for one that is gone."""
+        delta = pa.table(
+            {
+                "id": pa.array([*changes], pa.int64()),
+                "name": pa.array([*changes.values()], pa.string()),
+                GONE: pa.array([each is None for each in changes.values()]),
+            }
+        )
+        rows = {**self._now[generation], **changes}
+        left = {key: name for key, name in rows.items() if name is not None}
+        self.truth[str(Lsn(lsn)), generation] = left
+        values = self.sink.delta_values(SCHEMA, delta)
+        told = pa.table({GONE: delta[GONE], **values})
+        self.sink.apply(generation, SCHEMA, told, Position(1, Lsn(lsn), 0))
+        self._now[generation], self._at[generation] = left, lsn
+
+    def publish(self, generation: int) -> None:
+        """Let readers see a generation."""
+        self.sink.publish(generation)
+
+
+class Reader:
+    """What an application holds of the view, by what it was sent."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = {}
+        self.mark = "start"
+        self.frontiers: list[tuple[str, int, Rows]] = []
+        self._some: list[dict[str, Any]] = []
+
+    def take(self, line: str) -> None:
+        """Take a line of the stream."""
+        name, _, value = line.partition(": ")
+        if name == "id":
+            self.mark = value
+        elif name == "data":
+            said = json.loads(value)
+            for each in said.get("changes") or [] if isinstance(said.get("changes"), list) else []:
+                self._some.append(each)
+            if "lsn" in said:
+                self._whole(said)
+
+    def reconnected(self) -> None:
+        """Forget what came behind the last frontier."""
+        self._some.clear()
+
+    def _whole(self, said: dict[str, Any]) -> None:
+        for each in self._some:
+            key = each["key"]["id"]
+            if each["row"] is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = each["row"]["name"]
+        self._some.clear()
+        self.frontiers.append((said["lsn"], said["generation"], dict(self.rows)))
+
+    def wrong(self, truth: Mapping[tuple[str, int], Rows]) -> list[tuple[str, int]]:
+        """Return the frontiers at which other rows were held than those of the view."""
+        return [
+            (lsn, generation)
+            for lsn, generation, rows in self.frontiers
+            if truth[lsn, generation] != rows
+        ]

@@ -1,0 +1,115 @@
+"""What the page says of a view: the worst of its states, and never more than is known."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, HistoryRow
+from views.page.line.charts import charts
+from views.page.line.looking import Seen
+from views.page.line.sources import refused_of
+from views.page.line.standing import Declared, Level, Log, Serving, log_of, view_line
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+TOTALS = Declared(name="totals", sinks=("delta", "cache"), tables=("public.orders",))
+
+
+def row(generation=2, state=PUBLISHED, **told):
+    given: dict[str, Any] = {
+        "lsn": "0/100",
+        "ts": NOW - timedelta(minutes=5),
+        "verified": True,
+        "rows": 40,
+    }
+    return HistoryRow(view="totals", generation=generation, state=state, at=NOW, **given | told)
+
+
+def seen(delta=2, cache=2, lsn=None):
+    return {"delta": Seen(Serving(delta)), "cache": Seen(Serving(cache, lsn))}
+
+
+def line(rows=(row(),), sinks=None, log=Log(), refused=None, declared=TOTALS):  # noqa: B008
+    return view_line(
+        declared,
+        sinks=seen() if sinks is None else sinks,
+        history=rows if isinstance(rows, Seen) else Seen([*rows]),
+        log=log,
+        refused=refused or {},
+        due=None,
+        now=NOW,
+    )
+
+
+def test_a_proved_view_is_well() -> None:
+    found = line()
+    assert (found.worst.level, found.serving, found.proof) == (Level.OK, 2, "proved")
+    assert found.rows == 40
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "said"),
+    [
+        (line([row(), row(3, REFUTED, note="a row differs")]), Level.PROBLEM, "3 was refuted"),
+        (line([row(), row(3, FAILED, note="no disk")]), Level.PROBLEM, "failed: no disk"),
+        (line(sinks=seen(2, 1)), Level.PROBLEM, "delta 2, cache 1"),
+        (line(refused={"public.orders": "compacted"}), Level.PROBLEM, "compacted"),
+        (line([row(verified=False)]), Level.PROBLEM, "refuted and serves"),
+        (line([row(verified=None)]), Level.NOTE, "is not proved"),
+        (line([row(), row(3, STAGED)]), Level.NOTE, "3 is staged"),
+        (line([], seen(None, None)), Level.NOTE, "was never built"),
+        (line(Seen(None, "no answer yet")), Level.UNKNOWN, "no answer yet"),
+        (line([row(7)]), Level.UNKNOWN, "the history does not know it"),
+        (line(declared=Declared(name="totals", wrong="no key")), Level.PROBLEM, "no key"),
+    ],
+)  # fmt: skip
+def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
+    assert found.worst.level is level
+    assert said in found.worst.said
+    assert "totals" in found.worst.mend or "changelog" in found.worst.mend
+
+
+def test_a_sink_that_does_not_tell_is_unknown_and_so_is_what_depends_on_it() -> None:
+    found = line(sinks={**seen(), "cache": Seen(None, "no answer for 20 s")})
+    assert found.worst.level is Level.UNKNOWN
+    assert found.worst.said == "cache: no answer for 20 s"
+    assert (found.serving, found.lsn, found.lag_s) == (None, None, None)
+
+
+def test_a_problem_is_worse_than_what_is_unknown() -> None:
+    away = {**seen(), "cache": Seen(None, "away")}
+    found = line([row(), row(3, REFUTED)], away)
+    assert [each.level for each in found.standings] == [Level.PROBLEM, Level.UNKNOWN]
+
+
+def test_how_far_a_view_is_behind() -> None:
+    log = Log(lsn="0/200", lag_s=1.5, wal_lsn="0/300")
+    old = line(log=log)
+    assert (old.lsn, old.lag_s, old.lag_bytes) == ("0/100", 300.0, 0x200)
+    # The least of its sinks counts: one never went forward.
+    assert line(sinks=seen(lsn="0/200"), log=log).lag_s == 300.0
+    forward = {"delta": Seen(Serving(2, "0/200")), "cache": Seen(Serving(2, "0/200"))}
+    assert line(sinks=forward, log=log).lag_s == 1.5
+    assert line([row(ts=None)], log=log).lag_s is None
+
+
+def test_what_a_status_without_an_answer_says_of_the_log() -> None:
+    assert log_of(None) == log_of({"error": "away"}) == Log()
+    said: dict[str, Any] = {"problems": [], "frontier": None, "lag_s": None, "wal_lsn": "0/1"}
+    assert log_of(said) == Log(wal_lsn="0/1")
+
+
+def test_a_topic_is_refused_unless_its_verdict_says_otherwise() -> None:
+    def topic(table, verdict):
+        return {"table": table, "verdict": verdict, "reasons": [], "text": "why"}
+
+    found = [topic("a", "exact"), topic("b", "exact-until"), topic("c", "late"), topic(None, "x")]
+    assert refused_of({"topics": found, "missing": ["t"]}) == {"c": "why", "t": "it is gone"}
+
+
+def test_charts_go_from_nothing_to_the_largest() -> None:
+    rows = [row(n, SEALED, rows=n * 10, seconds={"total": 1.0}) for n in range(1, 51)]
+    first = charts(rows)[0]
+    assert (len(first.bars), first.last, first.bars[-1].height) == (40, "500", 72)
+    assert first.bars[0].height == round(110 / 500 * 72)
+    assert charts(rows[:1]) == []

@@ -1,0 +1,329 @@
+"""The changes of one view for one client, read from its topic as fast as the client takes them.
+
+The topic is what readers of the view read anyway: each delta and each switch is one transaction
+that ends with a record of the register, which says where the topic is whole and at which LSN. A
+step reads up to the newest frontier that is known when it begins, so what a slow client lacks is
+put together and its memory does not grow. Compaction may take records away that later ones
+supersede, but none of a step's before `min.compaction.lag.ms` has gone by since it began, and no
+delete before `delete.retention.ms` has since it was written; a step that takes longer is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import orjson
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
+from replay.broker.topics import consumer_of
+from views.changes.documents import Documents
+from views.changes.moments import START, GoneError, Moment, offset_after
+from views.sinks.topic.register import PUBLISHED
+from views.sinks.topic.server import TopicServer
+
+MOST_ROWS = 500
+"""Of one event."""
+MOST_BYTES = 256 << 10
+"""Of one event's rows, about."""
+_POLL_S = 0.25
+_LIFE_EVERY_S = 2.0
+_MARGIN = 0.9
+"""Of the times that compaction leaves, so much is used."""
+_SMALL: Mapping[str, float] = {
+    "queued_max_messages_kbytes": 4096,
+    "queued_min_messages": 1000,
+    "fetch_wait_max_ms": 100,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key, and the row that it has now.
+
+    Attributes:
+        key: JSON, an object of the key's columns.
+        row: JSON, an object of all columns; null where the key has no row any more.
+    """
+
+    key: bytes
+    row: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """Some changes on the way to a frontier; the view is not whole behind them."""
+
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A frontier: with all changes up to here a client has the view as it was at that LSN."""
+
+    moment: Moment
+    mark: str
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing came for a moment."""
+
+
+Event = Some | Whole | Nothing
+LsnOf = Callable[[int], str | None]
+"""Returns what a generation's rows were true at when it was built; None where nobody knows."""
+
+
+class Feed:
+    """A view's topic, from a place on; a context manager is not needed, `close` is.
+
+    Args:
+        server: where the topic is.
+        topic: of the view's readers.
+        documents: makes JSON of its records.
+        lsn_of: of generations that never went forward.
+    """
+
+    def __init__(
+        self, server: TopicServer, topic: str, documents: Documents, lsn_of: LsnOf
+    ) -> None:
+        self._server, self._topic, self._documents = server, topic, documents
+        self._lsn_of = lsn_of
+        self._register = f"{topic}.generations"
+        self._records: Consumer | None = None
+        self._frontiers: Consumer | None = None
+        self._back: Message | None = None
+        self._looked = 0.0
+        with server.errors(f'topic "{topic}"'):
+            self._life = self._topic_life()
+            self._lag_s, self._kept_s = self._times()
+            self._moments = self._known_moments()
+            self._frontiers = consumer_of(server.kafka, committed=True, **_SMALL)
+            self._frontiers.assign([TopicPartition(self._register, 0, self._register_end)])
+
+    def close(self) -> None:
+        """Let the brokers go."""
+        for each in (self._records, self._frontiers):
+            if each is not None:
+                each.close()
+
+    @property
+    def newest(self) -> Whole:
+        """Return the newest frontier."""
+        return Whole(self._moments[-1], self._moments[-1].mark(self._life), 0)
+
+    def begin(self, since: str | None) -> None:
+        """Take the place that a client goes on from; without one the newest frontier.
+
+        Raises:
+            ConfigurationError: it is none.
+            GoneError: what came since is not kept any more.
+            AheadError: the view has not come so far.
+        """
+        newest = self._moments[-1]
+        offset = newest.end if since is None else offset_after(since, self._moments, self._life)
+        with self._server.errors(f'topic "{self._topic}"'):
+            if since != START and offset < newest.end:
+                self._require_deletes(offset)
+            self._records = consumer_of(self._server.kafka, committed=True, **_SMALL)
+            self._records.assign([TopicPartition(self._topic, 0, offset)])
+        self._at = offset
+        self._is_first = since is None or since == START
+
+    def events(self) -> Iterator[Event]:
+        """Yield what a client lacks, and then what comes, for as long as it is asked.
+
+        Raises:
+            GoneError: the topic is another one, or the client took too long.
+            SinkError: the brokers refuse.
+        """
+        with self._server.errors(f'topic "{self._topic}"'):
+            while True:
+                newest = self._moments[-1]
+                if newest.end > self._at or self._is_first:
+                    yield from self._step(newest)
+                    self._is_first = False
+                self._take(self._frontiers.consume(500, _POLL_S))  # type: ignore[union-attr]
+                if self._moments[-1] is newest:
+                    yield Nothing()
+                self._require_life()
+
+    def _step(self, newest: Moment) -> Iterator[Event]:
+        """Read up to a frontier."""
+        begun, count = time.monotonic(), 0
+        for some in self._some(newest.end):
+            count += len(some.changes)
+            yield some
+        if time.monotonic() - begun > self._lag_s * _MARGIN:
+            raise GoneError(
+                "the changes up to a frontier were taken too slowly: some may have been superseded",
+                hint="go on from the last frontier, and take them faster",
+            )
+        self._require_life(at_once=True)
+        self._at = newest.end
+        yield Whole(newest, newest.mark(self._life), count)
+
+    def _some(self, end: int) -> Iterator[Some]:
+        found: list[Change] = []
+        size = 0
+        for message in self._messages(end):
+            key, value = message.key(), message.value()
+            change = Change(self._documents.json(key), self._documents.json(value))
+            found.append(change)
+            size += len(change.key) + len(change.row)
+            if len(found) >= MOST_ROWS or size >= MOST_BYTES:
+                yield Some(found)
+                found, size = [], 0
+        if found:
+            yield Some(found)
+
+    def _messages(self, end: int) -> Iterator[Message]:
+        """Yield the records before an offset; the first behind it is kept for the next step."""
+        if self._at >= end:
+            return
+        waits_until = time.monotonic() + self._server.retry_seconds
+        while True:
+            message = self._next()
+            if message is None:
+                if time.monotonic() > waits_until:
+                    raise UnavailableError(
+                        f'topic "{self._topic}" at {self._server.kafka.brokers} does not answer',
+                        hint="see that the brokers run",
+                    )
+                continue
+            waits_until = time.monotonic() + self._server.retry_seconds
+            offset = message.offset() or 0
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    if offset >= end:
+                        return
+                elif not error.retriable():
+                    raise KafkaException(error)
+                continue
+            if offset >= end:
+                self._back = message
+                return
+            yield message
+            if offset == end - 1:
+                return
+
+    def _next(self) -> Message | None:
+        if self._back is not None:
+            message, self._back = self._back, None
+            return message
+        return self._records.poll(_POLL_S)  # type: ignore[union-attr]
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        """Take the frontiers of the register that came."""
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+                    raise KafkaException(error)
+            elif (found := self._moment(message)) is not None:
+                self._moments = [found]
+
+    def _known_moments(self) -> list[Moment]:
+        found, self._register_end = [], 0
+        for message in self._server.records(self._register):
+            self._register_end = (message.offset() or 0) + 1
+            if (moment := self._moment(message)) is not None:
+                found.append(moment)
+        if not found:
+            raise GoneError(
+                f'topic "{self._topic}" shows no generation yet', hint="rebuild-view NAME"
+            )
+        return found
+
+    def _moment(self, message: Message) -> Moment | None:
+        value = message.value()
+        if message.key() != PUBLISHED.encode() or value is None:
+            return None
+        said = orjson.loads(value)
+        if said.get("records", "keyed") != "keyed":
+            raise GoneError(
+                "readers of this view get rows without keys: such rows never change",
+                hint="read its topic",
+            )
+        generation, position = int(said["generation"]), said["position"]
+        if position is not None:
+            lsn = Position.parse(position).commit_lsn
+        elif (known := self._lsn_of(generation)) is not None:
+            lsn = Lsn.parse(known)
+        else:
+            return None
+        return Moment(Lsn(lsn), int(said["end"]), generation)
+
+    def _require_deletes(self, offset: int) -> None:
+        """Refuse a place behind which deletes may have been forgotten."""
+        with closing(consumer_of(self._server.kafka)) as consumer:
+            start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), 10)
+            if offset < start:
+                raise GoneError("what came since was removed from the topic", hint=f"since={START}")
+            consumer.assign([TopicPartition(self._topic, 0, offset)])
+            written_ms = self._first_written_ms(consumer)
+        age_s = time.time() - written_ms / 1000
+        if age_s > self._kept_s * _MARGIN:
+            raise GoneError(
+                f"deletes are kept for {self._kept_s:,.0f} s, and that is {age_s:,.0f} s ago",
+                hint=f"read the view whole (since={START})",
+            )
+
+    def _first_written_ms(self, consumer: Consumer) -> int:
+        """Return when the first record behind the place of a consumer was written."""
+        until = time.monotonic() + self._server.retry_seconds
+        while time.monotonic() < until:
+            message = consumer.poll(_POLL_S)
+            if message is not None and message.error() is None:
+                return message.timestamp()[1]
+        raise UnavailableError(
+            f'topic "{self._topic}" at {self._server.kafka.brokers} does not answer',
+            hint="see that the brokers run",
+        )
+
+    def _require_life(self, *, at_once: bool = False) -> None:
+        """Refuse to go on where the topic is another one under the same name."""
+        if not at_once and time.monotonic() - self._looked < _LIFE_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        if self._topic_life() != self._life:
+            raise GoneError("the view was dropped or built anew", hint=f"since={START}")
+
+    def _topic_life(self) -> str:
+        admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
+        try:
+            found = admin.describe_topics(TopicCollection([self._topic]))[self._topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise GoneError(
+                    f'there is no topic "{self._topic}"', hint="rebuild-view makes it"
+                ) from error
+            raise
+        return blake2b(str(found.topic_id).encode(), digest_size=4).hexdigest()
+
+    def _times(self) -> tuple[float, float]:
+        """Return how long superseded records and deletes are kept, in seconds."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+        admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
+        found = admin.describe_configs([resource])[resource].result()
+        if "compact" not in str(found["cleanup.policy"].value):
+            raise SinkError(f'topic "{self._topic}" is not compacted')
+        lag, kept = (found[name].value for name in ("min.compaction.lag.ms", "delete.retention.ms"))
+        return int(lag) / 1000, int(kept) / 1000

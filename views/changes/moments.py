@@ -1,0 +1,103 @@
+"""Moments of a view's topic: where each frontier ends in it, and where a client goes on. Pure.
+
+An LSN alone does not say where: after a rollback the same LSN comes again with other rows. So a
+client that goes on gives back the whole mark of a frontier: its LSN, the offset behind it, and the
+topic's own id, since a view that was dropped and built anew has another topic under the same name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from changelog.contract.base.errors import ConfigurationError, ViewError
+from changelog.contract.base.lsn import Lsn
+
+START = "start"
+_MARK = re.compile(r"([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})-(\d{1,18})-([0-9a-f]{8})")
+_AGAIN = f"read the view whole (since={START}), and go on from the last frontier of that"
+
+
+class GoneError(ViewError):
+    """What a client lacks is not kept any more, or cannot be told."""
+
+
+class AheadError(ViewError):
+    """A client is further than the view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A frontier of a view's topic.
+
+    Attributes:
+        lsn: what the rows are true at.
+        end: the offset behind them.
+        generation: that readers see.
+    """
+
+    lsn: Lsn
+    end: int
+    generation: int
+
+    def mark(self, life: str) -> str:
+        """Return what a client gives back to go on from here.
+
+        >>> Moment(Lsn.parse("0/1A"), 7, 2).mark("00c0ffee")
+        '0/1A-7-00c0ffee'
+        """
+        return f"{self.lsn}-{self.end}-{life}"
+
+
+def offset_after(since: str, moments: Sequence[Moment], life: str) -> int:
+    """Return the offset from which a client lacks changes.
+
+    Args:
+        since: the mark of a frontier; an LSN, for who has read the view elsewhere; or `start`.
+        moments: that are known, oldest first; not all are.
+        life: of the topic.
+
+    Raises:
+        ConfigurationError: it is none of the three.
+        GoneError: what came behind it is not known to be kept.
+        AheadError: the view has not come so far.
+    """
+    if since == START:
+        return 0
+    if marked := _MARK.fullmatch(since):
+        return _marked(int(marked[2]), marked[3], moments, life)
+    try:
+        lsn = Lsn.parse(since)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{since[:80]!r} is no place to go on from",
+            hint=f"the id of a frontier, an LSN, or {START}",
+        ) from None
+    return _behind(lsn, moments)
+
+
+def _marked(offset: int, life: str, moments: Sequence[Moment], own: str) -> int:
+    if life != own or offset > moments[-1].end:
+        raise GoneError("the view was built anew since, in another topic", hint=_AGAIN)
+    return offset
+
+
+def _behind(lsn: Lsn, moments: Sequence[Moment]) -> int:
+    """Return where the first frontier of an LSN ends, or the one behind which it lies.
+
+    To begin earlier does no harm: the last change of a key counts.
+    """
+    for each in moments:
+        if each.lsn == lsn:
+            return each.end
+    for each, later in pairwise(moments):
+        if each.lsn < lsn < later.lsn:
+            return each.end
+    if lsn > max(each.lsn for each in moments):
+        raise AheadError(
+            f"the view has not come to {lsn}: it is at {moments[-1].lsn}",
+            hint=f"ask again in a moment; where the source was restored, {_AGAIN}",
+        )
+    raise GoneError(f"no frontier of {lsn} is kept", hint=_AGAIN)

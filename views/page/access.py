@@ -1,0 +1,112 @@
+"""Who may see the page, and whose forms count.
+
+Whoever has the token signs in with it once and gets a cookie that holds no token: a random name and
+an end, with a code that only a holder of the token can make. All workers of one token know it, and
+none has to remember it. Without a token everybody is let in who reaches this by loopback.
+
+A form carries a code of the cookie of whom it was made for, which no other site can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from changelog.connect.http.admission import Admission
+
+COOKIE = "changelog_page"
+LIVES_S = 12 * 3600
+_PARTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a request may.
+
+    Attributes:
+        admission: of the worker.
+        is_tls: whether the cookie goes by HTTPS alone.
+    """
+
+    admission: Admission
+    is_tls: bool
+    _key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, admission: Admission, *, is_tls: bool) -> Access:
+        """Return it, with a key that follows from the token."""
+        secret = admission.token or secrets.token_bytes(32)
+        return cls(admission, is_tls, hmac.digest(secret, b"changelog page", hashlib.sha256))
+
+    @property
+    def needs_token(self) -> bool:
+        """Tell whether there is a token."""
+        return bool(self.admission.token)
+
+    def is_local(self, request: Request) -> bool:
+        """Tell whether a request may be answered at all: where there is no token by its host."""
+        return self.needs_token or self.admission.is_local(request.scope["headers"])
+
+    def has_token(self, request: Request) -> bool:
+        """Tell whether a request carries the token itself, as programs do."""
+        return self.admission.has_token(request.scope["headers"])
+
+    def lets_in(self, request: Request) -> bool:
+        """Tell whether somebody may see the page."""
+        if not self.is_local(request):
+            return False
+        return not self.needs_token or self.has_token(request) or self.is_signed_in(request)
+
+    def sign_in(self, response: Response, *, signed: bool) -> str:
+        """Give somebody a cookie, and return it.
+
+        Args:
+            response: that takes it along.
+            signed: whether it stands for the token; else it is for forms alone.
+        """
+        kind = "signed" if signed else "seen"
+        said = f"{kind}.{int(time.time()) + LIVES_S}.{secrets.token_hex(16)}"
+        cookie = f"{said}.{self._code(said)}"
+        response.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=LIVES_S,
+            path="/",
+            secure=self.is_tls,
+            httponly=True,
+            samesite="strict",
+        )
+        return cookie
+
+    def cookie(self, request: Request) -> str:
+        """Return the cookie of a request if it is one of ours that still holds; else nothing."""
+        found = request.cookies.get(COOKIE, "")
+        parts = found.split(".")
+        if len(parts) != _PARTS or not parts[1].isdecimal():
+            return ""
+        is_ours = hmac.compare_digest(self._code(".".join(parts[:3])), parts[3])
+        return found if is_ours and int(parts[1]) > time.time() else ""
+
+    def form_code(self, cookie: str) -> str:
+        """Return what forms carry that are made for a cookie."""
+        return self._code(f"form.{cookie}")
+
+    def is_own_form(self, request: Request, code: str) -> bool:
+        """Tell whether a form was made here, for whom it comes from."""
+        cookie = self.cookie(request)
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        is_same = site in {"same-origin", "none"}
+        return is_same and bool(cookie) and hmac.compare_digest(code, self.form_code(cookie))
+
+    def is_signed_in(self, request: Request) -> bool:
+        """Tell whether somebody gave the token before."""
+        return self.cookie(request).startswith("signed.")
+
+    def _code(self, said: str) -> str:
+        return hmac.new(self._key, said.encode("utf-8", "replace"), hashlib.sha256).hexdigest()

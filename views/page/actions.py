@@ -1,0 +1,173 @@
+"""What can be done on the page: to roll back, and to publish what is staged.
+
+Each is planned first, so that whoever confirms it knows which generation readers will see; it is
+done only while that is still so, by `rebuild-view` as a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from changelog.config import Project
+from changelog.contract.base.errors import ChangelogError, LockedError, ViewError
+from replay.base.sections import warehouse_of
+from views.generations.history import History, last_states, states_of
+from views.generations.served import served_of
+from views.generations.staging import newest_staged
+from views.generations.succession import Held, published_late, rollback_target, serving
+from views.project.catalog import catalog_of
+
+ACTION_S = 300.0
+"""What a switch may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an action would do.
+
+    Attributes:
+        serving: the generation that readers see.
+        to: the one that they would see; None where it is not possible.
+        sinks: whose readers.
+        said: of that generation.
+        words: of `rebuild-view`.
+        why: it is not possible.
+    """
+
+    serving: int | None
+    to: int | None
+    sinks: tuple[str, ...]
+    said: str = ""
+    words: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def command(self) -> str:
+        """Return what somebody would type."""
+        return shlex.join(("rebuild-view", *self.words))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an action.
+
+    Attributes:
+        is_done: whether readers see what was asked for.
+        said: in a line.
+    """
+
+    is_done: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done with a view.
+
+    Attributes:
+        name: in addresses.
+        title: for people.
+        target: returns the generation that readers would see, and the words of `rebuild-view`.
+    """
+
+    name: str
+    title: str
+    target: Callable[[str, Mapping[str, Held], History], tuple[int | None, tuple[str, ...]]]
+
+    def plan(self, project: Project, view: str) -> Plan:
+        """Return what it would do now.
+
+        Raises:
+            ChangelogError: a sink or the history does not tell.
+        """
+        spec = catalog_of(project).load(view)
+        held = served_of(spec, project, None).held()
+        history = History(warehouse_of(project))
+        to, words = self.target(view, held, history)
+        known = last_states(history.rows([view])).get((view, to or 0))
+        said = "" if known is None or known.lsn is None else f"true at {known.lsn}"
+        why = f"no other generation of view {view} is there to {self.title.lower()}"
+        return Plan(
+            serving=serving(list(held.values())),
+            to=to,
+            sinks=spec.sinks,
+            said=said,
+            words=words,
+            why="" if to is not None else why,
+        )
+
+
+def _back(
+    view: str, held: Mapping[str, Held], history: History
+) -> tuple[int | None, tuple[str, ...]]:
+    steps = history.steps(view)
+    to = rollback_target(list(held.values()), states_of(steps), published_late(steps))
+    return to, (view, "--rollback")
+
+
+def _publish(
+    view: str, _: Mapping[str, Held], history: History
+) -> tuple[int | None, tuple[str, ...]]:
+    number = newest_staged(view, history)
+    return number, (view, str(number), "--publish")
+
+
+ACTIONS = {
+    each.name: each
+    for each in (Action("rollback", "Roll back", _back), Action("publish", "Publish", _publish))
+}
+
+
+def act(folder: Path, action: Action, project: Project, view: str, asked: Plan) -> Done:
+    """Do what somebody confirmed, if it is still what would be done.
+
+    Args:
+        folder: of the project.
+        action: what is done.
+        project: its settings.
+        view: whose readers move.
+        asked: what was confirmed: `serving` and `to`.
+    """
+    try:
+        plan = action.plan(project, view)
+        if (plan.serving, plan.to) != (asked.serving, asked.to):
+            raise ViewError(
+                f"nothing was done: readers of {view} see generation {plan.serving} meanwhile, "
+                f"and would see {plan.to}",
+                hint="look again, and confirm that",
+            )
+    except ChangelogError as error:
+        return Done(False, str(error))
+    return _run(folder, view, plan)
+
+
+def _run(folder: Path, view: str, plan: Plan) -> Done:
+    command = [sys.executable, "-m", "views", "--project", str(folder), *plan.words, "--json"]
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, timeout=ACTION_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Done(False, f"{plan.command} did not end in {ACTION_S:.0f} s")
+    if ran.returncode == 0:
+        return Done(True, f"readers of {view} see generation {plan.to}")
+    if ran.returncode == LockedError.exit_code:
+        return Done(False, f"another process moves {view}: nothing was done")
+    return Done(False, _why(ran.stdout, ran.stderr))
+
+
+def _why(out: str, err: str) -> str:
+    for line in reversed(out.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and found.get("error"):
+            return str(found["error"])
+    return (err.strip().splitlines() or ["it failed without a word"])[-1].removeprefix("error: ")

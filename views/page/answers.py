@@ -1,0 +1,281 @@
+"""What each address of the page is answered with."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.edge import one_line
+from views.generations.history import last_states
+from views.page.access import Access
+from views.page.actions import ACTIONS, Action, Done, Plan, act
+from views.page.changes import Changes
+from views.page.line.cells import cells
+from views.page.line.charts import charts
+from views.page.line.sources import Line, Sources
+from views.page.line.standing import PROOFS, ViewLine
+from views.page.live import Live
+from views.page.origin import origin
+from views.page.render import FOLDER, HEADERS, rendered
+
+log = logging.getLogger("changelog.page")
+
+ROOT = "/page"
+_ASSETS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_MOST_FORM = 4096
+_MOST_DONE = 100
+_SEE_OTHER = 303
+
+
+class Answers:
+    """The answers of one worker.
+
+    Args:
+        folder: of the project.
+        access: who may see it.
+    """
+
+    def __init__(self, folder: Path, access: Access) -> None:
+        self._folder, self._access = folder, access
+        self._sources = Sources(folder)
+        self._live = Live(self._sources)
+        self._changes = Changes(self._sources, access)
+        self._done: OrderedDict[str, tuple[str, Done]] = OrderedDict()
+        self._acts = threading.Lock()
+
+    def app(self) -> Starlette:
+        """Return the application."""
+        view = f"{ROOT}/views/{{name}}"
+        table: list[tuple[str, Callable[[Request], Awaitable[Response]], str]] = [
+            (ROOT, self._for_people(self.line), "GET"),
+            (view, self._for_people(self.view), "GET"),
+            (f"{view}/{{action}}", self._for_people(self.confirm), "GET"),
+            (f"{view}/{{action}}", self.act, "POST"),
+            (f"{ROOT}/live", self.live, "GET"),
+            ("/views/{name}/changes", self._changes.answer, "GET"),
+            (f"{ROOT}/sign-in", self.sign_in_form, "GET"),
+            (f"{ROOT}/sign-in", self.sign_in, "POST"),
+            (f"{ROOT}/sign-out", self.sign_out, "POST"),
+            (f"{ROOT}/assets/{{name}}", self.asset, "GET"),
+        ]
+        handlers: dict[Any, Any] = {HTTPException: self._unrouted, Exception: self._broken}
+        return Starlette(
+            routes=[Route(path, act, methods=[method]) for path, act, method in table],
+            exception_handlers=handlers,
+        )
+
+    def end(self) -> None:
+        """End what goes on beside requests."""
+        self._live.end()
+        self._changes.end()
+
+    async def line(self, request: Request, code: str) -> Response:
+        """Show the line."""
+        line = await run_in_threadpool(self._sources.line)
+        return self._page(request, "line", code, line=line, cells=cells(line))
+
+    async def view(self, request: Request, code: str) -> Response:
+        """Show one view."""
+        name, key = request.path_params["name"], request.query_params.get("key", "")
+        line = await run_in_threadpool(self._sources.line)
+        found = self._one(line, name)
+        rows = self._sources.rows(name)
+        newest = sorted(last_states(rows).values(), key=lambda row: -row.generation)
+        with_proof = [row for row in reversed(rows) if row.certificate]
+        serving = [row for row in with_proof if row.generation == found.serving]
+        told = await run_in_threadpool(origin, self._folder, name, key) if key else None
+        done = self._done.get(request.query_params.get("done", ""))
+        return self._page(
+            request,
+            "view",
+            code,
+            view=found,
+            generations=newest[:50],
+            charts=charts(rows),
+            certificate=next(iter(serving or with_proof), None),
+            proofs=PROOFS,
+            key=key,
+            told=told,
+            done=done[1] if done is not None and done[0] == name else None,
+        )
+
+    async def confirm(self, request: Request, code: str) -> Response:
+        """Ask whether somebody is sure."""
+        action, name = self._action(request), request.path_params["name"]
+        try:
+            plan = await run_in_threadpool(lambda: action.plan(self._sources.project(), name))
+        except ChangelogError as error:
+            plan = Plan(serving=None, to=None, sinks=(), why=one_line(error))
+        return self._page(request, "confirm", code, action=action, plan=plan, name=name)
+
+    async def act(self, request: Request) -> Response:
+        """Do what somebody confirmed."""
+        form = await _form(request)
+        if not self._access.lets_in(request):
+            raise HTTPException(401, "Sign in first.")
+        if not self._access.is_own_form(request, form.get("code", "")):
+            raise HTTPException(403, "The form was not made for this visit: load the page again.")
+        action, name = self._action(request), request.path_params["name"]
+        if form.get("sure") != "yes":
+            raise HTTPException(400, "It was not confirmed.")
+        asked = Plan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
+        done = await run_in_threadpool(self._act, action, name, asked)
+        mark = secrets.token_hex(8)
+        self._done[mark] = (name, done)
+        while len(self._done) > _MOST_DONE:
+            self._done.popitem(last=False)
+        return _see(f"{ROOT}/views/{quote(name)}?{urlencode({'done': mark})}")
+
+    async def live(self, request: Request) -> Response:
+        """Stream the cells that change."""
+        if not self._access.lets_in(request):
+            raise HTTPException(401, "Sign in first.")
+        return self._live.response()
+
+    async def sign_in_form(self, request: Request) -> Response:
+        """Ask for the token."""
+        return self._ask(request.query_params.get("to", ROOT))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Let somebody in who has the token."""
+        form = await _form(request)
+        to = _own_path(form.get("to", ROOT))
+        if not self._access.admission.is_token(form.get("token", "").strip().encode()):
+            return self._ask(to, status=401, wrong=True)
+        response = _see(to)
+        self._access.sign_in(response, signed=True)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """Take the cookie away."""
+        form = await _form(request)
+        if not self._access.is_own_form(request, form.get("code", "")):
+            raise HTTPException(403, "The form was not made for this visit: load the page again.")
+        response = _see(f"{ROOT}/sign-in")
+        response.delete_cookie("changelog_page", path="/")
+        return response
+
+    async def asset(self, request: Request) -> Response:
+        """Return a file of the page; they say nothing of anybody."""
+        name = request.path_params["name"]
+        if name not in _ASSETS:
+            raise HTTPException(404, "There is no such file.")
+        headers = {**HEADERS, "Cache-Control": "max-age=300"}
+        return FileResponse(FOLDER / "assets" / name, headers=headers, media_type=_ASSETS[name])
+
+    def _for_people(
+        self, show: Callable[[Request, str], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return an answer that asks for the token first, and gives whoever has none a cookie."""
+
+        async def answer(request: Request) -> Response:
+            if not self._access.is_local(request):
+                raise HTTPException(403, "Without a token, loopback alone is answered.")
+            if not self._access.lets_in(request):
+                return _see(f"{ROOT}/sign-in?{urlencode({'to': request.url.path})}")
+            cookie = self._access.cookie(request)
+            made = Response()
+            if not cookie:
+                cookie = self._access.sign_in(made, signed=False)
+            response = await show(request, self._access.form_code(cookie))
+            for name, value in made.raw_headers:
+                if name == b"set-cookie":
+                    response.raw_headers.append((name, value))
+            return response
+
+        return answer
+
+    def _act(self, action: Action, name: str, asked: Plan) -> Done:
+        with self._acts:
+            try:
+                project = self._sources.project()
+            except ChangelogError as error:
+                return Done(False, one_line(error))
+            done = act(self._folder, action, project, name, asked)
+        log.info("%s of view %s on the page: %s", action.name, name, done.said)
+        self._sources.again()
+        return done
+
+    def _page(self, request: Request, template: str, code: str, **values: object) -> Response:
+        signed = self._access.needs_token and self._access.is_signed_in(request)
+        return rendered(template, values, code=code, signed=signed)
+
+    def _ask(self, to: str, *, status: int = 200, wrong: bool = False) -> Response:
+        if not self._access.needs_token:
+            return _see(ROOT)
+        to = _own_path(to)
+        return rendered("sign_in", {"to": to, "wrong": wrong}, status=status)
+
+    @staticmethod
+    def _action(request: Request) -> Action:
+        found = ACTIONS.get(request.path_params["action"])
+        if found is None:
+            raise HTTPException(404, "There is no such page.")
+        return found
+
+    @staticmethod
+    def _one(line: Line, name: str) -> ViewLine:
+        found = next((each for each in line.views if each.declared.name == name), None)
+        if found is None:
+            raise HTTPException(404, f"The project has no view {name!r}.")
+        return found
+
+    async def _unrouted(self, _: Request, error: HTTPException) -> Response:
+        return self._failed(error.status_code, error.detail)
+
+    async def _broken(self, _: Request, __: Exception) -> Response:
+        return self._failed(500, "The request failed: the log of this worker says why.")
+
+    def _failed(self, code: int, said: str) -> Response:
+        titles = {401: "Not signed in", 403: "Not allowed", 404: "Not there"}
+        title = titles.get(code, "That did not work")
+        return rendered("error", {"title": title, "said": said}, status=code)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form.
+
+    Raises:
+        HTTPException: it is none, or too large.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "That is no form.")
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > _MOST_FORM:
+            raise HTTPException(413, "The form is too large.")
+    try:
+        return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise HTTPException(400, "That is no form.") from None
+
+
+def _number(form: dict[str, str], name: str) -> int | None:
+    said = form.get(name, "")
+    return int(said) if said.isdecimal() and len(said) < 10 else None  # noqa: PLR2004
+
+
+def _own_path(to: str) -> str:
+    """Return an address of the page; another one is that of the line."""
+    is_own = to == ROOT or to.startswith(f"{ROOT}/")
+    return to if is_own and "\\" not in to and to.isprintable() else ROOT
+
+
+def _see(path: str) -> RedirectResponse:
+    return RedirectResponse(path, _SEE_OTHER, dict(HEADERS))

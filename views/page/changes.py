@@ -1,0 +1,171 @@
+"""`GET /views/NAME/changes`: the changes of a view as Server-Sent Events, for applications.
+
+`changes` has rows of some keys and no id; `frontier` has one, and says that the view is whole: what
+a client gives back to go on. The server reads on only when the client has taken what it was sent,
+and lets go of one that takes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import anyio
+import orjson
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.runtime.edge import one_line
+from views.changes.feed import Event, Feed, Nothing, Some, Whole
+from views.changes.moments import AheadError, GoneError
+from views.changes.opened import opened_feed
+from views.page.access import Access
+from views.page.line.sources import Sources
+
+MOST = 32
+"""Clients at once."""
+STALLED_S = 60.0
+"""A client that takes nothing for so long is let go; it goes on from its last frontier."""
+_QUIET = 20
+"""So many empty looks, about a quarter of a second each, are worth a sign of life."""
+
+
+class Changes:
+    """The streams of one worker."""
+
+    def __init__(self, sources: Sources, access: Access) -> None:
+        self._sources, self._access = sources, access
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._ended = threading.Event()
+        self._open = 0
+
+    def end(self) -> None:
+        """End all streams."""
+        self._ended.set()
+
+    async def answer(self, request: Request) -> Response:
+        """Stream the changes of a view, or say why not."""
+        if not self._access.lets_in(request):
+            code = 401 if self._access.is_local(request) else 403
+            return _refused(code, "a token is needed")
+        if self._open >= MOST:
+            return _refused(503, f"{MOST} clients are here already", {"Retry-After": "10"})
+        since = request.headers.get("last-event-id") or request.query_params.get("since")
+        self._limiter = self._limiter or anyio.CapacityLimiter(MOST)
+        self._open += 1
+        try:
+            feed = await run_sync(
+                self._begun, request.path_params["name"], since, limiter=self._limiter
+            )
+        except BaseException as error:
+            self._open -= 1
+            if not isinstance(error, ChangelogError):
+                raise
+            return _refused(_code(error), one_line(error))
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return _Stream(self._events(feed), headers, lambda: self._let_go(feed))
+
+    def _begun(self, view: str, since: str | None) -> Feed:
+        feed = opened_feed(self._sources.project(), view)
+        try:
+            feed.begin(since)
+        except BaseException:
+            feed.close()
+            raise
+        return feed
+
+    def _let_go(self, feed: Feed) -> None:
+        self._open -= 1
+        feed.close()
+
+    async def _events(self, feed: Feed) -> AsyncIterator[bytes]:
+        quiet = 0
+        try:
+            events = feed.events()
+            yield b"retry: 2000\n\n"
+            while not self._ended.is_set():
+                found = await run_sync(_next, events, limiter=self._limiter)
+                quiet = quiet + 1 if isinstance(found, Nothing) else 0
+                if not isinstance(found, Nothing):
+                    yield _said(found)
+                elif quiet % _QUIET == 0:
+                    yield b": nothing new\n\n"
+        except ChangelogError as error:
+            yield _event("broken", {"error": one_line(error), "code": _code(error)})
+
+
+class _Stream(StreamingResponse):
+    """A stream that ends when its client takes nothing any more.
+
+    Args:
+        events: what is sent.
+        headers: of the answer.
+        let_go: is called once, at the end.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[bytes], headers: dict[str, str], let_go: Callable[[], None]
+    ) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._let_go = let_go
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._let_go()
+
+    async def stream_response(self, send: Send) -> None:
+        async def in_time(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
+            with anyio.fail_after(STALLED_S):
+                await send(message)
+
+        try:
+            await super().stream_response(in_time)
+        except TimeoutError:
+            return
+
+
+def _next(events: Iterator[Event]) -> Event:
+    return next(events)
+
+
+def _said(event: Event) -> bytes:
+    match event:
+        case Some(changes=changes):
+            body = b",".join(b'{"key":%b,"row":%b}' % (each.key, each.row) for each in changes)
+            return b'event: changes\ndata: {"changes":[%b]}\n\n' % body
+        case Whole(moment=moment, mark=mark, changes=count):
+            said = {"lsn": str(moment.lsn), "generation": moment.generation, "changes": count}
+            return _event("frontier", said, mark)
+        case Nothing():
+            return b""
+
+
+def _event(name: str, said: dict[str, object], mark: str = "") -> bytes:
+    place = f"id: {mark}\n".encode() if mark else b""
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, orjson.dumps(said))
+
+
+def _code(error: ChangelogError) -> int:
+    match error:
+        case GoneError():
+            return 410
+        case AheadError():
+            return 409
+        case ConfigurationError():
+            return 400
+        case UnavailableError():
+            return 503
+        case _:
+            return 404
+
+
+def _refused(code: int, said: str, headers: dict[str, str] | None = None) -> Response:
+    text, _, hint = said.partition(" | hint: ")
+    return JSONResponse({"error": text, "hint": hint}, code, headers)

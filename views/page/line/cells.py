@@ -1,0 +1,100 @@
+"""What changes on the page while somebody looks at it: cells by name, in the page and live.
+
+A template writes each cell where it belongs; the stream sends those that are other ones now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from views.page.line.said import ago, duration, moment, size
+from views.page.line.sources import Line
+from views.page.line.standing import Standing, ViewLine
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, and how what it tells of stands.
+
+    Attributes:
+        text: for people.
+        state: `ok`, `note`, `unknown`, `problem`, or an empty text.
+    """
+
+    text: str
+    state: str = ""
+
+
+def cells(line: Line) -> dict[str, Cell]:
+    """Return all cells of the page of a line."""
+    return dict(_all(line))
+
+
+def _all(line: Line) -> Iterator[tuple[str, Cell]]:
+    yield "at", Cell(moment(line.at))
+    yield "worst", Cell(line.worst.word, line.worst.word)
+    yield from _standing("source", line.source)
+    yield from _standing("log", line.log)
+    yield from _capture(line)
+    for each in line.views:
+        yield from _view(each, line)
+
+
+def _standing(name: str, standing: Standing) -> Iterator[tuple[str, Cell]]:
+    yield f"{name}.state", Cell(standing.level.word, standing.level.word)
+    yield f"{name}.said", Cell(standing.said)
+    yield f"{name}.mend", Cell(standing.mend)
+
+
+def _capture(line: Line) -> Iterator[tuple[str, Cell]]:
+    said = line.capture.value
+    if said is None:
+        for name in ("lag", "behind", "frontier", "wal", "retained", "slot", "room"):
+            yield f"capture.{name}", Cell("unknown")
+        return
+    active = {True: "active", False: "idle", None: "missing"}[said["active"]]
+    yield "capture.slot", Cell(f"{active}, WAL {said['wal_status'] or 'none'}")
+    yield "capture.lag", Cell(duration(said["lag_s"]))
+    yield "capture.behind", Cell(size(said["lag_bytes"]))
+    yield "capture.frontier", Cell((said["frontier"] or {}).get("lsn") or "none yet")
+    yield "capture.wal", Cell(said["wal_lsn"])
+    yield "capture.retained", Cell(size(said["retained_bytes"]))
+    yield "capture.room", Cell(_room(said["reserves"]))
+
+
+def _room(reserves: list[dict[str, object]]) -> str:
+    if not reserves:
+        return "no limit is set"
+    first = reserves[0]
+    left, seconds = first.get("bytes_left"), first.get("seconds_left")
+    text = f"{size(left if isinstance(left, int) else None)} until {first.get('limit')}"
+    if isinstance(seconds, int | float):
+        text += f", {duration(float(seconds))} at this rate"
+    return text
+
+
+def _view(view: ViewLine, line: Line) -> Iterator[tuple[str, Cell]]:
+    name = f"view.{view.declared.name}"
+    yield from _standing(name, view.worst)
+    yield f"{name}.lag", Cell(_lag(view))
+    yield f"{name}.behind", Cell("" if view.serving is None else size(view.lag_bytes))
+    yield f"{name}.lsn", Cell(view.lsn or "")
+    yield f"{name}.generation", Cell(_generation(view))
+    yield f"{name}.proof", Cell(view.proof)
+    last = view.last
+    yield f"{name}.last", Cell("" if last is None else f"{last.state} {ago(last.at, line.at)}")
+    yield f"{name}.next", Cell("not scheduled" if view.next is None else moment(view.next))
+
+
+def _lag(view: ViewLine) -> str:
+    if view.serving is None:
+        return ""
+    return "unknown" if view.lag_s is None else f"at most {duration(view.lag_s)}"
+
+
+def _generation(view: ViewLine) -> str:
+    if view.serving is None:
+        return ""
+    rows = "" if view.rows is None else f", {view.rows:,} rows"
+    return f"generation {view.serving}{rows}"

@@ -1,0 +1,81 @@
+"""Small charts of a view's rebuilds, as values that a template draws. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from views.generations.history import SEALED, HistoryRow
+
+MOST = 40
+"""Rebuilds that a chart shows."""
+HEIGHT, STEP, WIDE = 72, 12, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One rebuild.
+
+    Attributes:
+        x: left edge.
+        y: upper edge.
+        height: of the bar; one at least.
+        said: what it stands for.
+    """
+
+    x: int
+    y: int
+    height: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Bars from nothing to the largest.
+
+    Attributes:
+        title: what they are.
+        last: the newest value, as text.
+        most: the largest value, as text.
+        bars: one a rebuild, oldest first.
+    """
+
+    title: str
+    last: str
+    most: str
+    bars: tuple[Bar, ...]
+
+    @property
+    def width(self) -> int:
+        """Return how wide it is."""
+        return max(len(self.bars) * STEP, STEP)
+
+
+def charts(rows: Sequence[HistoryRow]) -> list[Chart]:
+    """Return charts of a view's rebuilds: rows, seconds, records read; none of fewer than two.
+
+    Args:
+        rows: of its history, oldest first.
+    """
+    built = [row for row in rows if row.state == SEALED][-MOST:]
+    if len(built) < 2:  # noqa: PLR2004 - one is no course
+        return []
+    return [
+        _chart("rows", built, [float(row.rows or 0) for row in built], ""),
+        _chart("seconds", built, [float(row.seconds.get("total", 0)) for row in built], " s"),
+        _chart("records read", built, [float(row.records_read or 0) for row in built], ""),
+    ]
+
+
+def _chart(title: str, built: Sequence[HistoryRow], values: Sequence[float], unit: str) -> Chart:
+    most = max(values)
+
+    def said(value: float) -> str:
+        return f"{value:,.1f}{unit}" if unit else f"{value:,.0f}"
+
+    bars = []
+    for place, (row, value) in enumerate(zip(built, values, strict=True)):
+        height = max(round(value / most * HEIGHT), 1) if most else 1
+        text = f"generation {row.generation}, {row.at:%Y-%m-%d %H:%M}: {said(value)}"
+        bars.append(Bar(place * STEP, HEIGHT - height, height, text))
+    return Chart(title, said(values[-1]), said(most), tuple(bars))

@@ -1,0 +1,278 @@
+"""Where the page has what it shows from: commands of ours, the history, the sinks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from changelog.config import BROKERS, Project, load_project
+from changelog.contract.base.errors import ChangelogError
+from changelog.runtime.edge import one_line
+from replay.base.sections import warehouse_of
+from views.base.sections import Schedule
+from views.generations.history import History, HistoryRow
+from views.generations.served import served_of
+from views.operate.asked import Answer, ask_one
+from views.page.line.looking import PATIENCE_S, WAIT_S, Look, Seen, look_at
+from views.page.line.standing import Declared, Level, Serving, Standing, ViewLine, log_of, view_line
+from views.project.catalog import catalog_of
+from views.project.spec import ViewSpec
+from views.runs.scheduled import Due, due_of
+from views.sinks.base import ForwardSink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The line at one moment.
+
+    Attributes:
+        at: the moment.
+        folder: of the project.
+        slot: its name.
+        capture: what `changelog status` said.
+        topics: what `changelog topics` said.
+        views: how each stands.
+        unknown: what could not be found out of the project itself.
+    """
+
+    at: datetime
+    folder: str
+    slot: str
+    capture: Seen[Mapping[str, Any]]
+    topics: Seen[Mapping[str, Any]]
+    views: tuple[ViewLine, ...]
+    unknown: tuple[Standing, ...] = ()
+
+    @property
+    def source(self) -> Standing:
+        """Return how source and slot stand."""
+        if self.capture.value is None:
+            return Standing(Level.UNKNOWN, self.capture.why, "changelog doctor")
+        problems = self.capture.value["problems"]
+        if problems:
+            return Standing(Level.PROBLEM, problems[0], "changelog capture")
+        return Standing(Level.OK, "capture runs")
+
+    @property
+    def log(self) -> Standing:
+        """Return how the topics stand."""
+        if self.topics.value is None:
+            return Standing(Level.UNKNOWN, self.topics.why, "changelog doctor")
+        refused = refused_of(self.topics.value)
+        if refused:
+            said = f"{len(refused)} cannot be read exactly"
+            return Standing(Level.PROBLEM, said, "changelog topics")
+        return Standing(Level.OK, f"{len(self.topics.value['topics'])} can be read exactly")
+
+    @property
+    def worst(self) -> Level:
+        """Return the worst of all."""
+        every = [self.source, self.log, *self.unknown, *(each.worst for each in self.views)]
+        return max(each.level for each in every)
+
+
+def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
+    """Return what cannot be read exactly now, of what `changelog topics` said.
+
+    Tables by their names with the reason, and topics that are gone by theirs.
+    """
+    return dict.fromkeys(topics.get("missing", []), "it is gone") | {
+        each["table"]: "; ".join(each["reasons"]) or each["text"]
+        for each in topics["topics"]
+        if each["table"] is not None and each["verdict"] not in {"exact", "exact-until"}
+    }
+
+
+@dataclass(slots=True)
+class _Known:
+    """A view's declaration, and the looks at its sinks."""
+
+    spec: ViewSpec
+    sinks: dict[str, Look[Serving]] = field(default_factory=dict)
+
+
+class Sources:
+    """What a project's servers tell, as old as the looks at them.
+
+    Args:
+        folder: of the project.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._capture = Look(lambda: _said(folder, ("status",), "problems"))
+        self._topics = Look(lambda: _said(folder, ("topics",), "topics"))
+        self._history = Look(self._rows)
+        self._kept: tuple[object, Sequence[HistoryRow]] | None = None
+        self._known: dict[str, _Known] = {}
+        self._declares = threading.Lock()
+
+    def project(self) -> Project:
+        """Read the settings.
+
+        Raises:
+            ConfigurationError: they cannot be used.
+        """
+        return load_project(self.folder, needs=[BROKERS])
+
+    def line(self, *, wait_s: float = WAIT_S) -> Line:
+        """Return the line, looked at a few seconds ago at most where servers answer.
+
+        Args:
+            wait_s: waits so long, at most, for what was never looked at.
+        """
+        unknown: list[Standing] = []
+        project = self._project(unknown)
+        declared = self._declared(project, unknown)
+        sinks = {name: known.sinks for name, known in self._known.items()}
+        every: list[Look[Any]] = [self._capture, self._topics, self._history]
+        every += [look for each in sinks.values() for look in each.values()]
+        look_at(every, wait_s=wait_s)
+        capture, topics = self._capture.seen, self._topics.seen
+        now = datetime.now(UTC)
+        return Line(
+            at=now,
+            folder=str(self.folder.resolve()),
+            slot=project.slot if project is not None else "",
+            capture=capture,
+            topics=topics,
+            views=tuple(
+                view_line(
+                    each,
+                    sinks={name: look.seen for name, look in sinks.get(each.name, {}).items()},
+                    history=self._history.seen,
+                    log=log_of(capture.value),
+                    refused=_refused(each, topics.value),
+                    due=_due(project, each.name, now),
+                    now=now,
+                )
+                for each in declared
+            ),
+            unknown=tuple(unknown),
+        )
+
+    def rows(self, view: str) -> list[HistoryRow]:
+        """Return the rows of a view's history as they were seen last, oldest first."""
+        return [row for row in self._history.seen.value or () if row.view == view]
+
+    def again(self) -> None:
+        """Look at once at what a change of ours has changed."""
+        every: list[Look[Any]] = [self._history]
+        every += [look for known in self._known.values() for look in known.sinks.values()]
+        for each in every:
+            each.begin(at_once=True)
+
+    def _project(self, unknown: list[Standing]) -> Project | None:
+        try:
+            return self.project()
+        except ChangelogError as error:
+            unknown.append(
+                Standing(Level.UNKNOWN, f"settings: {one_line(error)}", "changelog doctor")
+            )
+            return None
+
+    def _declared(self, project: Project | None, unknown: list[Standing]) -> list[Declared]:
+        """Read the files of the views; those of last time where that is not possible."""
+        if project is None:
+            return [_of_spec(known.spec) for known in self._known.values()]
+        try:
+            catalog = catalog_of(project)
+        except ChangelogError as error:
+            unknown.append(_unknown("views", error))
+            return []
+        found = []
+        with self._declares:
+            for name in sorted(catalog.paths):
+                try:
+                    spec = catalog.load(name)
+                except ChangelogError as error:
+                    self._known.pop(name, None)
+                    found.append(Declared(name=name, wrong=one_line(error)))
+                    continue
+                self._know(spec, project)
+                found.append(_of_spec(spec))
+            for name in self._known.keys() - catalog.paths.keys():
+                del self._known[name]
+        return found
+
+    def _know(self, spec: ViewSpec, project: Project) -> None:
+        known = self._known.get(spec.name)
+        if known is None or known.spec != spec:
+            looks = {name: Look(_asks(spec, project, name)) for name in spec.sinks}
+            self._known[spec.name] = _Known(spec, looks)
+
+    def _rows(self) -> Sequence[HistoryRow]:
+        """Read the history, if something came to it."""
+        history = History(warehouse_of(self.project()))
+        version = history.version()
+        if self._kept is None or self._kept[0] != version:
+            self._kept = (version, history.rows())
+        return self._kept[1]
+
+
+def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 - what a look does
+    def ask() -> Serving:
+        sink = served_of(spec, project, None).sinks[name]
+        number = sink.published()
+        position = None
+        if number is not None and isinstance(sink, ForwardSink):
+            position = sink.position(number)
+        return Serving(number, None if position is None else str(position.commit_lsn))
+
+    return ask
+
+
+def _unknown(what: str, error: ChangelogError) -> Standing:
+    return Standing(Level.UNKNOWN, f"{what}: {one_line(error)}", "changelog doctor")
+
+
+def _of_spec(spec: ViewSpec) -> Declared:
+    return Declared(
+        name=spec.name,
+        sinks=spec.sinks,
+        tables=tuple(map(str, spec.tables)),
+        key=spec.key,
+        description=spec.description,
+    )
+
+
+def _said(folder: Path, words: Sequence[str], wanted: str) -> Mapping[str, Any]:
+    """Return what a command said.
+
+    Raises:
+        ChangelogError: it said something else.
+    """
+    answer: Answer = ask_one(folder, words, answer_s=PATIENCE_S)
+    if wanted not in answer.said:
+        raise answer.refusal()
+    return answer.said
+
+
+def _refused(declared: Declared, topics: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the tables of a view that cannot be read exactly now, with the reason."""
+    if topics is None:
+        return {}
+    refused, there = refused_of(topics), {each["table"] for each in topics["topics"]}
+    if topics.get("missing"):
+        refused |= {table: "it has no topic" for table in declared.tables if table not in there}
+    return {table: refused[table] for table in declared.tables if table in refused}
+
+
+def _due(project: Project | None, view: str, now: datetime) -> datetime | None:
+    """Return when a schedule rebuilds a view next; None where none does."""
+    if project is None or not project.section(Schedule).root:
+        return None
+    try:
+        schedules = due_of(project.section(Schedule).root)
+    except ChangelogError:
+        return None
+    times = [each.times.after(now) for each in schedules if _rebuilds(each, view)]
+    return min(times, default=None)
+
+
+def _rebuilds(due: Due, view: str) -> bool:
+    return "--all" in due.words or view in due.words

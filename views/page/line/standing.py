@@ -1,0 +1,313 @@
+"""What the page knows of the line, as values; and of each view the worst of its states. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+
+from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.lsn import Lsn
+from views.generations.history import (
+    DROPPED,
+    FAILED,
+    PUBLISHED,
+    REFUTED,
+    SEALED,
+    STAGED,
+    HistoryRow,
+)
+from views.page.line.looking import Seen
+
+
+class Level(IntEnum):
+    """How a thing stands, the worst last."""
+
+    OK = 0
+    NOTE = 1
+    UNKNOWN = 2
+    PROBLEM = 3
+
+    @property
+    def word(self) -> str:
+        """Return what people read."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One thing that is so, and what mends it.
+
+    Attributes:
+        level: how bad it is.
+        said: what is so.
+        mend: a command, or an empty text.
+    """
+
+    level: Level
+    said: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a sink of a view tells.
+
+    Attributes:
+        generation: that readers see; None for none.
+        lsn: up to which it went forward; None where it never did.
+    """
+
+    generation: int | None
+    lsn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What the project says of a view.
+
+    Attributes:
+        name: its name.
+        sinks: where it is served.
+        tables: that it reads.
+        key: its key's columns.
+        description: a sentence, or an empty text.
+        wrong: why its file cannot be used, or an empty text.
+    """
+
+    name: str
+    sinks: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    description: str = ""
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """How far the log is.
+
+    Attributes:
+        lsn: of its newest frontier; None without one.
+        lag_s: how old the oldest commit can be that it lacks.
+        wal_lsn: where the source's WAL ends.
+    """
+
+    lsn: str | None = None
+    lag_s: float | None = None
+    wal_lsn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewLine:
+    """One view.
+
+    Attributes:
+        declared: by the project.
+        standings: all that is so of it, the worst first.
+        serving: the generation that readers see; None where there is none, or that is unknown.
+        lsn: what its rows are true at; the least of its sinks.
+        lag_s: how old the oldest commit can be that its readers lack, in seconds.
+        lag_bytes: the WAL between its rows and the source's end.
+        rows: of the generation that serves.
+        proof: what the certificate of that generation says.
+        last: the last step of a run.
+        next: when a schedule rebuilds it.
+        staged: the generation that waits to be published.
+        sinks: what each tells.
+    """
+
+    declared: Declared
+    standings: tuple[Standing, ...]
+    serving: int | None = None
+    lsn: str | None = None
+    lag_s: float | None = None
+    lag_bytes: int | None = None
+    rows: int | None = None
+    proof: str = ""
+    last: HistoryRow | None = None
+    next: datetime | None = None
+    staged: int | None = None
+    sinks: Mapping[str, Seen[Serving]] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> Standing:
+        """Return the worst of what is so."""
+        return self.standings[0]
+
+
+PROOFS = {True: "proved", False: "refuted", None: "not proved"}
+
+
+def log_of(status: Mapping[str, Any] | None) -> Log:
+    """Return how far the log is, of what `changelog status` said."""
+    if not status or "problems" not in status:
+        return Log()
+    frontier = status.get("frontier") or {}
+    return Log(lsn=frontier.get("lsn"), lag_s=status.get("lag_s"), wal_lsn=status.get("wal_lsn"))
+
+
+def view_line(
+    declared: Declared,
+    *,
+    sinks: Mapping[str, Seen[Serving]],
+    history: Seen[Sequence[HistoryRow]],
+    log: Log,
+    refused: Mapping[str, str],
+    due: datetime | None,
+    now: datetime,
+) -> ViewLine:
+    """Return how a view stands.
+
+    Args:
+        declared: by the project.
+        sinks: what each of them tells.
+        history: of all views, oldest first.
+        log: how far it is.
+        refused: tables that cannot be read exactly now, with the reason.
+        due: when a schedule rebuilds it.
+        now: the moment.
+    """
+    own = [row for row in history.value or () if row.view == declared.name]
+    serving = _serving(sinks)
+    built = _row_of(own, serving)
+    lsn = _least(sinks, built)
+    staged = _staged(own)
+    found = [
+        *_of_declaration(declared),
+        *_of_sinks(declared, sinks),
+        *_of_history(declared, history, own, built, serving),
+        *_of_tables(declared, refused),
+    ]
+    if staged is not None:
+        said = f"generation {staged} is staged and waits to be published"
+        found.append(Standing(Level.NOTE, said, f"rebuild-view {declared.name} --publish"))
+    if not found:
+        found.append(Standing(Level.OK, "proved, and served by all of its sinks"))
+    found.sort(key=lambda each: -each.level)
+    return ViewLine(
+        declared=declared,
+        standings=tuple(found),
+        serving=serving,
+        lsn=lsn,
+        lag_s=_lag_s(lsn, log, built, now),
+        lag_bytes=_between(lsn, log.wal_lsn),
+        rows=None if built is None else built.rows,
+        proof="" if built is None else _proof(built),
+        last=own[-1] if own else None,
+        next=due,
+        staged=staged,
+        sinks=sinks,
+    )
+
+
+def _serving(sinks: Mapping[str, Seen[Serving]]) -> int | None:
+    """Return the one generation that all sinks serve; None if they differ or one is unknown."""
+    found = {each.value.generation if each.value else None for each in sinks.values()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _row_of(own: Sequence[HistoryRow], serving: int | None) -> HistoryRow | None:
+    """Return the newest row of the generation that serves which says what its rows are true at."""
+    told = {SEALED, STAGED, PUBLISHED}
+    rows = [row for row in own if row.generation == serving and row.state in told]
+    with_place = [row for row in rows if row.lsn is not None]
+    return next(reversed(with_place or rows), None)
+
+
+def _least(sinks: Mapping[str, Seen[Serving]], built: HistoryRow | None) -> str | None:
+    known = None if built is None else built.lsn
+    places = [(each.value.lsn if each.value else None) or known for each in sinks.values()]
+    parsed = [lsn for place in places if (lsn := _parsed(place)) is not None]
+    return str(min(parsed)) if parsed and len(parsed) == len(places) else None
+
+
+def _staged(own: Sequence[HistoryRow]) -> int | None:
+    last = {row.generation: row.state for row in own}
+    return max((number for number, state in last.items() if state == STAGED), default=None)
+
+
+def _of_declaration(declared: Declared) -> Iterator[Standing]:
+    if declared.wrong:
+        yield Standing(Level.PROBLEM, declared.wrong, f"changelog test {declared.name}")
+
+
+def _of_sinks(declared: Declared, sinks: Mapping[str, Seen[Serving]]) -> Iterator[Standing]:
+    for name, seen in sinks.items():
+        if seen.value is None:
+            yield Standing(Level.UNKNOWN, f"{name}: {seen.why}", "changelog doctor")
+    known = {name: seen.value.generation for name, seen in sinks.items() if seen.value}
+    if len(set(known.values())) > 1:
+        said = ", ".join(f"{name} {number or 'none'}" for name, number in known.items())
+        yield Standing(
+            Level.PROBLEM,
+            f"its sinks serve different generations: {said}",
+            f"rebuild-view {declared.name}",
+        )
+
+
+def _of_history(
+    declared: Declared,
+    history: Seen[Sequence[HistoryRow]],
+    own: Sequence[HistoryRow],
+    built: HistoryRow | None,
+    serving: int | None,
+) -> Iterator[Standing]:
+    again, last = f"rebuild-view {declared.name}", own[-1] if own else None
+    if history.value is None:
+        yield Standing(Level.UNKNOWN, f"its history: {history.why}", "changelog doctor")
+        return
+    if last is not None and last.state in {REFUTED, FAILED}:
+        what = "was refuted" if last.state == REFUTED else "failed"
+        said = f"generation {last.generation} {what}: {last.note or f'{last.mismatches} rows'}"
+        yield Standing(Level.PROBLEM, said, f"{again} --history")
+    if last is None or last.state == DROPPED:
+        if not declared.wrong:
+            yield Standing(Level.NOTE, "was never built", again)
+    elif built is not None and built.verified is False:
+        yield Standing(Level.PROBLEM, f"generation {serving} is refuted and serves", again)
+    elif built is not None and built.verified is None:
+        yield Standing(Level.NOTE, f"generation {serving} is not proved", again)
+    elif serving is not None and built is None:
+        said = f"generation {serving} serves, and the history does not know it"
+        yield Standing(Level.UNKNOWN, said, again)
+
+
+def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Standing]:
+    for table in declared.tables:
+        if table in refused:
+            said = f"table {table} cannot be read exactly now: {refused[table]}"
+            yield Standing(Level.PROBLEM, said, f"changelog resnapshot {table}")
+
+
+def _proof(built: HistoryRow) -> str:
+    said = PROOFS[built.verified]
+    compared = [report.get("rows_expected") for report in built.certificate.values()]
+    counts = [each for each in compared if isinstance(each, int)]
+    return f"{said}, {min(counts):,} rows" if built.verified and counts else said
+
+
+def _lag_s(lsn: str | None, log: Log, built: HistoryRow | None, now: datetime) -> float | None:
+    """Return how old the oldest commit can be that the view lacks, at most."""
+    at, newest = _parsed(lsn), _parsed(log.lsn)
+    if at is None:
+        return None
+    if newest is not None and at >= newest:
+        return log.lag_s
+    if built is None or built.ts is None:
+        return None
+    return max((now - built.ts).total_seconds(), 0.0)
+
+
+def _between(lsn: str | None, end: str | None) -> int | None:
+    at, last = _parsed(lsn), _parsed(end)
+    return None if at is None or last is None else max(last - at, 0)
+
+
+def _parsed(text: str | None) -> Lsn | None:
+    try:
+        return None if text is None else Lsn.parse(text)
+    except ConfigurationError:
+        return None
