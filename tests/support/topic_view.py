@@ -87,8 +87,7 @@ class Reader:
             self.mark = value
         elif name == "data":
             said = json.loads(value)
-            for each in said.get("changes") or [] if isinstance(said.get("changes"), list) else []:
-                self._some.append(each)
+            self._some += said.get("changes", [])
             if "lsn" in said:
                 self._whole(said)
 

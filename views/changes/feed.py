@@ -73,11 +73,17 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A frontier: with all changes up to here a client has the view as it was at that LSN."""
+    """A frontier: with all changes up to here a client has the view as it was at that LSN.
+
+    Attributes:
+        moment: the frontier.
+        mark: what a client gives back to go on from it.
+        count: of the changes since the one before.
+    """
 
     moment: Moment
     mark: str
-    changes: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ LsnOf = Callable[[int], str | None]
 
 
 class Feed:
-    """A view's topic, from a place on; a context manager is not needed, `close` is.
+    """A view's topic, from a place on, for one client; `close` ends it.
 
     Args:
         server: where the topic is.
@@ -109,7 +115,7 @@ class Feed:
         self._records: Consumer | None = None
         self._frontiers: Consumer | None = None
         self._back: Message | None = None
-        self._looked = 0.0
+        self._looked, self._at, self._is_first = 0.0, 0, False
         with server.errors(f'topic "{topic}"'):
             self._life = self._topic_life()
             self._lag_s, self._kept_s = self._times()
@@ -122,11 +128,6 @@ class Feed:
         for each in (self._records, self._frontiers):
             if each is not None:
                 each.close()
-
-    @property
-    def newest(self) -> Whole:
-        """Return the newest frontier."""
-        return Whole(self._moments[-1], self._moments[-1].mark(self._life), 0)
 
     def begin(self, since: str | None) -> None:
         """Take the place that a client goes on from; without one the newest frontier.

@@ -140,8 +140,8 @@ def _said(event: Event) -> bytes:
         case Some(changes=changes):
             body = b",".join(b'{"key":%b,"row":%b}' % (each.key, each.row) for each in changes)
             return b'event: changes\ndata: {"changes":[%b]}\n\n' % body
-        case Whole(moment=moment, mark=mark, changes=count):
-            said = {"lsn": str(moment.lsn), "generation": moment.generation, "changes": count}
+        case Whole(moment=moment, mark=mark, count=count):
+            said = {"lsn": str(moment.lsn), "generation": moment.generation, "count": count}
             return _event("frontier", said, mark)
         case Nothing():
             return b""
