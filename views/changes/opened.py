@@ -11,10 +11,10 @@ from httpx import HTTPError
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError, UnavailableError, ViewError
 from replay.base.sections import warehouse_of
-from views.base.sections import Sinks
 from views.changes.documents import Documents
 from views.changes.feed import Feed
 from views.generations.history import History
+from views.generations.served import topic_prefix_of
 from views.project.catalog import catalog_of
 from views.sinks.topic.server import TopicServer
 
@@ -36,9 +36,6 @@ def opened_feed(project: Project, view: str) -> Feed:
         )
     registry = project.registry if project.registry.url else None
     server = TopicServer(project.kafka, registry, ANSWER_S, ANSWER_S)
-    prefix = project.section(Sinks).topic.prefix or ".".join(
-        filter(None, [project.topic_prefix, "views"])
-    )
     is_json = spec.options.get("topic", {}).get("value") == "json"
     history = History(warehouse_of(project))
 
@@ -55,4 +52,9 @@ def opened_feed(project: Project, view: str) -> Feed:
         rows = history.rows([view], generation=generation)
         return next((row.lsn for row in reversed(rows) if row.lsn is not None), None)
 
-    return Feed(server, f"{prefix}.{view}", Documents(None if is_json else schema_of), lsn_of)
+    return Feed(
+        server,
+        f"{topic_prefix_of(project)}.{view}",
+        Documents(None if is_json else schema_of),
+        lsn_of,
+    )

@@ -57,7 +57,7 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
         kafka=project.kafka,
         registry=project.registry if project.registry.url else None,
         left_out_at_most=project.section(Rebuild).left_out_at_most,
-        topic_prefix=sinks.topic.prefix or ".".join(filter(None, [project.topic_prefix, "views"])),
+        topic_prefix=topic_prefix_of(project),
     )
     return Served(
         spec.name,
@@ -73,3 +73,9 @@ def served_of(spec: ViewSpec, project: Project, spark: SparkSession | None) -> S
             for kind in spec.sinks
         },
     )
+
+
+def topic_prefix_of(project: Project) -> str:
+    """Return what the names of views' topics begin with, before a point."""
+    said = project.section(Sinks).topic.prefix
+    return said or ".".join(filter(None, [project.topic_prefix, "views"]))
