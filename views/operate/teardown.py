@@ -77,14 +77,18 @@ class Teardown:
     def carry_out(self, agreed: Callable[[Part], bool]) -> None:
         """Remove part by part what is agreed to; one that cannot be removed stops no other.
 
+        But the slot: a capture that began meanwhile reads it, and would make the rest again.
+
         Args:
             agreed: tells whether a part goes; all are asked for before the first one goes.
         """
+        is_busy = False
         for part in self._agreed(agreed):
-            if self._stays_with_others(part):
+            if is_busy or self._stays_with_others(part):
                 self._note_kept(part)
             elif not self.findings.passes(part.kind, part.remove, f"removed {part.said}"):
                 self.staying.add(part.kind)
+                is_busy = part.kind == "slot"
         self._note_strange()
 
     def _agreed(self, agreed: Callable[[Part], bool]) -> list[Part]:

@@ -52,11 +52,19 @@ def test_what_is_declined_keeps_what_it_is_read_by():
 
 def test_what_fails_stops_no_other_but_keeps_what_it_is_found_by():
     removed: list[str] = []
-    teardown = Teardown(parts(removed, failing={"slot", "topics"}))
+    teardown = Teardown(parts(removed, failing={"publication", "topics"}))
     teardown.carry_out(lambda _: True)
-    assert set(KINDS) - set(removed) == {"slot", "topics", "subjects", "frontiers"}
+    assert set(KINDS) - set(removed) == {"publication", "topics", "subjects", "frontiers"}
     problems = [each.said for each in teardown.findings.all if each.state is Level.PROBLEM]
-    assert problems == ["slot fails", "topics fails"]
+    assert problems == ["publication fails", "topics fails"]
+    assert teardown.findings.exit_code == 1
+
+
+def test_a_slot_that_cannot_be_dropped_keeps_the_rest():
+    removed: list[str] = []
+    teardown = Teardown(parts(removed, failing={"slot"}))
+    teardown.carry_out(lambda _: True)
+    assert removed == []
     assert teardown.findings.exit_code == 1
 
 
