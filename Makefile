@@ -76,7 +76,7 @@ imports: $(READY) ## import-linter: who may import whom (.importlinter)
 	@$(BIN)/lint-imports
 
 docs: $(READY) ## Check the documents: paths, commands and help texts exist
-	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_repository.py
+	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_site.py tests/unit/test_repository.py
 
 pages: $(READY) ## Write the pages that are made of the code anew: settings, SQL, commands, exit codes, metrics, records
 	@$(BIN)/python -m views.verify.sql.functions > docs/sql.md.new && mv docs/sql.md.new docs/sql.md

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from changelog.capture.frontier.frontier_writer import RENEW_S
 from changelog.contract.rows.types import Kind, column_type
 from changelog.reference import page as settings_page
+from scripts.pages import PAGES
 from views.verify.sql.functions import page
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +181,28 @@ def test_the_page_of_functions_is_what_the_verifier_goes_by() -> None:
 def test_the_page_of_settings_is_what_is_declared() -> None:
     said = (ROOT / "docs/configuration.md").read_text("utf-8")
     assert said == settings_page(), "write it anew: make pages"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_is_made_of_the_code_is_new(name: str) -> None:
+    said = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    assert said == PAGES[name]().rstrip() + "\n", "write it anew: make pages"
+
+
+def _nav(entries: list[Any]) -> Iterator[str]:
+    for entry in entries:
+        for found in entry.values():
+            if isinstance(found, str):
+                yield found
+            else:
+                yield from _nav(found)
+
+
+def test_the_order_of_the_site_names_each_page_once() -> None:
+    named = list(_nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
+    assert len(named) == len(set(named))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert set(named) == pages, "each page has a place in mkdocs.yml"
 
 
 def test_the_page_of_limits_tells_which_types_are_text() -> None:

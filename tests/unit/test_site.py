@@ -1,4 +1,4 @@
-"""The site of docs/: its order names each page, its pages name what exists, made pages are new."""
+"""The site of docs/: its order, and that its pages name what exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import yaml
 
 from changelog.config import every_section
 from changelog.runtime.setting import declared
-from scripts.pages import PAGES
 from tests.support.page import blocks_of
 from tests.unit.test_docs import _command, _split, _walk
 
@@ -24,24 +23,9 @@ DOCS = ROOT / "docs"
 PROGRAMS = ("changelog", "rebuild-view")
 
 
-def _nav(entries: list[Any]) -> Iterator[str]:
-    for entry in entries:
-        for found in entry.values():
-            if isinstance(found, str):
-                yield found
-            else:
-                yield from _nav(found)
-
-
 def _site() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     return found
-
-
-def test_the_order_of_the_site_names_each_page_once() -> None:
-    named = list(_nav(_site()["nav"]))
-    assert len(named) == len(set(named))
-    assert set(named) == {path.name for path in DOCS.glob("*.md")}
 
 
 def test_the_site_begins_with_what_a_stranger_needs() -> None:
@@ -67,12 +51,6 @@ def test_pages_name_pages_and_pictures_that_exist(path: Path) -> None:
     assert [page for page in pages if not (ROOT / page).exists()] == []
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     assert [each for each in pictures if not (path.parent / each).exists()] == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_that_are_made_of_the_code_are_new(name: str) -> None:
-    said = (DOCS / f"{name}.md").read_text("utf-8")
-    assert said == PAGES[name]().rstrip() + "\n", "write it anew: make pages"
 
 
 def test_each_failure_has_a_recipe() -> None:
