@@ -20,7 +20,7 @@ TOKEN = "token-canary-0123456789"
 
 @pytest.fixture
 def view(stack, tmp_path):
-    made = TopicView(tmp_path / "project", stack.endpoints())
+    made = TopicView.alone(tmp_path / "project", stack.endpoints())
     made.build(1, 0x10, {n: f"first {n}" for n in range(1, 2_001)})
     made.publish(1)
     return made

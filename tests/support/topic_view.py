@@ -21,18 +21,15 @@ from views.sinks.topic.register import Held
 from views.sinks.topic.sink import TopicSink
 
 Rows = dict[int, str]
+DECLARED = "-- key: id\n-- sinks: topic\n-- description: Who there is\nSELECT id, name FROM names"
 SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
 
 
 class TopicView:
-    """The view `names`, id to name, in the topic of a project of its own."""
+    """The view `names`, id to name, in a topic; its project has it declared."""
 
-    def __init__(self, root: Path, endpoints: Endpoints) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        write_settings(root, endpoints, "dbname=none", f"r{uuid.uuid4().hex[:10]}")
-        (root / "views").mkdir()
-        text = "-- key: id\n-- sinks: topic\nSELECT id, name FROM names"
-        (root / "views" / "names.sql").write_text(text, encoding="utf-8")
         project = load_project(root, needs=["brokers"])
         sink = served_of(catalog_of(project).load("names"), project, None).sinks["topic"]
         assert isinstance(sink, TopicSink)
@@ -40,6 +37,14 @@ class TopicView:
         self.truth: dict[tuple[str, int], Rows] = {}
         self._now: dict[int, Rows] = {}
         self._at: dict[int, int] = {}
+
+    @classmethod
+    def alone(cls, root: Path, endpoints: Endpoints) -> "TopicView":
+        """Return it in a project that has nothing else, and no source."""
+        write_settings(root, endpoints, "dbname=none", f"r{uuid.uuid4().hex[:10]}")
+        (root / "views").mkdir()
+        (root / "views" / "names.sql").write_text(DECLARED, encoding="utf-8")
+        return cls(root)
 
     def build(self, generation: int, lsn: int, rows: Rows) -> None:
         """Make a generation that nobody sees yet."""

@@ -178,7 +178,7 @@ def view_line(
     found = [
         *_of_declaration(declared),
         *_of_sinks(declared, sinks),
-        *_of_history(declared, history, own, built, serving),
+        *_of_history(declared, sinks, history=history, own=own, built=built, serving=serving),
         *_of_tables(declared, refused),
     ]
     if staged is not None:
@@ -250,6 +250,8 @@ def _of_sinks(declared: Declared, sinks: Mapping[str, Seen[Serving]]) -> Iterato
 
 def _of_history(
     declared: Declared,
+    sinks: Mapping[str, Seen[Serving]],
+    *,
     history: Seen[Sequence[HistoryRow]],
     own: Sequence[HistoryRow],
     built: HistoryRow | None,
@@ -266,6 +268,8 @@ def _of_history(
     if last is None or last.state == DROPPED:
         if not declared.wrong:
             yield Standing(Level.NOTE, "was never built", again)
+    elif (lost := _lost(own, sinks)) is not None:
+        yield Standing(Level.PROBLEM, f"nothing serves, though generation {lost} did", again)
     elif built is not None and built.verified is False:
         yield Standing(Level.PROBLEM, f"generation {serving} is refuted and serves", again)
     elif built is not None and built.verified is None:
@@ -273,6 +277,13 @@ def _of_history(
     elif serving is not None and built is None:
         said = f"generation {serving} serves, and the history does not know it"
         yield Standing(Level.UNKNOWN, said, again)
+
+
+def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int | None:
+    """Return the generation that was published, where all sinks say that they serve none."""
+    if not sinks or any(each.value is None or each.value.generation for each in sinks.values()):
+        return None
+    return next((row.generation for row in reversed(own) if row.state == PUBLISHED), None)
 
 
 def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Standing]:

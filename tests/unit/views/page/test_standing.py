@@ -58,6 +58,7 @@ def test_a_proved_view_is_well() -> None:
         (line([row(verified=None)]), Level.NOTE, "is not proved"),
         (line([row(), row(3, STAGED)]), Level.NOTE, "3 is staged"),
         (line([], seen(None, None)), Level.NOTE, "was never built"),
+        (line(sinks=seen(None, None)), Level.PROBLEM, "nothing serves, though generation 2 did"),
         (line(Seen(None, "no answer yet")), Level.UNKNOWN, "no answer yet"),
         (line([row(7)]), Level.UNKNOWN, "the history does not know it"),
         (line(declared=Declared(name="totals", wrong="no key")), Level.PROBLEM, "no key"),
