@@ -61,6 +61,7 @@ _GROUPS = {
         "tests/integration/test_unkeyed_views.py",
         "tests/integration/test_kept_proofs.py",
         "tests/integration/test_keys.py",
+        "tests/integration/test_leases.py",
         "tests/integration/test_local_queries.py",
         "tests/integration/test_log_history.py",
         "tests/integration/test_names.py",

@@ -39,6 +39,7 @@ from tests.support.wait import wait_until
 from views.base.config import RebuildSettings, Source
 from views.base.progress import Stages
 from views.generations.lock import following
+from views.generations.place import Place
 from views.project.catalog import catalog_of
 from views.rebuild.follow import Follower
 from views.rebuild.rebuild import Rebuild
@@ -411,7 +412,7 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
         return [(each["id"], each["name"]) for each in project.delta("named")]
 
     with (
-        following(project.root, ["named"]),
+        following(Place(project.root), ["named"]),
         Resident(settings) as resident,
         Follower(
             specs,

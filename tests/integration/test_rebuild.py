@@ -35,6 +35,7 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
 from views.generations.history import History
 from views.generations.lock import locked
+from views.generations.place import Place
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
 from views.rebuild.run import proof
@@ -415,7 +416,7 @@ def test_sigterm_ends_a_rebuild_cleanly(project, endpoints, view, run) -> None:
 
 
 def test_two_rebuilds_of_one_view_at_once_are_one_too_many(project, view, run) -> None:
-    with locked(project.root, [view]):
+    with locked(Place(project.root), [view]):
         ran = run(view, "--json")
     assert ran.code == 5
     (result,) = ran.results
@@ -682,7 +683,7 @@ def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) ->
 
 def test_a_run_waits_for_another_one_as_long_as_it_may(project, view, run) -> None:
     held = ExitStack()
-    held.enter_context(locked(project.root, [view]))
+    held.enter_context(locked(Place(project.root), [view]))
     with held:
         assert run(view, "--wait", "0.1", "--json").code == 5
         timer = threading.Timer(2, held.close)

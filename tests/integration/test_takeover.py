@@ -16,6 +16,7 @@ from tests.support.shop import generations, opened_shop
 from views.base.config import Source, VerifyMode
 from views.base.progress import Stages
 from views.generations.lock import building, following, others_of
+from views.generations.place import Place
 from views.generations.served import served_of
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
@@ -107,12 +108,15 @@ def test_twin_that_does_not_look_where_readers_are_takes_them_back(shop, monkeyp
 
 def test_who_goes_back_or_builds_on_what_serves_does_not_beside_a_follower(shop):
     names = [spec.name for spec in shop.specs]
-    with following(shop.project.root, names):
+    with following(Place(shop.project.root), names):
         with pytest.raises(LockedError, match="is followed"):
             roll_back(shop.specs, shop.settings(), Stages(Console(quiet=True)))
         with pytest.raises(LockedError, match="is followed"):
             shop.round(forward=False)
-        with pytest.raises(LockedError, match="is followed"), following(shop.project.root, names):
+        with (
+            pytest.raises(LockedError, match="is followed"),
+            following(Place(shop.project.root), names),
+        ):
             pass
 
 
@@ -168,7 +172,7 @@ def test_a_killed_rebuild_leaves_nothing_that_could_serve(shop, tmp_path, monkey
         with subprocess.Popen(command, start_new_session=True) as builder:
             try:
                 assert wait_until(there.exists, 180)
-                building_now = others_of(shop.project.root, names[0], builds=False).spared
+                building_now = others_of(Place(shop.project.root), names[0], builds=False).spared
                 assert building_now
                 # The follower has more keys than go forward, and writes a generation.
                 monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
@@ -247,8 +251,8 @@ def test_a_view_with_a_sink_that_takes_all_rows_gets_another_generation(shop, en
 def test_builders_of_one_view_exclude_each_other(shop):
     names = [spec.name for spec in shop.specs]
     with (
-        building(shop.project.root, names),
+        building(Place(shop.project.root), names),
         pytest.raises(LockedError, match="another rebuild"),
-        building(shop.project.root, names),
+        building(Place(shop.project.root), names),
     ):
         pass

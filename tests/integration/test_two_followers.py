@@ -26,6 +26,9 @@ REFUSERS = ["cache", "postgres", "search"]
 @pytest.fixture(scope="module")
 def shop(stack, spark, tmp_path_factory):
     with opened_shop(stack, tmp_path_factory.mktemp("two") / "project") as made:
+        # What keeps them apart across machines is asked in test_leases.py.
+        settings = made.project.root / "changelog.toml"
+        settings.write_text('rebuild.lock = "local"\n' + settings.read_text("utf-8"), "utf-8")
         yield made
 
 

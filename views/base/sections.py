@@ -19,6 +19,13 @@ class VerifyOn(Enum):
     CLUSTER = "cluster"
 
 
+class LockOn(Enum):
+    """Where the locks of views are."""
+
+    KAFKA = "kafka"
+    LOCAL = "local"
+
+
 class OnRefusedRow(Enum):
     """What follows when the server of a sink refuses a row."""
 
@@ -57,6 +64,23 @@ class Rebuild(Kept):
             "all anew; its readers must know deletion vectors."
         ),
     ] = False
+    lock: Annotated[
+        LockOn,
+        Setting(
+            "Where a run locks its views: on the topic `_locks` of the log's brokers, so that of "
+            "all machines which share the warehouse one works on a view (kafka), or in the "
+            "project's folder alone, for those who run everything on one machine (local).",
+            "--lock",
+        ),
+    ] = LockOn.KAFKA
+    lock_seconds: Annotated[
+        float,
+        Field(ge=3, le=600),
+        Setting(
+            "After so long another machine takes over the locks of a process that is dead, stands "
+            "still, or does not reach the brokers. The same on all machines."
+        ),
+    ] = 30
     verify_on: Annotated[
         VerifyOn,
         Setting(

@@ -184,6 +184,25 @@ class History:
         self._steps: tuple[tuple[str, int], list[dict[str, Any]]] | None = None
         """What `steps` read last, and of which table's which version."""
 
+    def identity(self) -> str:
+        """Return what tells this history from that of any other warehouse; it is made if need be.
+
+        Raises:
+            ChangelogError: the table cannot be read or made.
+        """
+        table = self._table()
+        if table is None:
+            try:
+                DeltaTable.create(self._place, _SCHEMA, mode="ignore", configuration=SETTINGS)
+            except (DeltaError, OSError) as error:
+                # Two that make it at once: one fails, and both read that of the other.
+                if (table := self._table()) is None:
+                    raise self._failed("made", error) from error
+            table = table or self._table()
+        if table is None:
+            raise ChangelogError(f"the history {redacted(self._place)} is not there")
+        return str(table.metadata().id)
+
     def append(self, rows: Iterable[HistoryRow]) -> None:
         """Add rows in one commit.
 

@@ -11,36 +11,35 @@ in the order of their names, so two runs cannot wait for each other.
     NAME.round.lock    whoever moves its readers, or clears up: a follower in each round, a rebuild
                        when it begins and when it publishes
 
-The locks lie in the project's folder and hold on one machine. Two machines that rebuild the same
-view into the same warehouse need a scheduler between them.
+These locks lie in the project's folder and hold on one machine. Behind each stands a lease of the
+same meaning that holds across machines (`views.leases`), unless the settings go without. A local
+lock comes first: a process of this machine that died left its lease behind, and who has its file's
+lock may take that at once. A follower keeps the lease of its rounds between them, until somebody
+waits for it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import shlex
-import socket
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import ChangelogError, LockedError
-from changelog.contract.base.secret import redacted
 from views.generations import reservation
+from views.generations.place import Place, folder_of
 from views.generations.reservation import Others, reserving
+from views.leases.record import Owner
 
 log = logging.getLogger("changelog.views")
 
-FOLDER = Path(".changelog") / "locks"
+BUILD, FOLLOW, ROUND, CHECKPOINTS = "build", "follow", "round", "checkpoints"
 _LOOK_S = 0.5
 _PROBED_S = 0.5
 """A follower that looks who builds holds that lock for an instant."""
@@ -72,48 +71,62 @@ _NONE = Patience(0.0)
 
 
 @contextmanager
-def locked(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
-    """Work alone on `views` in the project at `root`: nobody builds or follows them.
+def locked(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+    """Work alone on `views` of a project: nobody builds or follows them.
 
     Raises:
         LockedError: another process does; names the view and the owner.
-        ChangelogError: the project's folder cannot be written.
+        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
     names = list(views)
-    with building(root, names, patience), following(root, names, patience):
+    with building(place, names, patience), following(place, names, patience):
         yield
 
 
 @contextmanager
-def building(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
     """Build generations of `views`, maybe beside somebody who follows them.
 
     Raises:
         LockedError: another process builds one; names the view and the owner.
-        ChangelogError: the project's folder cannot be written.
+        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    folder = folder_of(root)
+    folder, names = folder_of(place.root), sorted(set(views))
+    taken = {view: f'another rebuild of view "{view}" runs' for view in names}
     with ExitStack() as held:
-        for view in sorted(set(views)):
-            taken = f'another rebuild of view "{view}" runs'
-            held.enter_context(_one(folder, view, "", taken, patience))
+        for view in names:
+            held.enter_context(_one(folder, view, "", taken[view], patience))
             held.enter_context(reserving(folder, view))
+        held.enter_context(_leased(place, BUILD, taken, patience))
         yield
 
 
 @contextmanager
-def following(root: Path, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+def following(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
     """Follow `views`, maybe beside somebody who rebuilds them.
 
     Raises:
         LockedError: another process follows one; names the view and the owner.
-        ChangelogError: the project's folder cannot be written.
+        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    folder = folder_of(root)
+    folder, names = folder_of(place.root), sorted(set(views))
+    taken = {view: f'view "{view}" is followed' for view in names}
     with ExitStack() as held:
-        for view in sorted(set(views)):
-            taken = f'view "{view}" is followed'
-            held.enter_context(_one(folder, view, ".follow", taken, patience))
+        for view in names:
+            held.enter_context(_one(folder, view, ".follow", taken[view], patience))
+        held.enter_context(_leased(place, FOLLOW, taken, patience))
+        yield
+
+
+@contextmanager
+def _leased(
+    place: Place, kind: str, taken: Mapping[str, str], patience: Patience
+) -> Iterator[None]:
+    if place.leases is None:
+        yield
+        return
+    named = {place.lock(view, kind): said for view, said in taken.items()}
+    with place.leases.holding(named, patience.is_over):
         yield
 
 
@@ -124,31 +137,47 @@ class Moving:
     keep a rebuild waiting for ever.
     """
 
-    def __init__(self, root: Path, views: Iterable[str], stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        views: Iterable[str],
+        stop: Callable[[], bool],
+        *,
+        keeps: bool = False,
+    ) -> None:
         """Take what is moved.
 
         Args:
-            root: the project's folder.
+            place: of the project.
             views: their names.
             stop: tells whether to wait no longer.
+            keeps: whether the lease is kept between two times until somebody waits for it: for
+                who holds other leases all the while.
         """
-        self._root, self._views, self._stop = root, sorted(set(views)), stop
+        self._place, self._views, self._stop = place, sorted(set(views)), stop
+        self._keeps = keeps
         self._depth = 0
         self._held = ExitStack()
+
+    @property
+    def place(self) -> Place:
+        """Return where the locks are."""
+        return self._place
 
     def __enter__(self) -> Self:
         """Wait until nobody else moves them.
 
         Raises:
-            LockedError: somebody asked to end meanwhile.
-            ChangelogError: the project's folder cannot be written.
+            LockedError: somebody asked to end meanwhile, or a lock that this process had is lost.
+            ChangelogError: the project's folder cannot be written, or the brokers do not answer.
         """
         if self._depth == 0:
-            folder = folder_of(self._root)
+            folder = folder_of(self._place.root)
             with ExitStack() as held:
                 for view in self._views:
                     with self._waited(folder / f"{view}.next.lock", view):
                         held.enter_context(self._waited(folder / f"{view}.round.lock", view))
+                self._take_leases(held)
                 self._held = held.pop_all()
         self._depth += 1
         return self
@@ -159,9 +188,40 @@ class Moving:
         if self._depth == 0:
             self._held.close()
 
+    def _take_leases(self, held: ExitStack) -> None:
+        leases = self._place.leases
+        if leases is None:
+            return
+        held.enter_context(leases.open())
+        if self._keeps:
+            leases.hold_on(self._leases(), self._stop)
+        else:
+            leases.claim(self._leases(), self._stop)
+        held.callback(self._give_back)
+        leases.check()
+
+    def _give_back(self) -> None:
+        leases, names = self._place.leases, self._leases()
+        if leases is None:
+            return
+        try:
+            if self._keeps and not leases.is_wanted(names):
+                return
+        except ChangelogError as error:
+            log.debug("whether somebody waits is not known", exc_info=error)
+        leases.release(names)
+
+    def _leases(self) -> dict[str, str]:
+        return {
+            self._place.lock(view, ROUND): f'somebody else moves readers of view "{view}"'
+            for view in self._views
+        }
+
     def is_wanted(self) -> bool:
         """Tell whether somebody waits for what is held here."""
-        folder = folder_of(self._root)
+        if self._place.leases is not None and self._place.leases.is_wanted(self._leases()):
+            return True
+        folder = folder_of(self._place.root)
         for view in self._views:
             lock = FileLock(folder / f"{view}.next.lock")
             try:
@@ -192,42 +252,47 @@ class Moving:
             lock.release()
 
 
-def others_of(root: Path, view: str, *, builds: bool) -> Others:
-    """Return what others have built of a view; see `views.generations.reservation.others`."""
-    return reservation.others(folder_of(root), view, builds=builds)
+def others_of(place: Place, view: str, *, builds: bool) -> Others:
+    """Return what others have built of a view; see `views.generations.reservation.others`.
+
+    Of a builder on another machine its lease tells. As long as that was not given back, and nobody
+    has taken over, what it names is spared.
+    """
+    local = reservation.others(folder_of(place.root), view, builds=builds)
+    if place.leases is None:
+        return local
+    tenure = place.leases.tenure(place.lock(view, BUILD))
+    if tenure is None:
+        return local
+    is_elsewhere = not (builds or tenure.is_over or place.leases.is_mine(tenure))
+    spared = frozenset(tenure.building if is_elsewhere else ())
+    return replace(local, spared=local.spared | spared, dead=local.dead | {*tenure.left})
 
 
-def reserve(root: Path, view: str, generations: Collection[int]) -> None:
-    """Say what the holder of a view's lock builds; see `views.generations.reservation.reserve`."""
-    reservation.reserve(folder_of(root), view, generations)
+def reserve(place: Place, view: str, generations: Collection[int]) -> None:
+    """Say what the holder of a view's lock builds; see `views.generations.reservation.reserve`.
+
+    Raises:
+        LockedError: another one has the lock by now.
+    """
+    reservation.reserve(folder_of(place.root), view, generations)
+    if place.leases is not None:
+        place.leases.say(place.lock(view, BUILD), generations)
 
 
 @contextmanager
-def advancing(root: Path) -> Iterator[None]:
+def advancing(place: Place) -> Iterator[None]:
     """Bring checkpoints forward, from planning it on: who comes second would have planned in vain.
 
     Raises:
-        ChangelogError: the project's folder cannot be written.
+        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
-    with FileLock(folder_of(root).parent / "checkpoints.lock"):
+    with ExitStack() as held:
+        held.enter_context(FileLock(folder_of(place.root).parent / "checkpoints.lock"))
+        if place.leases is not None:
+            said = {place.lock("", CHECKPOINTS): "somebody else brings checkpoints forward"}
+            held.enter_context(place.leases.holding(said, lambda: False))
         yield
-
-
-def folder_of(root: Path) -> Path:
-    """Return where the locks of a project lie, made if need be.
-
-    Raises:
-        ChangelogError: it cannot be made.
-    """
-    folder = root / FOLDER
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ChangelogError(
-            f"cannot make the folder of the locks, {folder}: {error.strerror}",
-            hint="a rebuild writes in its project's folder",
-        ) from error
-    return folder
 
 
 @contextmanager
@@ -266,23 +331,13 @@ def _acquire(lock: FileLock, owner: Path, taken: str, patience: Patience) -> Non
 
 
 def _write_owner(path: Path) -> None:
-    owner = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": redacted(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
-    }
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(owner), encoding="utf-8")
+    part.write_text(json.dumps(Owner.this_process().to_json()), encoding="utf-8")
     part.replace(path)
 
 
 def _described(path: Path) -> str:
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
-        return (
-            f"process {owner['pid']} on {owner['host']} since {owner['started']}, "
-            f"`{owner['command']}`"
-        )
+        return str(Owner.from_json(json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError):
         return "its owner is not known yet"  # it has the lock and is about to write its name

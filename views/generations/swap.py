@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError, LockedError
 from views.base.failure import explained
 from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
 from views.generations.reservation import NOBODY, Others
@@ -45,8 +45,21 @@ class HalfPublishedError(ChangelogError):
         )
 
 
-def swap(targets: Sequence[tuple[Served, int]]) -> float:
+class OvertakenError(HalfPublishedError):
+    """The lock was lost in the middle of a swap: what a sink serves is the other run's matter."""
+
+    exit_code = LockedError.exit_code
+
+
+def swap(
+    targets: Sequence[tuple[Served, int]], *, confirm: Callable[[], None] = lambda: None
+) -> float:
     """Publish a generation of each view in all its sinks; move all back if one fails.
+
+    Args:
+        targets: the sinks of each view, and the generation.
+        confirm: makes sure that this process still has its locks; asked before each step, and
+            behind the last. Without them nothing is moved back: another run is at work.
 
     Returns:
         The seconds from the moment the first sink had moved until the last one had: in between
@@ -55,6 +68,8 @@ def swap(targets: Sequence[tuple[Served, int]]) -> float:
     Raises:
         ChangelogError: a sink did not move; the others serve what they served before, or the
             message says which of them does not.
+        LockedError: the lock is lost and no sink has moved.
+        OvertakenError: it was lost after some sink had moved.
     """
     to_move = [
         (served.view, name, sink, generation, sink.published())
@@ -63,6 +78,7 @@ def swap(targets: Sequence[tuple[Served, int]]) -> float:
     ]
     ends: list[float] = []
     for place, (view, name, sink, generation, _) in enumerate(to_move):
+        _confirmed(confirm, to_move[:place])
         try:
             sink.publish(generation)
         except Exception as error:
@@ -70,7 +86,22 @@ def swap(targets: Sequence[tuple[Served, int]]) -> float:
             stuck = _move_back(to_move[: place + 1])
             raise HalfPublishedError(reason, stuck) if stuck else reason from error
         ends.append(time.monotonic())
+    _confirmed(confirm, to_move)
     return round(ends[-1] - ends[0], 6) if ends else 0.0
+
+
+def _confirmed(
+    confirm: Callable[[], None], moved: Sequence[tuple[str, str, Sink, int, int | None]]
+) -> None:
+    try:
+        confirm()
+    except LockedError as error:
+        if not moved:
+            raise
+        said = [
+            f'view "{view}" in {name} was moved to generation {n}' for view, name, _, n, _ in moved
+        ]
+        raise OvertakenError(error, said) from error
 
 
 def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[str]:

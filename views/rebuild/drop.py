@@ -19,6 +19,7 @@ from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import DROPPED, History, HistoryRow
 from views.generations.lock import locked
+from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import FOLDER, Catalog, catalog_of
 from views.project.spec import SqlSource, ViewSpec, check_view_name
@@ -86,11 +87,13 @@ def drop(
         SinkError: a sink does not answer, or a view's name there belongs to somebody else.
     """
     project, history = settings.project, History(settings.warehouse)
-    with locked(project.root, [each.view for each in views]):
+    place = place_for(settings)
+    with locked(place, [each.view for each in views]):
         served = [make_served(each.spec, project, None) for each in views]
         for each, found in zip(views, served, strict=True):
             for name, sink in found.sinks.items():
                 with stages.stage("drop", f"{each.view}: remove it from {name}", each.view):
+                    place.confirm()
                     sink.drop()
             history.append(
                 [HistoryRow(view=each.view, generation=each.last, state=DROPPED, sinks=each.sinks)]

@@ -32,6 +32,7 @@ from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import History
 from views.generations.lock import Moving, advancing, following
+from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import serving
 from views.project.definition import changed_declaration
@@ -120,11 +121,15 @@ def follow(
         what = "they cannot be followed together with views of captured tables"
         raise no_frontier(declared, what, "follow them by a command of their own")
     failures = 0
+    names = [spec.name for spec in specs]
+    moving = Moving(place_for(settings), names, stop, keeps=True)
     forward = replace(settings, forward=True)
     with (
-        following(settings.project.root, [spec.name for spec in specs]),
-        Resident(forward) as resident,
-        Follower(specs, forward, resident, stages=stages, stop=stop, make=make) as follower,
+        following(moving.place, names),
+        Resident(forward, moving.place.confirm) as resident,
+        Follower(
+            specs, forward, resident, stages=stages, stop=stop, make=make, moving=moving
+        ) as follower,
     ):
         while not stop():
             begun = time.monotonic()
@@ -157,6 +162,7 @@ class Follower:
         stages: gives the stages of a round.
         stop: tells whether to end.
         make: makes a round of Spark's.
+        moving: lets nobody else move readers during a round; its own if None.
         make_served: gives the sinks of a view.
     """
 
@@ -169,9 +175,12 @@ class Follower:
         stages: Callable[[], Stages],
         stop: Callable[[], bool],
         make: Callable[..., Rebuild],
+        moving: Moving | None = None,
         make_served: MakeServed = served_of,
     ) -> None:
-        self._moving = Moving(settings.project.root, [spec.name for spec in specs], stop)
+        names = [spec.name for spec in specs]
+        self._moving = moving or Moving(place_for(settings), names, stop)
+        self._place = self._moving.place
         self._make_served = make_served
         self._serves: dict[str, int] = {}
         self._specs = specs
@@ -184,7 +193,7 @@ class Follower:
         self._tables = tables_of(specs)
         self._done: SeenFrontier | None = None
         self._holds_still = False
-        self._sealer = Sealer(specs, settings)
+        self._sealer = Sealer(specs, settings, self._place)
 
     def __enter__(self) -> Self:
         """Do nothing yet."""
@@ -236,7 +245,6 @@ class Follower:
             self._resident.sending.resume()
 
     def _round(self) -> Outcome | None:
-        project = self._settings.project
         try:
             record = self._newest()
         except UnavailableError as error:
@@ -256,7 +264,7 @@ class Follower:
                 self._resident.forget()
                 self._notice_others()
                 self._sealer.done()
-                with advancing(project.root):
+                with advancing(self._place):
                     outcome = self._by_spark(looks=looks)
             else:
                 self._sealer.beside()
@@ -286,6 +294,7 @@ class Follower:
             stop=self._stop,
             resident=self._resident,
             moving=self._moving,
+            place=self._place,
         )
         return made.run_locked(self._specs)
 

@@ -34,6 +34,7 @@ from views.generations.lock import (
     others_of,
     reserve,
 )
+from views.generations.place import Place, place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import next_generation, serving
 from views.generations.swap import HalfPublishedError, settle
@@ -71,6 +72,7 @@ class Rebuild:
         stop: Callable[[], bool] = lambda: False,
         resident: Resident | None = None,
         moving: Moving | None = None,
+        place: Place | None = None,
         bases: Mapping[str, Base] | None = None,
     ) -> None:
         """Take what a run needs.
@@ -82,6 +84,7 @@ class Rebuild:
             stop: tells whether somebody asked the run to end.
             resident: makes a follower's rounds without Spark from here on, where it can.
             moving: held by the caller, who follows the views; None where they are rebuilt.
+            place: of the locks, where the caller holds some.
             bases: of each view the unpublished generation that is brought to the newest frontier;
                 None where new ones are made and published.
         """
@@ -92,6 +95,7 @@ class Rebuild:
             stop=stop,
             is_follower=moving is not None,
             moving=moving,
+            place=place or place_for(settings),
             bases=bases,
         )
         self._forward = Forward(self._run)
@@ -116,10 +120,10 @@ class Rebuild:
         # A follower of logs of other programs cannot be caught up with: they have no positions.
         has_others = any(log.table in tables_of(specs) for log in settings.logs)
         self._alone = goes_back or has_others or settings.source is Source.REFRESH
-        root = settings.project.root
-        self._run.moving = Moving(root, names, self._run.stop)
+        place = self._run.place
+        self._run.moving = Moving(place, names, self._run.stop)
         patience = Patience.of(settings.runs.wait_seconds, self._run.stop)
-        with (locked if self._alone else building)(root, names, patience):
+        with (locked if self._alone else building)(place, names, patience):
             return attempted(lambda: self.run_locked(specs), self._run.stop)
 
     def run_locked(self, specs: Sequence[ViewSpec]) -> Outcome:
@@ -138,7 +142,7 @@ class Rebuild:
         """Let nobody follow views of tables without a key: a rebuild cannot catch up with them."""
         if not plan.is_whole or self._run.is_follower or self._alone:
             return nullcontext()
-        return following(self._run.settings.project.root, [spec.name for spec in specs])
+        return following(self._run.place, [spec.name for spec in specs])
 
     def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
         """Bring the unpublished generations that this was made for to the newest frontier.
@@ -235,7 +239,7 @@ class Rebuild:
         return builds, unsettled
 
     def _prepared(self, spark: SparkSession, spec: ViewSpec) -> ViewBuild:
-        root = self._run.settings.project.root
+        place = self._run.place
         served = self._run.make_served(spec, self._run.settings.project, spark)
         if self._run.bases is not None:
             base = self._run.bases[spec.name]
@@ -244,7 +248,7 @@ class Rebuild:
                 spec=spec, served=served, generation=generation, previous=base.generation
             )
         with self._run.held_still():
-            others = others_of(root, spec.name, builds=not self._run.is_follower)
+            others = others_of(place, spec.name, builds=not self._run.is_follower)
             held = served.held()
             number = next_generation(
                 list(held.values()),
@@ -252,7 +256,7 @@ class Rebuild:
                 others.spared | others.dead,
             )
             if not self._run.is_follower:
-                reserve(root, spec.name, [number])
+                reserve(place, spec.name, [number])
             settle(served, self._run.history, others)
             previous = serving(list(served.held().values()))
         return ViewBuild(
@@ -277,7 +281,12 @@ class Rebuild:
         """Bring unpublished generations to the newest frontier by a run of its own."""
         run = self._run
         again = Rebuild(
-            settings, run.stages, make_served=run.make_served, stop=run.stop, bases=bases
+            settings,
+            run.stages,
+            make_served=run.make_served,
+            stop=run.stop,
+            place=run.place,
+            bases=bases,
         )
         return again.bring(specs)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -129,9 +129,12 @@ class Resident:
 
     Args:
         settings: of the follower.
+        confirm: raises where it has lost its locks.
     """
 
-    def __init__(self, settings: RebuildSettings) -> None:
+    def __init__(
+        self, settings: RebuildSettings, confirm: Callable[[], None] = lambda: None
+    ) -> None:
         self._settings = settings
         self._local = LocalTables()
         self._run = uuid.uuid4().hex
@@ -139,7 +142,7 @@ class Resident:
         self._views: list[_View] = []
         self._held: Held | None = None
         self._proofs: ResidentStates | None = None
-        self._sending = Sending()
+        self._sending = Sending(confirm)
         self._never = ""
         self._made = self._useless = 0
         self._not_before = 0.0

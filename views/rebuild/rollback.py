@@ -9,6 +9,7 @@ from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow, states_of
 from views.generations.lock import locked, others_of
+from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import published_late, rollback_target
 from views.generations.swap import settle, swap
@@ -34,11 +35,12 @@ def roll_back(
         NothingToRollBackError: a view has no older generation in all of its sinks.
     """
     history = History(settings.warehouse)
-    with locked(settings.project.root, [spec.name for spec in specs]):
+    place = place_for(settings)
+    with locked(place, [spec.name for spec in specs]):
         targets, befores = [], []
         for spec in specs:
             served = make_served(spec, settings.project, None)
-            settle(served, history, others_of(settings.project.root, spec.name, builds=True))
+            settle(served, history, others_of(place, spec.name, builds=True))
             held = list(served.held().values())
             known = history.rows([spec.name])
             steps = [(row.generation, row.state) for row in known]
@@ -51,7 +53,7 @@ def roll_back(
             targets.append((served, target))
             befores.append((known, max(one.published or 0 for one in held)))
         with stages.stage("publish", "publish the previous generations"):
-            seconds = swap(targets)
+            seconds = swap(targets, confirm=place.confirm)
         history.append(
             _row(known, spec, target, before).again(switch_seconds=seconds)
             for spec, (_, target), (known, before) in zip(specs, targets, befores, strict=True)

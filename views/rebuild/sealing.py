@@ -22,6 +22,7 @@ from replay.spark.session import session
 from replay.store.advancer import Advancer
 from views.base.config import RebuildSettings, VerifyMode
 from views.generations.lock import advancing
+from views.generations.place import Place
 from views.generations.sweep import sweep
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import store_of
@@ -38,10 +39,11 @@ class Sealer:
     Args:
         specs: the views.
         settings: of their follower.
+        place: of the locks.
     """
 
-    def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
-        self._specs, self._settings = specs, settings
+    def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: Place) -> None:
+        self._specs, self._settings, self._place = specs, settings, place
         self._pool = ThreadPoolExecutor(1, "seal")
         self._running: Future[None] | None = None
         self._sealed = time.monotonic()
@@ -84,7 +86,7 @@ class Sealer:
 
     def _advance(self) -> None:
         project = self._settings.project
-        with advancing(project.root):
+        with advancing(self._place):
             # Nobody proves checkpoints: what is computed from them is proved.
             plan = plannable(self._specs, replace(self._settings, verify=VerifyMode.NONE)).plan
             if plan is None or plan.advance is None:

@@ -18,6 +18,7 @@ from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import PUBLISHED, History, HistoryRow
 from views.generations.lock import locked, others_of
+from views.generations.place import Place, place_for
 from views.generations.served import MakeServed, Served, served_of
 from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
@@ -67,12 +68,11 @@ def publish_staged(
         SinkError: a sink does not hold it whole, or does not move; the others are moved back.
     """
     history = History(settings.warehouse)
-    with locked(settings.project.root, [spec.name for spec in specs]):
+    place = place_for(settings)
+    with locked(place, [spec.name for spec in specs]):
         with stages.stage("settle", "what is staged"):
             targets = [
-                _target(
-                    spec, make_served(spec, settings.project, None), history, generation, settings
-                )
+                _target(spec, make_served(spec, settings.project, None), history, generation, place)
                 for spec in specs
             ]
             if settings.verify is not VerifyMode.NONE:
@@ -82,7 +82,8 @@ def publish_staged(
                 for sink in target.served.sinks.values():
                     sink.rows(target.row.generation)  # refuses one that is not whole there
         with stages.stage("publish", "publish every sink at once"):
-            seconds = swap([(target.served, target.row.generation) for target in to_move])
+            targets_to_move = [(target.served, target.row.generation) for target in to_move]
+            seconds = swap(targets_to_move, confirm=place.confirm)
         with stages.stage("record", "write the history"):
             _record(to_move, history, seconds)
         with stages.stage("retire", "remove old generations"):
@@ -105,10 +106,11 @@ def abort_staged(
     """
     history = History(settings.warehouse)
     gone = {}
-    with locked(settings.project.root, [spec.name for spec in specs]):
+    place = place_for(settings)
+    with locked(place, [spec.name for spec in specs]):
         for spec in specs:
             served = make_served(spec, settings.project, None)
-            settle(served, history, others_of(settings.project.root, spec.name, builds=True))
+            settle(served, history, others_of(place, spec.name, builds=True))
             found = staged(history.states(spec.name))
             if not found:
                 raise nothing_staged(spec.name)
@@ -130,10 +132,10 @@ def _target(
     served: Served,
     history: History,
     generation: int | None,
-    settings: RebuildSettings,
+    place: Place,
 ) -> _Target:
     waiting = staged(history.states(spec.name))
-    finished = settle(served, history, others_of(settings.project.root, spec.name, builds=True))
+    finished = settle(served, history, others_of(place, spec.name, builds=True))
     is_done = finished is not None and finished in waiting
     number = finished if is_done else next(reversed(staged(history.states(spec.name))), None)
     if number is None:

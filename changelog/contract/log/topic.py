@@ -54,6 +54,11 @@ def messages_topic(prefix: str = "") -> str:
     return f"{_FORBIDDEN.sub('_', prefix)}._messages" if prefix else "_messages"
 
 
+def locks_topic(prefix: str = "") -> str:
+    """Return the topic of the locks of those who make views of the log."""
+    return f"{_FORBIDDEN.sub('_', prefix)}._locks" if prefix else "_locks"
+
+
 def sequences_topic(prefix: str = "") -> str:
     """Return the topic of the sequences."""
     return f"{_FORBIDDEN.sub('_', prefix)}._sequences" if prefix else "_sequences"
@@ -80,6 +85,7 @@ def topic_names(tables: Iterable[TableName], prefix: str = "") -> dict[TableName
         ddl_topic(prefix).replace(".", "_"): "the schema changes",
         schema_topic(prefix).replace(".", "_"): "the schemas",
         sequences_topic(prefix).replace(".", "_"): "the sequences",
+        locks_topic(prefix).replace(".", "_"): "the locks",
     }
     for table in sorted(tables):
         name = topic_name(table, prefix)

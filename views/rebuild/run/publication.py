@@ -97,7 +97,7 @@ class Publication:
 
     def _brought(self, builds: Sequence[ViewBuild]) -> None:
         """Bring unpublished generations to the newest frontier, as a follower would."""
-        root = self._run.settings.project.root
+        place = self._run.place
         verify = self._run.settings.verify
         changed = VerifyMode.NONE if verify is VerifyMode.NONE else VerifyMode.CHANGED
         settings = replace(
@@ -107,12 +107,12 @@ class Publication:
         with self._run.held_still():
             for build in builds:
                 own = build.generation.number
-                others = others_of(root, build.spec.name, builds=True)
+                others = others_of(place, build.spec.name, builds=True)
                 held, states = build.served.held(), self._run.history.states(build.spec.name)
                 number = next_generation(list(held.values()), states, others.dead | {own})
-                reserve(root, build.spec.name, [own, number])
+                reserve(place, build.spec.name, [own, number])
                 bases[build.spec.name] = Base(own, number)
-        with advancing(root):
+        with advancing(place):
             brought, states_then = self._bring(settings, bases, [build.spec for build in builds])
         for build, there in zip(builds, brought, strict=True):
             with self._run.answerable(build):
@@ -127,18 +127,21 @@ class Publication:
         published = [
             build.generation.publish(unverified=none or build.spec.sql is None) for build in builds
         ]
-        seconds = swap([(build.served, build.generation.number) for build in builds])
+        seconds = swap(
+            [(build.served, build.generation.number) for build in builds],
+            confirm=self._run.place.confirm,
+        )
         for build, generation in zip(builds, published, strict=True):
             build.generation, build.published = generation, True
             build.switch_seconds = seconds
 
     def retire(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         """Remove generations that are not kept any more, and what else grows old."""
-        root, keep = self._run.settings.project.root, self._run.settings.rebuild.keep
+        place, keep = self._run.place, self._run.settings.rebuild.keep
         with self._run.stages.stage("retire", "remove old generations"), self._run.held_still():
             for build in builds:
                 name = build.spec.name
-                others = others_of(root, name, builds=not self._run.is_follower)
+                others = others_of(place, name, builds=not self._run.is_follower)
                 with only_warned("removing old generations", of=f'view "{name}": '):
                     retire(
                         build.served,

@@ -16,6 +16,7 @@ from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
 from views.generations.history import History
 from views.generations.lock import Moving
+from views.generations.place import Place
 from views.generations.served import MakeServed
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
@@ -37,6 +38,7 @@ class Run:
         stop: tells whether somebody asked the run to end.
         is_follower: whether it is a round of who follows the views.
         moving: held while readers are moved; None until it is known who does.
+        place: of the locks.
         bases: of each view the unpublished generation that is brought to the newest frontier; None
             where new ones are made and published.
         catches_up: whether generations can be brought to where a follower is.
@@ -52,6 +54,7 @@ class Run:
     stop: Callable[[], bool]
     is_follower: bool
     moving: Moving | None
+    place: Place
     bases: Mapping[str, Base] | None
     catches_up: bool = True
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
@@ -79,7 +82,9 @@ class Run:
 
         Raises:
             RebuildError: that is so.
+            LockedError: a lock of the run is lost.
         """
+        self.place.check()
         if self.stop():
             raise RebuildError(
                 "the rebuild was asked to stop; nothing is published",

@@ -49,12 +49,20 @@ class Sender:
         sink: used by no other thread as long as this one runs.
         generation: the one that serves.
         position: where it is.
+        confirm: raises where the follower has lost its locks.
     """
 
-    def __init__(
-        self, view: str, name: str, sink: ForwardSink, generation: int, position: Position
+    def __init__(  # noqa: PLR0917 - each says another thing of the sink
+        self,
+        view: str,
+        name: str,
+        sink: ForwardSink,
+        generation: int,
+        position: Position,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
         self.view, self.name = view, name
+        self._confirm = confirm
         self._sink, self._generation = sink, generation
         self._at = position
         self._rows: int | None = None
@@ -191,6 +199,7 @@ class Sender:
             raise ElsewhereError(f'somebody else has moved readers of view "{self.view}"')
         if some is not None:
             delta = some.delta
+            self._confirm()
             self._sink.apply(self._generation, delta.schema, delta.table, some.position)
             self._rows = rows_of(self._sink, self._generation)
 

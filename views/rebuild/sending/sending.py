@@ -18,9 +18,14 @@ _LOOK_S = 0.5
 
 
 class Sending:
-    """The workers of a follower's sinks."""
+    """The workers of a follower's sinks.
 
-    def __init__(self) -> None:
+    Args:
+        confirm: raises where the follower has lost its locks; asked before each sink is written to.
+    """
+
+    def __init__(self, confirm: Callable[[], None] = lambda: None) -> None:
+        self._confirm = confirm
         self._senders: dict[str, dict[str, Sender]] = {}
 
     def begin(
@@ -28,7 +33,8 @@ class Sending:
     ) -> None:
         """Take a view, all of whose sinks are at a position."""
         self._senders[view] = {
-            name: Sender(view, name, sink, generation, position) for name, sink in sinks.items()
+            name: Sender(view, name, sink, generation, position, self._confirm)
+            for name, sink in sinks.items()
         }
 
     def send(self, deltas: Mapping[str, Delta], position: Position) -> None:

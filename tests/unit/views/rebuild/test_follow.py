@@ -19,6 +19,7 @@ from changelog.contract.forms.declared import DeclaredLog, ValueShape
 from changelog.contract.rows.relation import TableName
 from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
+from views.base.sections import LockOn
 from views.generations.history import HistoryRow
 from views.rebuild import follow as following
 from views.rebuild.follow import SeenFrontier, follow
@@ -135,7 +136,9 @@ def followed(monkeypatch, tmp_path):
                 project=project,
                 frontier_topic="f",
                 logs=logs,
-                rebuild=SimpleNamespace(follow_seconds=0.1, follow_look_minutes=15),
+                rebuild=SimpleNamespace(
+                    follow_seconds=0.1, follow_look_minutes=15, lock=LockOn.LOCAL
+                ),
             ),
             stages=lambda: None,
             stop=lambda: not rounds.outcomes,

@@ -1,0 +1,99 @@
+"""Where the locks of a project are: its folder, and the topic of leases behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from changelog.contract.base.errors import ChangelogError
+from changelog.contract.log.topic import locks_topic
+from views.base.config import RebuildSettings
+from views.base.sections import LockOn
+from views.generations.history import History
+from views.leases.leases import Leases, place_of
+from views.leases.topic import LeaseTopic
+
+FOLDER = Path(".changelog") / "locks"
+
+
+class Place:
+    """Where the locks of a project are.
+
+    Args:
+        root: the project's folder.
+        leases: those that hold across machines, None to go without.
+        warehouse: tells the warehouse from any other: what has a lease of a view's name.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        leases: Leases | None = None,
+        warehouse: Callable[[], str] = str,
+    ) -> None:
+        self.root, self.leases, self._warehouse = root, leases, warehouse
+
+    @cached_property
+    def _identity(self) -> str:
+        return self._warehouse()
+
+    def lock(self, view: str, kind: str) -> str:
+        """Return the name of a lease.
+
+        Raises:
+            ChangelogError: the warehouse does not answer.
+        """
+        return f"{self._identity}/{view}/{kind}"
+
+    def check(self) -> None:
+        """Refuse to go on where a lease is known to be lost.
+
+        Raises:
+            LockedError: that is so.
+        """
+        if self.leases is not None:
+            self.leases.check()
+
+    def confirm(self) -> None:
+        """Make sure that this process still has its leases; see `Leases.confirm`.
+
+        Raises:
+            LockedError: it has not.
+        """
+        if self.leases is not None:
+            self.leases.confirm()
+
+
+def place_for(settings: RebuildSettings) -> Place:
+    """Return where a run locks its views, as the settings say; nothing is locked yet.
+
+    Raises:
+        ChangelogError: the project's folder cannot be written.
+    """
+    project, rebuild = settings.project, settings.rebuild
+    if rebuild.lock is LockOn.LOCAL or not project.kafka.brokers:
+        return Place(project.root)
+    leases = Leases(
+        lambda: LeaseTopic(project.kafka, locks_topic(project.topic_prefix)),
+        ttl_s=rebuild.lock_seconds,
+        place=place_of(folder_of(project.root)),
+    )
+    return Place(project.root, leases, History(settings.warehouse).identity)
+
+
+def folder_of(root: Path) -> Path:
+    """Return where the local locks of a project lie, made if need be.
+
+    Raises:
+        ChangelogError: it cannot be made.
+    """
+    folder = root / FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ChangelogError(
+            f"cannot make the folder of the locks, {folder}: {error.strerror}",
+            hint="a rebuild writes in its project's folder",
+        ) from error
+    return folder

@@ -1,0 +1,132 @@
+"""Who holds a lock, decided by the records alone: every reader of the topic decides the same.
+
+Records are judged in the order of their offsets, and time is the brokers' (`LogAppendTime`): no
+host's clock is asked.
+
+- A *claim* is granted if nobody holds the lock, if the last holder gave it back, or if his lease
+  had ended before the brokers took the claim. It is granted too if it comes from the same folder of
+  local locks on the same machine: who writes it has the file's lock, so the holder is dead.
+- A *renewal* counts as long as nobody else was granted the lock since, even a late one: nobody
+  worked meanwhile. Behind another's claim it counts for nothing, for ever.
+- A *release* of the holder sets the lock free. What any other writes changes nothing.
+
+The topic is compacted and keyed by lock and claim. What a cleaner takes of a claim are its earlier
+records, so a claim that lost against records that are gone may look granted. A renewal says how far
+its writer had read: one that has seen the apparent grant and still renews knows better. The lag of
+the compaction is many renewals long, so that this mends itself before anything of it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from views.leases.record import Owner, Placed, Record, Step
+
+_MOST_LEFT = 50
+"""Generations that are remembered as left behind: those with the highest numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenure:
+    """Somebody's time with a lock.
+
+    Attributes:
+        id: the claim.
+        token: the offset of the record that was granted; grows from holder to holder.
+        offset: that of the newest record which counts.
+        until_ms: when others may have it, by the brokers' clock.
+        is_over: whether it was given back.
+        owner: who it is.
+        place: where it has its local locks.
+        building: the generations that it builds.
+        left: those that earlier holders left behind.
+    """
+
+    id: str
+    token: int
+    offset: int
+    until_ms: int
+    is_over: bool
+    owner: Owner
+    place: str
+    building: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What is known of a lock.
+
+    Attributes:
+        tenure: the newest one, None before the first.
+        waiting: claims that were not granted, with the moment until which they count.
+        known: all claims that the topic has a record of.
+    """
+
+    tenure: Tenure | None = None
+    waiting: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    known: frozenset[str] = frozenset()
+
+    def then(self, placed: Placed) -> Lock:
+        """Return the lock behind the next record."""
+        if placed.record is None:
+            return self._without(placed)
+        lock = replace(self, known=self.known | {placed.id})
+        if not _counts(self.tenure, placed, placed.record):
+            return lock._refused(placed, placed.record)
+        waiting = {one: until for one, until in self.waiting.items() if one != placed.id}
+        return replace(lock, tenure=_granted(self.tenure, placed, placed.record), waiting=waiting)
+
+    def is_held_by(self, claim: str, token: int) -> bool:
+        """Tell whether a claim still has the lock, in the tenure that began with a token."""
+        tenure = self.tenure
+        return (
+            tenure is not None
+            and not tenure.is_over
+            and (tenure.id, tenure.token) == (claim, token)
+        )
+
+    def _refused(self, placed: Placed, record: Record) -> Lock:
+        if record.step is not Step.CLAIM:
+            return self
+        return replace(self, waiting={**self.waiting, placed.id: placed.at_ms + record.ttl_ms})
+
+    def _without(self, placed: Placed) -> Lock:
+        tenure = self.tenure
+        if tenure is not None and tenure.id == placed.id:
+            tenure = replace(tenure, offset=placed.offset, is_over=True)
+        waiting = {one: until for one, until in self.waiting.items() if one != placed.id}
+        return Lock(tenure, waiting, self.known - {placed.id})
+
+
+def _counts(tenure: Tenure | None, placed: Placed, record: Record) -> bool:
+    if tenure is None:
+        return True
+    if tenure.id == placed.id:
+        return not tenure.is_over or record.step is Step.CLAIM
+    if record.step is Step.CLAIM:
+        is_same = bool(record.place) and record.place == tenure.place
+        return tenure.is_over or is_same or placed.at_ms > tenure.until_ms
+    return record.step is Step.RENEW and record.seen >= tenure.offset
+
+
+def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
+    goes_on = tenure is not None and tenure.id == placed.id and not tenure.is_over
+    left = set(record.left)
+    if tenure is not None:
+        left.update(tenure.left)
+        if tenure.id != placed.id and not tenure.is_over:
+            left.update(tenure.building)
+    return Tenure(
+        id=placed.id,
+        token=tenure.token if goes_on and tenure is not None else placed.offset,
+        offset=placed.offset,
+        until_ms=placed.at_ms + record.ttl_ms,
+        is_over=record.step is Step.RELEASE,
+        owner=record.owner,
+        place=record.place,
+        building=record.building,
+        left=tuple(sorted(left)[-_MOST_LEFT:]),
+    )

@@ -1,0 +1,165 @@
+"""What is written on the topic of the leases: who claims a lock, keeps it, gives it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Self
+
+from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.secret import redacted
+
+
+class Step(Enum):
+    """What a record does."""
+
+    CLAIM = "claim"
+    RENEW = "renew"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process, for people: nothing is decided by it.
+
+    Attributes:
+        host: the machine's name.
+        pid: the number of the process.
+        started: when it asked for the lock, by its own clock.
+        command: its command line, without secrets.
+    """
+
+    host: str
+    pid: int
+    started: str
+    command: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """Return this process, as of now."""
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=redacted(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+        )
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read an owner.
+
+        Raises:
+            KeyError: a field is missing.
+        """
+        return cls(
+            host=str(value["host"]),
+            pid=int(value["pid"]),
+            started=str(value["started"]),
+            command=str(value["command"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields by their names."""
+        return {name: getattr(self, name) for name in ("pid", "host", "started", "command")}
+
+    def __str__(self) -> str:
+        """Return who it is, for an error."""
+        return f"process {self.pid} on {self.host} since {self.started}, `{self.command}`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record's value.
+
+    Attributes:
+        step: what it does.
+        seen: the last offset of the topic that its writer had read, -1 for none.
+        ttl_ms: how long the lease lasts from this record on.
+        owner: who wrote it.
+        place: a folder of local locks on one machine, empty where the machine cannot be told.
+        building: the generations that its writer builds.
+        left: those that earlier holders left behind.
+    """
+
+    step: Step
+    seen: int
+    ttl_ms: int
+    owner: Owner
+    place: str = ""
+    building: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the record as JSON."""
+        value = {
+            "step": self.step.value,
+            "seen": self.seen,
+            "ttl_ms": self.ttl_ms,
+            "owner": self.owner.to_json(),
+            "place": self.place,
+            "building": self.building,
+            "left": self.left,
+        }
+        return json.dumps(value).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Read a record.
+
+        Raises:
+            CorruptRecordError: it is none of ours.
+        """
+        try:
+            value = json.loads(raw)
+            return cls(
+                step=Step(value["step"]),
+                seen=int(value["seen"]),
+                ttl_ms=int(value["ttl_ms"]),
+                owner=Owner.from_json(value["owner"]),
+                place=str(value["place"]),
+                building=tuple(map(int, value["building"])),
+                left=tuple(map(int, value["left"])),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptRecordError(
+                f"a record on the topic of the locks is none of ours: {error}",
+                hint='who else writes there? [rebuild] lock = "local" goes without the topic',
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A record on the topic.
+
+    Attributes:
+        offset: where it lies.
+        at_ms: when the brokers took it, by their clock.
+        lock: what it is about.
+        id: the claim that it belongs to; its key is both.
+        record: its value, None where the claim was taken back or cleared up.
+    """
+
+    offset: int
+    at_ms: int
+    lock: str
+    id: str
+    record: Record | None
+
+
+def key_of(lock: str, claim: str) -> bytes:
+    """Return the key of a claim's records."""
+    return f"{lock}/{claim}".encode()
+
+
+def split_key(key: bytes) -> tuple[str, str]:
+    """Return the lock and the claim of a key."""
+    lock, _, claim = key.decode("utf-8", "replace").rpartition("/")
+    return lock, claim

@@ -1,0 +1,229 @@
+"""The topic of the leases: records go out one flush at a time, and are read back up to its end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.contract.log.topic import TopicSettings
+from replay.broker.topics import consumer_of, explained
+from views.leases.record import Placed, Record, split_key
+
+log = logging.getLogger("changelog.views")
+
+ANSWER_S = 10.0
+"""Brokers that do not answer for so long are told as away."""
+_LAG_MS = 3_600_000
+"""Many times the longest lease: what a cleaner may take is long decided."""
+_RETENTION_MS = 86_400_000
+_SEGMENT_BYTES = 1 << 20
+_NAP_S = 0.05
+_GOES_WITHOUT = '[rebuild] lock = "local" (--lock local) goes without, on one machine'
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+
+
+class LeaseTopic:
+    """A connection to the topic; a context manager, for one thread at a time.
+
+    Args:
+        kafka: the brokers.
+        topic: its name; it is made where it is not there.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+        ChangelogError: they refuse.
+    """
+
+    def __init__(self, kafka: KafkaConnection, topic: str) -> None:
+        self._kafka, self._topic = kafka, topic
+        self._place = TopicPartition(topic, 0, 0)
+        self._next = 0
+        self._written = 0
+        self._failure: KafkaError | None = None
+        config = kafka.client_config(
+            enable_idempotence=True, linger_ms=0, message_timeout_ms=round(ANSWER_S * 1000)
+        )
+        self._producer = Producer({**config, "log_level": 0})
+        self._consumer = self._opened()
+
+    def __enter__(self) -> Self:
+        """Do nothing yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self._producer.flush(1)
+        self._consumer.close()
+
+    @property
+    def seen(self) -> int:
+        """Return the last offset that was read, -1 for none."""
+        return self._next - 1
+
+    def append(self, records: Mapping[bytes, Record | None]) -> int:
+        """Write records, in this order, and wait until the brokers have them.
+
+        Returns:
+            The offset behind the last of them.
+
+        Raises:
+            UnavailableError: the brokers do not answer.
+            ChangelogError: they refuse.
+        """
+        self._failure, self._written = None, 0
+        for key, record in records.items():
+            value = None if record is None else record.to_bytes()
+            self._producer.produce(
+                self._topic, key=key, value=value, partition=0, on_delivery=self._delivered
+            )
+        left = self._producer.flush(ANSWER_S)
+        if self._failure is not None:
+            raise self._explained(KafkaException(self._failure))
+        if left:
+            raise self._away()
+        return self._written
+
+    def read(self, end: int | None = None) -> Iterator[Placed]:
+        """Return what came since the last call.
+
+        Args:
+            end: the offset up to which, that of the topic's end as it is now if None.
+
+        Raises:
+            UnavailableError: the brokers do not answer.
+            ChangelogError: they refuse, or a record is none of ours.
+        """
+        if end is None:
+            try:
+                _, end = self._consumer.get_watermark_offsets(self._place, ANSWER_S, cached=False)
+            except KafkaException as error:
+                raise self._explained(error) from error
+        deadline = time.monotonic() + ANSWER_S
+        while self._next < end:
+            message = self._consumer.poll(min(1.0, ANSWER_S))
+            if time.monotonic() > deadline and message is None:
+                raise self._away()
+            if message is None:
+                continue
+            refused = message.error()
+            if refused is not None and refused.code() == KafkaError._PARTITION_EOF:
+                self._next = max(self._next, message.offset() or 0)
+            elif refused is not None:
+                raise self._explained(KafkaException(refused))
+            else:
+                deadline = time.monotonic() + ANSWER_S
+                self._next = (message.offset() or 0) + 1
+                yield self._placed(message)
+
+    def _placed(self, message: Message) -> Placed:
+        kind, at_ms = message.timestamp()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            raise ConfigurationError(
+                f'topic "{self._topic}": message.timestamp.type is not LogAppendTime, so nobody '
+                "knows when a lock ends",
+                hint="set it on the topic, or remove the topic: it is made anew",
+            )
+        lock, claim = split_key(message.key() or b"")
+        value = message.value()
+        return Placed(
+            offset=message.offset() or 0,
+            at_ms=at_ms,
+            lock=lock,
+            id=claim,
+            record=None if value is None else Record.from_bytes(value),
+        )
+
+    def _opened(self) -> Consumer:
+        """Return a consumer at the start of the topic, which is made if need be."""
+        consumer = consumer_of(self._kafka, committed=False, fetch_wait_max_ms=10)
+        try:
+            try:
+                start = self._start(consumer)
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise
+                self._create()
+                start = self._led(consumer)
+        except KafkaException as error:
+            consumer.close()
+            raise self._explained(error) from error
+        self._next = start
+        # Not the beginning by name, which the client asks for half a second later.
+        consumer.assign([TopicPartition(self._topic, 0, start)])
+        return consumer
+
+    def _start(self, consumer: Consumer) -> int:
+        found = consumer.list_topics(self._topic, ANSWER_S).topics[self._topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        start, _ = consumer.get_watermark_offsets(self._place, ANSWER_S, cached=False)
+        return int(start)
+
+    def _led(self, consumer: Consumer) -> int:
+        """Wait until the new topic has a leader."""
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._start(consumer)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_NAP_S)
+
+    def _create(self) -> None:
+        settings = TopicSettings(min_compaction_lag_ms=_LAG_MS, delete_retention_ms=_RETENTION_MS)
+        config = {
+            **settings.to_config(),
+            "segment.bytes": str(_SEGMENT_BYTES),
+            "segment.ms": str(_LAG_MS),
+            "min.cleanable.dirty.ratio": "0.01",
+        }
+        new = NewTopic(self._topic, num_partitions=1, replication_factor=-1, config=config)
+        admin = AdminClient({**self._kafka.client_config(), "log_level": 0})
+        try:
+            admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failure = error
+        else:
+            self._written = max(self._written, (message.offset() or 0) + 1)
+
+    def _explained(self, error: KafkaException) -> ChangelogError:
+        found = explained(self._kafka, error)
+        if isinstance(found, UnavailableError):
+            return UnavailableError(str(found.args[0]), hint=f"{found.hint}; {_GOES_WITHOUT}")
+        return ChangelogError(
+            f'the locks on topic "{self._topic}": {found.args[0]}',
+            hint=f"a run reads and writes that topic, and makes it; {_GOES_WITHOUT}",
+        )
+
+    def _away(self) -> UnavailableError:
+        return UnavailableError(
+            f'the topic of the locks, "{self._topic}", does not answer in {ANSWER_S:.0f} s',
+            hint=f"see how the brokers are; {_GOES_WITHOUT}",
+        )
