@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
+from changelog.config import load_project
 from tests.support.captured_project import captured_database
+from views.base.config import RebuildSettings
 from views.generations.history import REFUTED, History, HistoryRow
+from views.generations.lock import building
+from views.generations.place import place_for
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     project, slot = captured
     code, found = examined(project)
     assert (code, set(found["problem"])) == (1, {"capture"})
+    assert found["ok"]["locks"]["found"] == f'nobody has one on "{slot}._locks"'
     assert found["problem"]["capture"]["found"].endswith("capture does not run")
     assert "1 can be read exactly" in found["ok"]["topics"]["found"]
     assert "was never built" in found["note"]["view copied"]["found"]
@@ -49,3 +55,15 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     assert found["problem"]["view copied"]["exit_code"] == 3
     # The fixture drops it.
     project.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+
+
+def test_the_doctor_names_who_works_on_a_view(captured) -> None:
+    project, _ = captured
+    settings = RebuildSettings(project=load_project(project.root))
+    with building(place_for(settings), ["copied"]):
+        _, found = examined(project)
+    said = found["ok"]["locks"]["found"]
+    assert said.startswith(f"view copied is rebuilt by process {os.getpid()} on ")
+    assert "the lock lasts until" in said
+    _, found = examined(project)
+    assert found["ok"]["locks"]["found"].startswith("nobody has one")

@@ -174,6 +174,10 @@ def test_what_a_builder_elsewhere_makes_is_spared_by_who_clears_up(machine):
     assert not others_of(b, "v", builds=False).spared
 
 
+def has_grown(rounds, beyond):
+    return rounds[0] > beyond
+
+
 def test_a_follower_keeps_the_lease_of_its_rounds_until_somebody_waits(machine):
     a, b = machine("a", 30), machine("b", 30)
     over, rounds = threading.Event(), [0]
@@ -194,8 +198,7 @@ def test_a_follower_keeps_the_lease_of_its_rounds_until_somebody_waits(machine):
             with Moving(b, ["v"], lambda: False):
                 before = rounds[0]
                 assert rounds[0] == before
-            now = rounds[0]
-            wait_until(lambda now=now: rounds[0] > now + 2, 30, "rounds behind it")
+            wait_until(partial(has_grown, rounds, rounds[0] + 2), 30, "rounds behind it")
     finally:
         over.set()
         follower.join()

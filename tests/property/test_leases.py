@@ -133,7 +133,7 @@ class World:
     def clean(self):
         """Drop what a cleaner may: a record behind which a newer one of its key is old enough."""
         last = {each.id: each.offset for each in self.log}
-        newer_at = {}
+        newer_at: dict[str, int] = {}
         kept = []
         for each in reversed(self.log):
             superseded = newer_at.get(each.id)

@@ -75,7 +75,7 @@ class Rebuild(Kept):
     ] = LockOn.KAFKA
     lock_seconds: Annotated[
         float,
-        Field(ge=3, le=600),
+        Field(ge=3, le=1200),
         Setting(
             "After so long another machine takes over the locks of a process that is dead, stands "
             "still, or does not reach the brokers. The same on all machines."

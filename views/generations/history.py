@@ -190,18 +190,27 @@ class History:
         Raises:
             ChangelogError: the table cannot be read or made.
         """
-        table = self._table()
-        if table is None:
+        known = self.known_identity()
+        if known is None:
             try:
                 DeltaTable.create(self._place, _SCHEMA, mode="ignore", configuration=SETTINGS)
             except (DeltaError, OSError) as error:
-                # Two that make it at once: one fails, and both read that of the other.
-                if (table := self._table()) is None:
+                # Of two that make it at once one fails, and both read that of the other.
+                if (known := self.known_identity()) is None:
                     raise self._failed("made", error) from error
-            table = table or self._table()
-        if table is None:
+            known = known or self.known_identity()
+        if known is None:
             raise ChangelogError(f"the history {redacted(self._place)} is not there")
-        return str(table.metadata().id)
+        return known
+
+    def known_identity(self) -> str | None:
+        """Return the same, or None where there is no history yet.
+
+        Raises:
+            ChangelogError: the table is there and cannot be read.
+        """
+        table = self._table()
+        return None if table is None else str(table.metadata().id)
 
     def append(self, rows: Iterable[HistoryRow]) -> None:
         """Add rows in one commit.

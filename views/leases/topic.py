@@ -22,14 +22,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
 from changelog.contract.log.topic import TopicSettings
-from replay.broker.topics import consumer_of, explained
+from replay.broker.topics import consumer_of, explained, inspect
 from views.leases.record import Placed, Record, split_key
 
 log = logging.getLogger("changelog.views")
 
 ANSWER_S = 10.0
 """Brokers that do not answer for so long are told as away."""
-_LAG_MS = 3_600_000
+_LAG_MS = 7_200_000
 """Many times the longest lease: what a cleaner may take is long decided."""
 _RETENTION_MS = 86_400_000
 _SEGMENT_BYTES = 1 << 20
@@ -61,6 +61,16 @@ class LeaseTopic:
         )
         self._producer = Producer({**config, "log_level": 0})
         self._consumer = self._opened()
+
+    @staticmethod
+    def is_there(kafka: KafkaConnection, topic: str) -> bool:
+        """Tell whether there is such a topic.
+
+        Raises:
+            UnavailableError: the brokers do not answer.
+            ChangelogError: they refuse.
+        """
+        return bool(inspect(kafka, [topic]))
 
     def __enter__(self) -> Self:
         """Do nothing yet."""

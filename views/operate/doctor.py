@@ -10,6 +10,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.findings import Findings, Level
 from replay.base.sections import warehouse_of
 from views.operate.asked import Answer, ask, note_capture, note_check, note_topics
+from views.operate.locks import look_at_locks
 from views.operate.machine import look_at_machine
 from views.operate.served import look_at_views
 
@@ -51,6 +52,8 @@ def examine(
     note_check(findings, answers["check"], answers["status"])
     note_capture(findings, answers["status"])
     note_topics(findings, answers["topics"])
+    if "topics" in answers["topics"].said:  # else the brokers do not answer, which is told
+        look_at_locks(findings, project)
     look_at_views(findings, project)
     return findings
 

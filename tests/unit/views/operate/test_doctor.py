@@ -43,7 +43,7 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     warehouse = tmp_path / "warehouse"
     (tmp_path / "changelog.toml").write_text(
         'postgres.dsn = "host=127.0.0.1 port=1"\nkafka.brokers = "127.0.0.1:1"\n'
-        f'rebuild.warehouse = "{warehouse}"\n'
+        f'rebuild.warehouse = "{warehouse}"\nrebuild.lock = "local"\n'
     )
     (tmp_path / "views").mkdir()
     for name, text in {
@@ -63,3 +63,4 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
     wrong = found["view wrong"]
     assert (wrong.exit_code, wrong.said) == (3, "generation 4 was refuted: a row differs")
     assert found["capture"].state is found["topics"].state is Level.OK
+    assert found["locks"].said == "hold in the project's folder alone (rebuild.lock)"
