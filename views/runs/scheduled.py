@@ -16,12 +16,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.cron import Schedule
 from changelog.runtime.edge import tell
+from changelog.runtime.process.ended import wait_or_end
 from views.base.sections import Planned
 
 log = logging.getLogger("changelog.views")
@@ -133,19 +135,8 @@ class Scheduled:
     def _run(self, due: Due) -> None:
         log.info("schedule %s: rebuild-view %s", due.name, shlex.join(due.words))
         words = [*self._command, "--project", str(self._project), *due.words]
+        killed = partial(log.warning, "schedule %s: is killed, since it does not end", due.name)
         with subprocess.Popen(words) as process:  # noqa: S603 - our own command
-            while process.poll() is None:
-                if self._ends.wait(_LOOK_S):
-                    _end(process, due.name)
+            wait_or_end(process, self._ends, end_s=_END_S, killed=killed)
         level = logging.INFO if process.returncode == 0 else logging.WARNING
         log.log(level, "schedule %s: ended with code %d", due.name, process.returncode)
-
-
-def _end(process: subprocess.Popen[bytes], name: str) -> None:
-    """Ask a run to end, as a scheduler would that is asked itself."""
-    process.terminate()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        log.warning("schedule %s: is killed, since it does not end", name)
-        process.kill()

@@ -16,11 +16,11 @@ from typing import IO
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.imports import SAFE_PATH
+from changelog.runtime.process.ended import wait_or_end
 from changelog.runtime.setting import PREFIX
 
 log = logging.getLogger("changelog.connect")
 
-_LOOK_S = 0.2
 _END_S = 15.0
 """How long a child may take to end in good order; the worker waits a little longer."""
 _LEVELS = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
@@ -111,29 +111,10 @@ def run_child(
         ]
         for each in threads:
             each.start()
-        stopped = _wait(process, stop)
+        stopped = wait_or_end(process, stop, end_s=_END_S)
         for each in threads:
             each.join()
     return Ended(process.returncode, "".join(heard.said), heard.error or heard.last, stopped)
-
-
-def _wait(process: subprocess.Popen[str], stop: threading.Event) -> bool:
-    """Wait for the end; tell whether it was asked for."""
-    try:
-        while process.poll() is None:
-            if stop.wait(_LOOK_S):
-                process.terminate()
-                try:
-                    process.wait(_END_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                return True
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    return False
 
 
 def _read(line: str) -> tuple[int, str]:
