@@ -60,6 +60,7 @@ class Place:
 
         Raises:
             LockedError: it has not.
+            UnavailableError: the brokers do not answer, so nobody knows.
         """
         if self.leases is not None:
             self.leases.confirm()

@@ -46,7 +46,7 @@ class HalfPublishedError(ChangelogError):
 
 
 class OvertakenError(HalfPublishedError):
-    """The lock was lost in the middle of a swap: what a sink serves is the other run's matter."""
+    """The lock was lost in the middle of a swap, or may be: the next run finishes or undoes it."""
 
     exit_code = LockedError.exit_code
 
@@ -69,7 +69,8 @@ def swap(
         ChangelogError: a sink did not move; the others serve what they served before, or the
             message says which of them does not.
         LockedError: the lock is lost and no sink has moved.
-        OvertakenError: it was lost after some sink had moved.
+        UnavailableError: whether it is lost is not known, and no sink has moved.
+        OvertakenError: either came after some sink had moved.
     """
     to_move = [
         (served.view, name, sink, generation, sink.published())
@@ -95,7 +96,7 @@ def _confirmed(
 ) -> None:
     try:
         confirm()
-    except LockedError as error:
+    except ChangelogError as error:  # lost, or the brokers do not answer and nobody knows
         if not moved:
             raise
         said = [

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
+from changelog.contract.base.errors import ChangelogError, LockedError
 from views.leases.decide import Lock, Tenure
 from views.leases.record import Owner, Record, Step, key_of
 from views.leases.topic import LeaseTopic
@@ -213,20 +213,15 @@ class Leases:
         """Make sure that this process has all that it holds, by the topic's end as it is now.
 
         Raises:
-            LeaseLostError: another process was granted a lock, or nobody knows.
+            LeaseLostError: another process was granted a lock.
+            UnavailableError: the brokers do not answer, so nobody knows.
         """
         with self._mutex:
             if not self._held:
                 return
-            try:
-                self._look()
-                if any(self._is_short(held) for held in self._held.values()):
-                    self._renew()
-            except UnavailableError as error:
-                raise LeaseLostError(
-                    f"whether this run still has its locks is not known: {error.args[0]}",
-                    hint="what served serves; run it again once the brokers answer",
-                ) from error
+            self._look()
+            if any(self._is_short(held) for held in self._held.values()):
+                self._renew()
             self._raise_if_lost()
 
     def _refused(self, ids: Mapping[str, str]) -> list[str]:

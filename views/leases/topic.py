@@ -224,6 +224,8 @@ class LeaseTopic:
             self._written = max(self._written, (message.offset() or 0) + 1)
 
     def _explained(self, error: KafkaException) -> ChangelogError:
+        if error.args[0].code() == KafkaError._MSG_TIMED_OUT:
+            return self._away()
         found = explained(self._kafka, error)
         if isinstance(found, UnavailableError):
             return UnavailableError(str(found.args[0]), hint=f"{found.hint}; {_GOES_WITHOUT}")

@@ -222,7 +222,10 @@ class Follower:
         Raises:
             LockedError: it was asked to end while a rebuild moved readers.
         """
-        self._hold_still()
+        try:
+            self._hold_still()
+        except UnavailableError as error:
+            return Outcome((), error)
         try:
             return self._round()
         finally:

@@ -1,5 +1,6 @@
 """All sinks move or none does, and the next run finishes what a kill left."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
@@ -7,7 +8,7 @@ from unittest.mock import ANY
 import pytest
 from filelock import FileLock
 
-from changelog.contract.base.errors import SinkError
+from changelog.contract.base.errors import LockedError, SinkError
 from tests.unit.views.fakes import FakeSink
 from views.generations.history import (
     ABORTED,
@@ -22,7 +23,7 @@ from views.generations.history import (
 from views.generations.reservation import others, reserve, reserving
 from views.generations.served import Served
 from views.generations.succession import next_generation, rollback_target
-from views.generations.swap import HalfPublishedError, retire, settle, swap
+from views.generations.swap import HalfPublishedError, OvertakenError, retire, settle, swap
 
 
 def served(view: str, **sinks: FakeSink) -> Served:
@@ -75,6 +76,36 @@ def test_what_cannot_move_back_is_named() -> None:
     assert 'view "u" in a serves generation 1' in str(error.value)
     assert 'view "v" in b serves generation 2' in str(error.value)
     assert "in c serves" not in str(error.value)
+
+
+def lost_after(times: int) -> Callable[[], None]:
+    """Confirm so often, and then no more."""
+    left = [None] * times
+
+    def confirm() -> None:
+        if not left:
+            raise LockedError("this run lost its lock")
+        left.pop()
+
+    return confirm
+
+
+def test_who_has_lost_its_lock_moves_nothing() -> None:
+    sinks = {name: FakeSink(1, [1, 2]) for name in "ab"}
+    with pytest.raises(LockedError, match="lost its lock") as error:
+        swap([(served("v", **sinks), 2)], confirm=lost_after(0))
+    assert not isinstance(error.value, OvertakenError | HalfPublishedError)
+    assert [sink.current for sink in sinks.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(("times", "moved"), [(1, [2, 1]), (2, [2, 2])])
+def test_who_loses_it_on_the_way_moves_nothing_back(times: int, moved: list[int]) -> None:
+    sinks = {name: FakeSink(1, [1, 2]) for name in "ab"}
+    with pytest.raises(OvertakenError, match='"v" in a was moved to generation 2') as error:
+        swap([(served("v", **sinks), 2)], confirm=lost_after(times))
+    assert error.value.exit_code == 5
+    assert [sink.current for sink in sinks.values()] == moved
+    assert ('"v" in b' in str(error.value)) == (moved == [2, 2])
 
 
 def test_a_swap_that_was_killed_is_finished_with_its_certificate(history: History) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from changelog.contract.base.errors import (
     LogMovedError,
+    UnavailableError,
     UnavailableLogError,
     VerdictError,
     ViewError,
@@ -161,6 +162,21 @@ def test_what_passes_is_waited_for(followed, away) -> None:
     rounds = Rounds(away, Outcome((ViewResult(view="v"),), away), GOOD)
     assert followed(rounds).error is None
     assert rounds.shown == [GOOD]
+
+
+def test_brokers_that_do_not_say_who_holds_the_locks_are_waited_for(followed, monkeypatch) -> None:
+    away = [UnavailableError("the topic of the locks does not answer")]
+    sound = following.Moving.__enter__
+
+    def enter(moving):
+        if away:
+            raise away.pop()
+        return sound(moving)
+
+    monkeypatch.setattr(following.Moving, "__enter__", enter)
+    rounds = Rounds(GOOD)
+    assert followed(rounds).error is None
+    assert (rounds.shown, away) == ([GOOD], [])
 
 
 def test_what_waiting_does_not_heal_ends_it(followed) -> None:
