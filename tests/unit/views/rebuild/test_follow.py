@@ -22,6 +22,7 @@ from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.base.sections import LockOn
 from views.generations.history import HistoryRow
+from views.generations.lock import Moving
 from views.rebuild import follow as following
 from views.rebuild.follow import SeenFrontier, follow
 from views.rebuild.one_view.refresh import Prior, Whole, prior_of
@@ -166,14 +167,14 @@ def test_what_passes_is_waited_for(followed, away) -> None:
 
 def test_brokers_that_do_not_say_who_holds_the_locks_are_waited_for(followed, monkeypatch) -> None:
     away = [UnavailableError("the topic of the locks does not answer")]
-    sound = following.Moving.__enter__
+    sound = Moving.__enter__
 
     def enter(moving):
         if away:
             raise away.pop()
         return sound(moving)
 
-    monkeypatch.setattr(following.Moving, "__enter__", enter)
+    monkeypatch.setattr(Moving, "__enter__", enter)
     rounds = Rounds(GOOD)
     assert followed(rounds).error is None
     assert (rounds.shown, away) == ([GOOD], [])
