@@ -6,17 +6,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
 from views import Playground
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CELL_S = 400
-COLD = {"01_first_rebuild", "03_design_a_view", "04_prove_it", "06_reprocess_everything"}
-"""Each starts a Spark of its own, which takes longer than all that the others do."""
-WITH_MARKS = [
-    pytest.param(path, marks=[pytest.mark.matrix] if path.stem in COLD else []) for path in NOTEBOOKS
-]
 OURS = {"changelog", "replay", "views", "tests"}
 PUBLIC = {("replay", "Log"), ("views", "Playground"), ("views", "Project")}
 
@@ -50,28 +47,41 @@ def test_a_notebook_imports_only_what_is_public(path):
 
 
 @pytest.fixture(scope="module")
-def playground(downloads, tmp_path_factory):
-    """Servers and flights that all notebooks share: each finds them running, and leaves them so."""
+def kernel(downloads, tmp_path_factory):
+    """One kernel for all notebooks, on servers and flights that they share.
+
+    Each finds the servers running and leaves them so, and those with Spark find that warm: a
+    session, and the code that its Java has compiled, are most of what a notebook costs.
+    """
     play = Playground.open(tmp_path_factory.mktemp("playground"))
-    yield play.folder
+    own = tmp_path_factory.mktemp("jupyter")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CHANGELOG_PLAYGROUND", str(play.folder))
+        patched.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        patched.setenv("IPYTHONDIR", str(own))
+        patched.setenv("JUPYTER_RUNTIME_DIR", str(own))
+        running = AsyncKernelManager(kernel_name="python3")
+        yield running
+        if running.has_kernel:
+            run_sync(running.shutdown_kernel)(now=True)
     play.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", WITH_MARKS, ids=[path.stem for path in NOTEBOOKS])
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # Jupyter's client leaves sockets to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_notebook_runs(path, playground, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHANGELOG_PLAYGROUND", str(playground))
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+def test_a_notebook_runs(path, kernel):
     before = {*path.parent.iterdir()}
     notebook = nbformat.read(path, as_version=4)
+    # As in a kernel of its own it finds no names but its own.
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
     resources = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(notebook, timeout=CELL_S, resources=resources)
+    client = NotebookClient(notebook, km=kernel, timeout=CELL_S, resources=resources)
     client.execute()
+    assert client.kc is not None
+    client.kc.stop_channels()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     plots = sum("plt.show()" in cell.source for cell in notebook.cells)
     assert sum("image/png" in output.get("data", {}) for output in outputs) == plots
