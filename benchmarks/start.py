@@ -3,7 +3,9 @@
 `first_record_s` is the time from the start of `changelog capture` to the record of a change that
 waited for it, on a log that is there; `first_record_limit_s` beside it that of a Python program
 which loads the same two clients, asks PostgreSQL one thing and writes one record. `help_s` is
-`changelog --help`, `python_s` a Python that does nothing. CPU is that of the process, and what a
+`changelog --help`, `python_s` a Python that does nothing. `table_s` is a Python that opens the log
+and takes a table of 1,000 rows as Arrow, `row_s` one that takes a row by its key (docs/python.md);
+`log_import_s` the import alone. CPU is that of the process, and what a
 busy machine leaves alone. The last line is one JSON object of medians.
 """
 
@@ -35,6 +37,7 @@ OTHER = f"{PREFIX}-bare"
 MAKE = (sys.executable, "-m", "changelog", "topics", "--create")
 CAPTURE = (sys.executable, "-m", "changelog", "capture")
 DEADLINE_S = 60.0
+ROWS = 1_000
 BARE = """
 import sys
 import psycopg2
@@ -45,6 +48,10 @@ producer = Producer({"bootstrap.servers": sys.argv[2], "linger.ms": 0})
 producer.produce(sys.argv[3], b"value", b"key")
 producer.flush()
 """
+
+IMPORT = "from replay import Log"
+TABLE = f"{IMPORT}; assert Log.open({{folder!r}}).table('notes').arrow().num_rows >= {ROWS}"
+ROW = f"{IMPORT}; assert Log.open({{folder!r}}).table('notes').row(7)['text'] == 'is there'"
 
 
 class Topic:
@@ -119,6 +126,8 @@ def _measure(stack: Stack, folder: Path, figures: Figures, runs: int) -> None:
         f'topic_prefix = "{PREFIX}"\ntables = ["public.notes"]\n'
     )
     _run(ends.postgres, "CREATE TABLE notes (id serial PRIMARY KEY, text text)")
+    filled = "INSERT INTO notes (text) SELECT 'is there' FROM generate_series(1, %d)"
+    _run(ends.postgres, filled % ROWS)
     project = ("--project", str(folder))
     subprocess.run([*CAPTURE, *project, "--until", "now"], check=True, stderr=subprocess.DEVNULL)
     subprocess.run([*MAKE, OTHER, *project], check=True, stdout=subprocess.DEVNULL)
@@ -126,6 +135,9 @@ def _measure(stack: Stack, folder: Path, figures: Figures, runs: int) -> None:
     for _ in range(runs):
         timed(figures, "python", [sys.executable, "-c", "pass"])
         timed(figures, "help", [sys.executable, "-m", "changelog", "--help"])
+        for figure, code in (("log_import", IMPORT), ("table", TABLE), ("row", ROW)):
+            words = [sys.executable, "-c", code.format(folder=str(folder))]
+            timed(figures, figure, words)
         _run(ends.postgres, "INSERT INTO notes (text) VALUES ('waits')")
         with topic.expected(figures, "first_record_s", [*CAPTURE, *project]) as process:
             used = psutil.Process(process.pid).cpu_times()

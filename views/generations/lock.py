@@ -31,10 +31,11 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from changelog.contract.base.errors import ChangelogError, LockedError
+from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
 from views.generations import reservation
 from views.generations.place import Place, folder_of
 from views.generations.reservation import Others, reserving
+from views.leases.leases import Leases
 from views.leases.record import Owner
 
 log = logging.getLogger("changelog.views")
@@ -204,12 +205,15 @@ class Moving:
         leases, names = self._place.leases, self._leases()
         if leases is None:
             return
+        if not self._keeps or self._is_wanted_elsewhere(leases):
+            leases.release(names)
+
+    def _is_wanted_elsewhere(self, leases: Leases) -> bool:
         try:
-            if self._keeps and not leases.is_wanted(names):
-                return
-        except ChangelogError as error:
+            return leases.is_wanted(self._leases())
+        except UnavailableError as error:
             log.debug("whether somebody waits is not known", exc_info=error)
-        leases.release(names)
+            return False
 
     def _leases(self) -> dict[str, str]:
         return {
@@ -219,7 +223,7 @@ class Moving:
 
     def is_wanted(self) -> bool:
         """Tell whether somebody waits for what is held here."""
-        if self._place.leases is not None and self._place.leases.is_wanted(self._leases()):
+        if self._place.leases is not None and self._is_wanted_elsewhere(self._place.leases):
             return True
         folder = folder_of(self._place.root)
         for view in self._views:

@@ -17,7 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
@@ -35,6 +35,14 @@ _RETENTION_MS = 86_400_000
 _SEGMENT_BYTES = 1 << 20
 _NAP_S = 0.05
 _GOES_WITHOUT = '[rebuild] lock = "local" (--lock local) goes without, on one machine'
+_PASSING = {
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._NOENT,  # librdkafka's word for partitions without a leader
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -60,6 +68,7 @@ class LeaseTopic:
             enable_idempotence=True, linger_ms=0, message_timeout_ms=round(ANSWER_S * 1000)
         )
         self._producer = Producer({**config, "log_level": 0})
+        self._admin = AdminClient({**kafka.client_config(), "log_level": 0})
         self._consumer = self._opened()
 
     @staticmethod
@@ -125,10 +134,7 @@ class LeaseTopic:
             ChangelogError: they refuse, or a record is none of ours.
         """
         if end is None:
-            try:
-                _, end = self._consumer.get_watermark_offsets(self._place, ANSWER_S, cached=False)
-            except KafkaException as error:
-                raise self._explained(error) from error
+            end = self._end()
         deadline = time.monotonic() + ANSWER_S
         while self._next < end:
             message = self._consumer.poll(min(1.0, ANSWER_S))
@@ -145,6 +151,15 @@ class LeaseTopic:
                 deadline = time.monotonic() + ANSWER_S
                 self._next = (message.offset() or 0) + 1
                 yield self._placed(message)
+
+    def _end(self) -> int:
+        """Ask where the topic ends; the consumer's own question would wait behind its fetch."""
+        wanted = {self._place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        try:
+            asked = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
+            return int(asked[self._place].result().offset)
+        except KafkaException as error:
+            raise self._explained(error) from error
 
     def _placed(self, message: Message) -> Placed:
         kind, at_ms = message.timestamp()
@@ -210,9 +225,8 @@ class LeaseTopic:
             "min.cleanable.dirty.ratio": "0.01",
         }
         new = NewTopic(self._topic, num_partitions=1, replication_factor=-1, config=config)
-        admin = AdminClient({**self._kafka.client_config(), "log_level": 0})
         try:
-            admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result()
+            self._admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -224,7 +238,7 @@ class LeaseTopic:
             self._written = max(self._written, (message.offset() or 0) + 1)
 
     def _explained(self, error: KafkaException) -> ChangelogError:
-        if error.args[0].code() == KafkaError._MSG_TIMED_OUT:
+        if error.args[0].code() in _PASSING:
             return self._away()
         found = explained(self._kafka, error)
         if isinstance(found, UnavailableError):
@@ -236,6 +250,6 @@ class LeaseTopic:
 
     def _away(self) -> UnavailableError:
         return UnavailableError(
-            f'the topic of the locks, "{self._topic}", does not answer in {ANSWER_S:.0f} s',
+            f'the topic of the locks, "{self._topic}", does not answer',
             hint=f"see how the brokers are; {_GOES_WITHOUT}",
         )
