@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from changelog.runtime.tls_trust import authorities
 from tests.support.captured_project import captured_database, rebuild_view
 from views.generations import succession
-from views.rebuild import rebuild
+from views.rebuild.run import proof
 
 REPOSITORY = Path(__file__).parents[2]
 ALL_SINKS = """-- key: id
@@ -247,7 +247,7 @@ def test_a_refuted_generation_is_not_staged(project, endpoints, view, run, monke
     def refuted(_):
         raise AssertionError("planted")
 
-    monkeypatch.setattr(rebuild, "_judged", refuted)
+    monkeypatch.setattr(proof, "judged", refuted)
     ran = run(view, "--stage", "--json")
     assert ran.code == 1
     assert ran.results[0]["staged"] is False
