@@ -92,11 +92,11 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     ]  # fmt: skip
     assert (code, kinds(found["would do"])) == (0, everything)
     assert "copied (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
-    assert len(topics_of(kafka, slot)) == 4, "a plan removes nothing"
+    assert len(topics_of(kafka, slot)) == 5, "a plan removes nothing"
 
     code, found, _ = torn_down(project)
     assert code == 2, "nobody is there to ask"
-    assert len(topics_of(kafka, slot)) == 4
+    assert len(topics_of(kafka, slot)) == 5
 
     code, found, _ = torn_down(project, "--yes")
     assert (code, kinds(found["ok"])) == (0, everything)

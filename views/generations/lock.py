@@ -123,7 +123,7 @@ def following(place: Place, views: Iterable[str], patience: Patience = _NONE) ->
 def _leased(
     place: Place, kind: str, taken: Mapping[str, str], patience: Patience
 ) -> Iterator[None]:
-    if place.leases is None:
+    if place.leases is None or not taken:
         yield
         return
     named = {place.lock(view, kind): said for view, said in taken.items()}

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from changelog.contract.base.errors import ChangelogError, LockedError
+from changelog.contract.base.errors import ChangelogError
 from views.base.failure import explained
 from views.generations.history import PUBLISHED, RETIRED, History, HistoryRow, states_of
 from views.generations.reservation import NOBODY, Others
@@ -45,10 +45,10 @@ class HalfPublishedError(ChangelogError):
         )
 
 
-class OvertakenError(HalfPublishedError):
+class LostInSwapError(HalfPublishedError):
     """The lock was lost in the middle of a swap, or may be: the next run finishes or undoes it."""
 
-    exit_code = LockedError.exit_code
+    exit_code = 5
 
 
 def swap(
@@ -70,7 +70,7 @@ def swap(
             message says which of them does not.
         LockedError: the lock is lost and no sink has moved.
         UnavailableError: whether it is lost is not known, and no sink has moved.
-        OvertakenError: either came after some sink had moved.
+        LostInSwapError: either came after some sink had moved.
     """
     to_move = [
         (served.view, name, sink, generation, sink.published())
@@ -102,7 +102,7 @@ def _confirmed(
         said = [
             f'view "{view}" in {name} was moved to generation {n}' for view, name, _, n, _ in moved
         ]
-        raise OvertakenError(error, said) from error
+        raise LostInSwapError(error, said) from error
 
 
 def _move_back(moved: Sequence[tuple[str, str, Sink, int, int | None]]) -> list[str]:

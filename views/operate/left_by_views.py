@@ -16,8 +16,9 @@ from views.base.failure import explained
 from views.base.progress import Stages
 from views.generations.history import DROPPED, History
 from views.generations.history import FOLDER as HISTORY
-from views.generations.lock import FOLDER as LOCKS
 from views.generations.lock import locked
+from views.generations.place import FOLDER as LOCKS
+from views.generations.place import place_for
 from views.generations.served import served_of
 from views.rebuild.drop import ToDrop, drop, to_drop
 from views.rebuild.one_view.certify import FOLDER as PROOFS_AT_WORK
@@ -34,7 +35,7 @@ def check_no_run(project: Project) -> None:
         LockedError: somebody does.
     """
     if (project.root / LOCKS).is_dir():
-        with locked(project.root, _names(project)):
+        with locked(place_for(RebuildSettings(project=project)), _names(project)):
             return
 
 

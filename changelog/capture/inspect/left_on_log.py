@@ -18,6 +18,7 @@ from changelog.config import Project
 from changelog.contract.log.topic import (
     ddl_topic,
     frontier_topic,
+    locks_topic,
     messages_topic,
     schema_topic,
     sequences_topic,
@@ -143,6 +144,7 @@ def _of_slot(log: FrontierLog, slot: str, prefix: str) -> dict[str, str]:
 def _beside(settings: Project) -> Iterator[str]:
     prefix = settings.topic_prefix
     yield from (messages_topic(prefix), sequences_topic(prefix), ddl_topic(prefix))
+    yield locks_topic(prefix)
     schemas = schema_topic(prefix)
     if not settings.registry.url and _holds_ours_alone(settings, schemas):
         yield schemas

@@ -23,7 +23,7 @@ from views.generations.history import (
 from views.generations.reservation import others, reserve, reserving
 from views.generations.served import Served
 from views.generations.succession import next_generation, rollback_target
-from views.generations.swap import HalfPublishedError, OvertakenError, retire, settle, swap
+from views.generations.swap import HalfPublishedError, LostInSwapError, retire, settle, swap
 
 
 def served(view: str, **sinks: FakeSink) -> Served:
@@ -94,14 +94,14 @@ def test_who_has_lost_its_lock_moves_nothing() -> None:
     sinks = {name: FakeSink(1, [1, 2]) for name in "ab"}
     with pytest.raises(LockedError, match="lost its lock") as error:
         swap([(served("v", **sinks), 2)], confirm=lost_after(0))
-    assert not isinstance(error.value, OvertakenError | HalfPublishedError)
+    assert not isinstance(error.value, LostInSwapError | HalfPublishedError)
     assert [sink.current for sink in sinks.values()] == [1, 1]
 
 
 @pytest.mark.parametrize(("times", "moved"), [(1, [2, 1]), (2, [2, 2])])
 def test_who_loses_it_on_the_way_moves_nothing_back(times: int, moved: list[int]) -> None:
     sinks = {name: FakeSink(1, [1, 2]) for name in "ab"}
-    with pytest.raises(OvertakenError, match='"v" in a was moved to generation 2') as error:
+    with pytest.raises(LostInSwapError, match='"v" in a was moved to generation 2') as error:
         swap([(served("v", **sinks), 2)], confirm=lost_after(times))
     assert error.value.exit_code == 5
     assert [sink.current for sink in sinks.values()] == moved
