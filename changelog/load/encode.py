@@ -64,6 +64,10 @@ class Encoder:
         self._rules, self._planner = rules, planner
         self._cells = {name: cell(table.columns[name]) for name in rules.columns}
         self._columns = table.columns
+        self._flat = [
+            (source.path[0] if source.path else "", source, write)
+            for source, write in zip(rules.columns.values(), self._cells.values(), strict=True)
+        ]
         self._gone = of_tombstone(rules.columns, rules.keys)
         self._names = {each.path[0] for each in rules.columns.values() if each.path}
         of_value = [
@@ -114,15 +118,14 @@ class Encoder:
     def _texts(self, records: BatchRange, some: Sequence[int], *, is_gone: bool) -> Chunk:
         lines = []
         for n in some:
-            record = records[n]
             try:
-                cells = self._line(record, is_gone=is_gone)
+                cells = self._line(records, n, is_gone=is_gone)
             except (BadRecordError, MissingError, SeparatedError, UnicodeEncodeError) as error:
-                raise UnfitRecordError(record, str(error)) from error
+                raise UnfitRecordError(records[n], str(error)) from error
             except UnavailableError:
                 raise
             except ChangelogError as error:
-                raise UnfitRecordError(record, str(error.args[0])) from error
+                raise UnfitRecordError(records[n], str(error.args[0])) from error
             if self._rules.keys:
                 cells += [str(n).encode(), b"t" if is_gone else b"f"]
             lines.append(line_of(cells))
@@ -133,11 +136,13 @@ class Encoder:
             deletes=len(lines) if is_gone else 0,
         )
 
-    def _line(self, record: BatchRecord, *, is_gone: bool) -> list[bytes | None]:
-        if self._is_flat and record.value is not None and not is_gone:
-            found = self._values(record.value)
+    def _line(self, records: BatchRange, n: int, *, is_gone: bool) -> list[bytes | None]:
+        if self._is_flat and not is_gone:
+            value = records.value(n)
+            found = None if value is None else self._values(value)
             if isinstance(found, dict):
                 return self._flat_line(found)
+        record = records[n]
         parts: dict[Part, Any] = {}
         wanted = self._gone if is_gone else self._rules.columns
         cells = []
@@ -153,10 +158,8 @@ class Encoder:
         if self._rules.all_fields and not found.keys() <= self._names:
             self._check_known(found)
         return [
-            write(found[source.path[0]] if source.path[0] in found else self._picked(source, found))
-            for source, write in zip(
-                self._rules.columns.values(), self._cells.values(), strict=True
-            )
+            write(found[name] if name in found else self._picked(source, found))
+            for name, source, write in self._flat
         ]
 
     def _part(self, record: BatchRecord, name: str, source: Source, parts: dict[Part, Any]) -> Any:  # noqa: ANN401 - any JSON; one for each part

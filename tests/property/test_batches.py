@@ -44,6 +44,7 @@ def test_records_and_ranges_are_what_was_put_in(given_records, first, end):
         assert (list(found), len(batch)) == (given_records, len(given_records))
         part = found[first:end]
         assert (list(part), len(part)) == (given_records[first:end], len(given_records[first:end]))
+        assert [part.value(n) for n in range(len(part))] == [each.value for each in part]
         for name in ("partition", "offset", "timestamp_ms"):
             wanted = [getattr(each, name) for each in given_records[first:end]]
             assert numbers(part.column(name)) == wanted

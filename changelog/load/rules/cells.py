@@ -20,6 +20,7 @@ from changelog.load.rules.table import TableColumn
 _NULL = rb"\N"
 _ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}
 _SPECIAL = re.compile(rb"[\\\n\r\t]")
+_IN_LINE = re.compile(rb"[\\\n\r]")
 _JSON = {"json", "jsonb"}
 _TEXTS = {"text", "varchar", "bpchar"}
 _MOMENTS = {"date", "time", "timetz", "timestamp", "timestamptz", "interval"}
@@ -43,8 +44,13 @@ def line_of(cells: Sequence[bytes | None]) -> bytes:
     >>> line_of([b"a\tb", None, b""])
     b'a\\tb\t\\N\t\n'
     """
-    shown = [_NULL if each is None else _escaped(each) for each in cells]
-    return b"\t".join(shown) + b"\n"
+    # Most lines have nothing to escape, which one look at the whole line says.
+    bare = b"\t".join([b"" if each is None else each for each in cells])
+    if bare.count(b"\t") == len(cells) - 1 and _IN_LINE.search(bare) is None:
+        if None not in cells:
+            return bare + b"\n"
+        return b"\t".join([_NULL if each is None else each for each in cells]) + b"\n"
+    return b"\t".join([_NULL if each is None else _escaped(each) for each in cells]) + b"\n"
 
 
 def _escaped(text: bytes) -> bytes:
@@ -56,18 +62,26 @@ def _escaped(text: bytes) -> bytes:
 def cell(column: TableColumn) -> Cell:
     """Return what writes the values of a column."""
     most = column.most_fraction
-    is_plain = most is None and column.base not in _JSON | _MOMENTS | {"bytea"}
+    takes_texts = column.base not in _JSON | {"bytea"}
+    takes_numbers = takes_texts and column.base not in _MOMENTS
 
     def written(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON
         if value is None:
             return None
         kind = value.__class__
-        if is_plain and (kind is str or kind is int or kind is Number):
-            return str(value).encode()
-        text = value if isinstance(value, Raw) else _text(column, value).encode()
+        if takes_texts and kind is str:
+            text = value
+        elif takes_numbers and (kind is int or kind is Number):
+            text = str(value)
+        elif kind is Raw:
+            if most is not None:
+                _check_fraction(column, value.decode("utf-8", "replace"), most)
+            return bytes(value)
+        else:
+            text = _text(column, value)
         if most is not None:
-            _check_fraction(column, text.decode("utf-8", "replace"), most)
-        return text
+            _check_fraction(column, text, most)
+        return text.encode()  # type: ignore[no-any-return]  # a str
 
     return written
 
@@ -134,6 +148,9 @@ def _quoted(text: str) -> str:
 
 def _check_fraction(column: TableColumn, text: str, most: int) -> None:
     """Refuse what PostgreSQL would round without a word."""
+    _, _, fraction = text.partition(".")
+    if len(fraction) <= most and "e" not in text and "E" not in text:
+        return  # as most are
     digits = _digits(text) if column.base == "numeric" else _digits_of_moment(text)
     if digits > most:
         raise BadRecordError(

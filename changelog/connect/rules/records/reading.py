@@ -106,13 +106,7 @@ def parse_json(raw: bytes, what: str) -> Any:  # noqa: ANN401 - any JSON
         BadRecordError: it is no JSON.
     """
     try:
-        return json.loads(
-            raw.decode(),
-            parse_float=Number,
-            parse_int=_whole,
-            parse_constant=_no_number,
-            object_pairs_hook=_object,
-        )
+        return _DECODER.decode(raw.decode())
     except (ValueError, RecursionError):
         raise BadRecordError(f"the {what} is no JSON") from None
 
@@ -130,6 +124,12 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         raise ValueError("a name twice")
     return made
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=Number, parse_int=_whole, parse_constant=_no_number, object_pairs_hook=_object
+)
+"""Made once: `json.loads` makes one for each text."""
 
 
 def payload(said: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -12,6 +12,7 @@ from changelog.native.base.records import NO_MEMORY
 from changelog.native.compiled.library import ffi, lib
 
 _SIZE = 8
+_VALUE = int(lib.BATCH_VALUE)
 
 
 class Batch:
@@ -109,6 +110,11 @@ class BatchRange(Sequence[BatchRecord]):
             _bytes(raw.values, raw.value_ends, n) if there & lib.BATCH_VALUE else None,
             tuple(_headers(_bytes(raw.headers, raw.header_ends, n))),
         )
+
+    def value(self, place: int) -> bytes | None:
+        """Return the value of a record, without the rest of it."""
+        raw, n = self.batch.raw, self.first + place
+        return _bytes(raw.values, raw.value_ends, n) if raw.is_there[n] & _VALUE else None
 
     def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
         """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""

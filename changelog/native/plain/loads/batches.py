@@ -73,6 +73,10 @@ class BatchRange(Sequence[BatchRecord]):
             return BatchRange(self._batch, self._first + first, self._first + max(first, end))
         return self._records[place]
 
+    def value(self, place: int) -> bytes | None:
+        """Return the value of a record, without the rest of it."""
+        return self._records[place].value
+
     def column(self, name: str) -> Any:  # noqa: ANN401 - a buffer of numbers of 64 bits
         """Return the numbers of a column: `partition`, `offset` or `timestamp_ms`."""
         return array("q", [getattr(each, name) for each in self._records])

@@ -111,6 +111,33 @@ def test_a_value_has_its_text(kind, value, text):
 
 
 @pytest.mark.parametrize(
+    ("text", "is_exact"),
+    [
+        ("1.25", True),
+        ("1.250", True),
+        ("1.251", False),
+        ("1e-2", True),
+        ("1e-3", False),
+        ("1.255e1", False),
+        ("1.25E1", True),
+        ("12.5E-2", False),
+        ("-0.1e-1", True),
+        ("7", True),
+        ("NaN", True),
+        ("-Infinity", True),
+    ],
+)
+def test_a_number_is_written_where_the_column_keeps_each_of_its_digits(text, is_exact):
+    write = cell(column("numeric(5,2)", "numeric"))
+    for value in (Number(text), text, Raw(text.encode())):
+        if is_exact:
+            assert write(value) == text.encode()
+        else:
+            with pytest.raises(BadRecordError, match="rounded"):
+                write(value)
+
+
+@pytest.mark.parametrize(
     ("kind", "value"),
     [
         (column("numeric(5,2)", "numeric"), Number("1.001")),
