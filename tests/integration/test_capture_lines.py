@@ -143,6 +143,32 @@ def test_snapshot_and_changes_are_printed_and_a_closed_pipe_ends_it(lines):
     assert lines.query("SELECT pubname FROM pg_publication") == []
 
 
+def test_a_permanent_slot_is_printed_on_from_where_the_last_one_was(lines):
+    def printed(*more):
+        code, out, said = lines.run("--print", "--until", "now", *more)
+        assert code == 0, said
+        return [json.loads(line) for line in out.splitlines()]
+
+    first = printed("--permanent-slot")
+    assert {"r", "copied"} <= {each["op"] for each in first}
+    lines.sql(*CHANGES)
+    later = printed("--permanent-slot")
+    assert "r" not in {each["op"] for each in later}
+    # Some may come twice: what was printed, and not yet told to the server.
+    seen = {(each["lsn"], each["sequence"]) for each in first if "sequence" in each}
+    lines.check(
+        [
+            *first,
+            *(e for e in later if "sequence" not in e or (e["lsn"], e["sequence"]) not in seen),
+        ]
+    )
+    slots = f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{lines.slot}%'"
+    assert lines.query(slots) == [(lines.slot,)]
+    # Twin: a temporary slot begins with a snapshot each time.
+    assert {"r", "copied"} <= {each["op"] for each in printed("--slot", f"{lines.slot}_other")}
+    assert lines.query(slots) == [(lines.slot,)]
+
+
 def test_a_file_is_gone_on_with_where_it_ended(lines):
     lines.catch_up()
     lines.check()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.capture_command import CaptureCommand
+from tests.support.capture_command import CrashingCapture
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -14,7 +14,7 @@ ROWS, RATE = 1500, 250
 
 @pytest.fixture
 def capture(dsn, kafka, registry, prefix, tmp_path):
-    made = CaptureCommand(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
+    made = CrashingCapture(dsn=dsn, kafka=kafka, registry=registry, prefix=prefix, folder=tmp_path)
     yield made
     made.kill()
 
@@ -40,6 +40,20 @@ def test_snapshot_and_stream_are_held_to_a_rate(capture, option):
     assert {key: row["text"] for key, row in capture.rows("notes").items()} == {
         (key,): text for key, text in rows
     }
+
+
+def test_twin_a_capture_that_does_not_wait_is_not_held(capture):
+    """The same with the seeded defect, at a rate by which the stream would take a minute."""
+    rate = 25
+    capture.make_notes(ROWS)
+    capture.catch_up()
+    settings = capture.folder / "changelog.toml"
+    settings.write_text(settings.read_text() + f"limit_rows = {rate}\n")
+    capture.sql("UPDATE notes SET text = 'changed'")
+    begun = time.monotonic()
+    capture.finish(defect="forget_to_wait")
+    assert time.monotonic() - begun < ROWS / rate * 0.8
+    assert {row["text"] for row in capture.rows("notes").values()} == {"changed"}
 
 
 def test_frontiers_go_on_and_postgresql_hears_of_a_capture_that_is_held_back(capture):

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
@@ -28,8 +29,9 @@ from changelog.capture.rows import rules, tables
 from changelog.capture.start import catalogue_watch as watch
 from changelog.capture.start import decide as start
 from changelog.capture.start import environment, outlook, roster
+from changelog.capture.state import rate
 from changelog.capture.state.report import CaptureReport
-from changelog.capture.write import bulk, fence, messages, writer
+from changelog.capture.write import bulk, fence, messages, sequences, writer
 from changelog.config import load_project
 from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import KeyIndex
@@ -356,6 +358,21 @@ def hasty():
                 setattr(module, name, seconds)
 
 
+def look_at_sequences_once():
+    """Write at each frontier where sequences stood at the first."""
+    whole = sequences.SequenceLog.__init__
+
+    def begin(self, *, look, **more):
+        whole(self, look=cache(lambda: tuple(look())), **more)
+
+    sequences.SequenceLog.__init__ = begin  # type: ignore[method-assign]
+
+
+def forget_to_wait():
+    """Let a rate be no limit."""
+    rate.Throttle.owed_s = lambda _: 0.0  # type: ignore[method-assign]
+
+
 def _confirmed():
     """Return where the slot stands, as the server says."""
     settings = load_project(Path(sys.argv[1]))
@@ -411,6 +428,8 @@ DEFECTS = {
         forget_partitions,
         forget_beginnings,
         leave_generated_out,
+        look_at_sequences_once,
+        forget_to_wait,
     )
 }
 
