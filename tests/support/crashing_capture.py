@@ -365,12 +365,12 @@ def look_at_sequences_once():
     def begin(self, *, look, **more):
         whole(self, look=cache(lambda: tuple(look())), **more)
 
-    sequences.SequenceLog.__init__ = begin  # type: ignore[method-assign]
+    sequences.SequenceLog.__init__ = begin
 
 
 def forget_to_wait():
     """Let a rate be no limit."""
-    rate.Throttle.owed_s = lambda _: 0.0  # type: ignore[method-assign]
+    rate.Throttle.owed_s = lambda _: 0.0
 
 
 def _confirmed():
