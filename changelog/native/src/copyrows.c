@@ -2,7 +2,7 @@
  *
  * Two passes over a row: the first finds where each field's value lies, the second writes the cells
  * in the order of the columns. What is not exactly what the schema says, and what has no form here,
- * ends the batch: its caller then goes by fastavro and COPY's text. Whether texts are UTF-8 the
+ * ends the call: its caller then goes by fastavro and COPY's text. Whether texts are UTF-8 the
  * server sees to.
  */
 #include <string.h>
