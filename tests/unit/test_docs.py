@@ -205,6 +205,22 @@ def test_the_order_of_the_site_names_each_page_once() -> None:
     assert set(named) == pages, "each page has a place in mkdocs.yml"
 
 
+def test_each_failure_has_a_recipe() -> None:
+    table = ARCHITECTURE.read_text("utf-8").partition("## When something fails")[2]
+    row = re.compile(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+    rows = row.findall(table.partition("\n## ")[0])
+    failures = [row for row in rows if row[0] != "what fails"]
+    recipes = []
+    for part in (ROOT / "docs" / "recover.md").read_text("utf-8").split("\n## ")[1:]:
+        ends = re.search(r"^\*What happens:\* (.+)\. \*Lost:\* (.+)\.$", part, re.MULTILINE)
+        if ends is not None:
+            assert "\n**You see:** " in part
+            assert "\n```sh\n" in part
+            recipes.append((part.partition("\n")[0], ends[1], ends[2]))
+    assert len(failures) >= 30
+    assert recipes == [(f"{what[0].upper()}{what[1:]}", *rest) for what, *rest in failures]
+
+
 def test_the_page_of_limits_tells_which_types_are_text() -> None:
     text = " ".join((ROOT / "docs/limits.md").read_text("utf-8").split())
     as_text = re.search(r"((?:`[a-z]+`,? ?(?:and )?)+)are text", text)

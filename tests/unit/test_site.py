@@ -53,22 +53,6 @@ def test_pages_name_pages_and_pictures_that_exist(path: Path) -> None:
     assert [each for each in pictures if not (path.parent / each).exists()] == []
 
 
-def test_each_failure_has_a_recipe() -> None:
-    table = (DOCS / "architecture.md").read_text("utf-8").partition("## When something fails")[2]
-    row = re.compile(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-    rows = row.findall(table.partition("\n## ")[0])
-    failures = [row for row in rows if row[0] != "what fails"]
-    recipes = []
-    for part in (DOCS / "recover.md").read_text("utf-8").split("\n## ")[1:]:
-        ends = re.search(r"^\*What happens:\* (.+)\. \*Lost:\* (.+)\.$", part, re.MULTILINE)
-        if ends is not None:
-            assert "\n**You see:** " in part
-            assert "\n```sh\n" in part
-            recipes.append((part.partition("\n")[0], ends[1], ends[2]))
-    assert len(failures) >= 30
-    assert recipes == [(f"{what[0].upper()}{what[1:]}", *rest) for what, *rest in failures]
-
-
 def test_pages_name_commands_and_options_that_exist() -> None:
     trees = {program: dict(_walk(_command(program), ())) for program in PROGRAMS}
     checked = 0
