@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -107,6 +109,28 @@ def test_a_client_that_goes_on_has_the_view_at_each_frontier(stack, view):
 
 def test_a_server_that_forgets_where_its_client_was_is_seen(stack, view):
     assert followed(stack, view, FORGETS).wrong(view.truth)
+
+
+def test_the_example_of_the_page_follows(stack, view):
+    text = (Path(__file__).parents[2] / "docs" / "page.md").read_text("utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0].replace("totals", "names")
+    found: dict[str, Any] = {}
+
+    def run(url):
+        with suppress(httpx.HTTPError):  # the server ends
+            exec(example.replace("http://127.0.0.1:8083", url), found)  # noqa: S102 - of our page
+
+    words = ("--project", str(view.root))
+    with running(stack.endpoints(), f"g{uuid.uuid4().hex[:8]}", *words) as (url, _, _):
+        assert url not in example
+        thread = threading.Thread(target=run, args=[url])
+        thread.start()
+        wait_until(lambda: len(found.get("rows", ())) == 2_000, DEADLINE_S, "all rows are there")
+        view.forward(1, 0x20, {1: "second", 2: None})
+        wait_until(lambda: (2,) not in found["rows"], DEADLINE_S, "a row is gone")
+        wait_until(lambda: found["mark"].startswith("0/20-"), DEADLINE_S, "the mark moves")
+    thread.join()
+    assert found["rows"][1,] == {"id": 1, "name": "second"}
 
 
 def test_what_cannot_be_gone_on_from_is_told(stack, view, tmp_path):

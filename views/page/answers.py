@@ -21,7 +21,7 @@ from starlette.routing import Route
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
 from views.generations.history import last_states
-from views.page.access import Access
+from views.page.access import COOKIE, Access
 from views.page.actions import ACTIONS, Action, Done, Plan, act
 from views.page.changes import Changes
 from views.page.line.cells import cells
@@ -166,7 +166,7 @@ class Answers:
         if not self._access.is_own_form(request, form.get("code", "")):
             raise HTTPException(403, "The form was not made for this visit: load the page again.")
         response = _see(f"{ROOT}/sign-in")
-        response.delete_cookie("changelog_page", path="/")
+        response.delete_cookie(COOKIE, path="/")
         return response
 
     async def asset(self, request: Request) -> Response:

@@ -32,7 +32,7 @@ def cells(line: Line) -> dict[str, Cell]:
 
 
 def _all(line: Line) -> Iterator[tuple[str, Cell]]:
-    yield "at", Cell(moment(line.at))
+    yield "at", Cell(moment(line.seen_at))
     yield "worst", Cell(line.worst.word, line.worst.word)
     yield from _standing("source", line.source)
     yield from _standing("log", line.log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ class Line:
     topics: Seen[Mapping[str, Any]]
     views: tuple[ViewLine, ...]
     unknown: tuple[Standing, ...] = ()
+
+    @property
+    def seen_at(self) -> datetime:
+        """Return when the oldest answer came of those that are shown."""
+        ages = [each.age_s for view in self.views for each in view.sinks.values()]
+        return self.at - timedelta(seconds=max(self.capture.age_s, self.topics.age_s, *ages, 0.0))
 
     @property
     def source(self) -> Standing:
