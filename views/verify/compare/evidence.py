@@ -172,11 +172,15 @@ class Evidence:
 
     def forget(self, tables: Collection[TableName]) -> None:
         """Keep no states of the tables of a view in which a mismatch was found."""
+        wait(self._ahead.values())
         self._opened().forget(tables)
 
     def keep(self) -> None:
-        """Keep the states that were proved, where that is wanted."""
-        if self._keeper is not None:
+        """Keep the states that were proved, where that is wanted.
+
+        Where no proof asked for one, the thread may still be at work: nothing was proved.
+        """
+        if self._keeper is not None and self._taken:
             self._keeper.keep()
 
     def _opened(self) -> Keeper:
@@ -222,5 +226,6 @@ class Evidence:
             reading.cancel()
         if self._ahead:
             self.database.interrupt()
+            wait(self._ahead.values())  # what the thread still takes is let go of with the rest
         self._held.close()
         let_go()

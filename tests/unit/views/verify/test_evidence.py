@@ -85,3 +85,39 @@ def test_the_end_stops_what_nobody_waits_for(evidence, reading):
     # The first one was told to end at its next word, the second one never began.
     assert not reading.may_go_on.is_set()
     assert ITEMS not in reading.threads
+
+
+def test_nothing_is_kept_beside_the_thread_that_reads(evidence, reading, monkeypatch):
+    kept = []
+    monkeypatch.setattr(Keeper, "keep", lambda keeper: kept.append(len(reading.threads)))
+    with evidence:
+        evidence.read_ahead([ORDERS, ITEMS])
+        assert reading.begun.wait(DEADLINE_S)
+        evidence.keep()  # every view failed before its proof
+        assert kept == []
+        reading.may_go_on.set()
+        evidence.state(ORDERS)
+        evidence.keep()
+        assert kept == [2]
+
+
+def test_what_the_thread_took_is_let_go_of_at_the_end(evidence, reading, monkeypatch):
+    order = []
+    sound = Keeper.__exit__
+
+    def take(keeper, table):
+        try:
+            return reading(keeper, table)
+        finally:
+            keeper._held.callback(order.append, "let go")
+
+    def left(keeper, *told):
+        order.append("keeper ends")
+        sound(keeper, *told)
+
+    monkeypatch.setattr(Keeper, "take", take)
+    monkeypatch.setattr(Keeper, "__exit__", left)
+    with evidence:
+        evidence.read_ahead([ORDERS])
+        assert reading.begun.wait(DEADLINE_S)
+    assert order == ["keeper ends", "let go"]
