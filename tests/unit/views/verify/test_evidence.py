@@ -102,7 +102,7 @@ def test_nothing_is_kept_beside_the_thread_that_reads(evidence, reading, monkeyp
 
 
 def test_what_the_thread_took_is_let_go_of_at_the_end(evidence, reading, monkeypatch):
-    order = []
+    order: list[str] = []
     sound = Keeper.__exit__
 
     def take(keeper, table):
