@@ -124,7 +124,7 @@ def _loaded(entry: Joined) -> Command:
         return get_command(of_capture).commands[entry.name]  # type: ignore[attr-defined,no-any-return]
     if isinstance(found, typer.Typer):
         return get_group(found)
-    alone = typer.Typer(add_completion=False)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     alone.command(name=entry.name)(found)
     return get_command(alone)
 

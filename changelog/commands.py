@@ -34,12 +34,18 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
-slot_app = typer.Typer(help="The replication slot at the source.", no_args_is_help=True)
+slot_app = typer.Typer(
+    help="The replication slot at the source.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 ddl_app = typer.Typer(
-    help="The event triggers at the source that tell of schema changes.", no_args_is_help=True
+    help="The event triggers at the source that tell of schema changes.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 signal_app = typer.Typer(
-    help="The table at the source whose rows ask capture for something.", no_args_is_help=True
+    help="The table at the source whose rows ask capture for something.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 
 

@@ -71,7 +71,9 @@ def rebuild_view(*, asked: Asked, given: Given) -> None:
     command.run(asked, given)
 
 
-schedule_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+schedule_app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 
 
 @schedule_app.command(epilog=_SCHEDULED)

@@ -23,6 +23,7 @@ app = typer.Typer(
     name="stack",
     help="The embedded servers: PostgreSQL, Kafka, schema registry; OpenSearch, Valkey on request.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 
 Dir = Annotated[Path, typer.Option("--dir", help="Directory of data, logs and state.")]

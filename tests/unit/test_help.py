@@ -8,11 +8,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from click.testing import CliRunner
 
 from changelog.cli import _SUBJECTS
 from tests.unit.test_docs import _command, _walk
+from views.cli import schedule_app
 
 BIN = Path(sys.executable).parent
 
@@ -39,6 +43,28 @@ def test_the_example_of_a_subject_exists(subject) -> None:
     known = {option for each in tree[path].params for option in each.opts}
     assert {word for word in words if word.startswith("--")} <= known
     assert f"$ {subject.example}\n" in helped("changelog")
+
+
+def test_what_stands_in_brackets_is_shown() -> None:
+    """It is markup to what draws the boxes, and would vanish."""
+    seen = 0
+    for program in ("changelog", "rebuild-view", "rebuild-view schedule"):
+        for path, command in _walk(_of(program), ()):
+            texts = [command.help, command.epilog, *(each.help for each in command.params)]
+            wanted = [
+                part for text in texts if text for part in re.findall(r"\[[a-z][^]]*\]", text)
+            ]
+            if wanted:
+                said = CliRunner().invoke(command, ["--help"], env={"COLUMNS": "200"}).output
+                assert [part for part in wanted if part not in said] == [], path
+                seen += len(wanted)
+    assert seen > 3
+
+
+def _of(program: str) -> Any:
+    if program == "rebuild-view schedule":
+        return typer.main.get_command(schedule_app)
+    return _command(program)
 
 
 @pytest.mark.parametrize("words", [("changelog",), ("changelog", "teardown"), ("rebuild-view",)])
