@@ -8,6 +8,7 @@ from pathlib import Path
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.topic import locks_topic
+from replay.spark.files import check_writable
 from views.base.config import RebuildSettings
 from views.base.sections import LockOn
 from views.generations.history import History
@@ -80,7 +81,12 @@ def place_for(settings: RebuildSettings) -> Place:
         ttl_s=rebuild.lock_seconds,
         place=place_of(folder_of(project.root)),
     )
-    return Place(project.root, leases, History(settings.warehouse).identity)
+
+    def warehouse() -> str:
+        check_writable(settings.warehouse)  # says what is wrong with it, which Delta does not
+        return History(settings.warehouse).identity()
+
+    return Place(project.root, leases, warehouse)
 
 
 def folder_of(root: Path) -> Path:

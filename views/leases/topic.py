@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -27,6 +28,8 @@ from views.leases.record import Placed, Record, split_key
 
 log = logging.getLogger("changelog.views")
 
+T = TypeVar("T")
+
 ANSWER_S = 10.0
 """Brokers that do not answer for so long are told as away."""
 _LAG_MS = 7_200_000
@@ -39,6 +42,9 @@ _PASSING = {
     KafkaError._MSG_TIMED_OUT,
     KafkaError._NOENT,  # librdkafka's word for partitions without a leader
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -68,7 +74,7 @@ class LeaseTopic:
             enable_idempotence=True, linger_ms=0, message_timeout_ms=round(ANSWER_S * 1000)
         )
         self._producer = Producer({**config, "log_level": 0})
-        self._admin = AdminClient({**kafka.client_config(), "log_level": 0})
+        self._admin = self._asking()
         self._consumer = self._opened()
 
     @staticmethod
@@ -155,11 +161,23 @@ class LeaseTopic:
     def _end(self) -> int:
         """Ask where the topic ends; the consumer's own question would wait behind its fetch."""
         wanted = {self._place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+
+        def ask() -> int:
+            try:
+                asked = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
+                return int(asked[self._place].result().offset)
+            except KafkaException:
+                # It goes on asking under the epoch of the leader before, once that is another.
+                self._admin = self._asking()
+                raise
+
         try:
-            asked = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
-            return int(asked[self._place].result().offset)
+            return _patiently(ask, _PASSING)
         except KafkaException as error:
             raise self._explained(error) from error
+
+    def _asking(self) -> AdminClient:
+        return AdminClient({**self._kafka.client_config(), "log_level": 0})
 
     def _placed(self, message: Message) -> Placed:
         kind, at_ms = message.timestamp()
@@ -184,12 +202,12 @@ class LeaseTopic:
         consumer = consumer_of(self._kafka, committed=False, fetch_wait_max_ms=10)
         try:
             try:
-                start = self._start(consumer)
+                start = _patiently(lambda: self._start(consumer), _PASSING)
             except KafkaException as error:
                 if error.args[0].code() not in _MISSING:
                     raise
                 self._create()
-                start = self._led(consumer)
+                start = _patiently(lambda: self._start(consumer), _PASSING | _MISSING)
         except KafkaException as error:
             consumer.close()
             raise self._explained(error) from error
@@ -204,17 +222,6 @@ class LeaseTopic:
             raise KafkaException(found.error)
         start, _ = consumer.get_watermark_offsets(self._place, ANSWER_S, cached=False)
         return int(start)
-
-    def _led(self, consumer: Consumer) -> int:
-        """Wait until the new topic has a leader."""
-        deadline = time.monotonic() + ANSWER_S
-        while True:
-            try:
-                return self._start(consumer)
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_NAP_S)
 
     def _create(self) -> None:
         settings = TopicSettings(min_compaction_lag_ms=_LAG_MS, delete_retention_ms=_RETENTION_MS)
@@ -253,3 +260,19 @@ class LeaseTopic:
             f'the topic of the locks, "{self._topic}", does not answer',
             hint=f"see how the brokers are; {_GOES_WITHOUT}",
         )
+
+
+def _patiently(ask: Callable[[], T], passing: AbstractSet[int]) -> T:
+    """Return an answer of brokers, which are asked again where what they say will pass.
+
+    Raises:
+        KafkaException: something else, or it did not pass.
+    """
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
+                raise
+            time.sleep(_NAP_S)
