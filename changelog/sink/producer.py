@@ -338,3 +338,6 @@ class LogProducer:
         if self._opened_at is not None:  # else the broker does it after a while
             self._producer.abort_transaction(CLOSE_S)
         self._producer.flush(CLOSE_S)
+        # Mostly a method of whoever holds this: without it both go, threads and sockets with them,
+        # once nobody refers to them, and not only when Python looks for cycles.
+        self.on_wait = nothing

@@ -14,6 +14,27 @@ from changelog.native.base.records import PARTITION_UA, Texts
 from changelog.native.plain.buffers import Records
 
 
+class _Told:
+    """What librdkafka tells; apart from the handle, so that this goes with its last reference.
+
+    A client that knows its own handle would keep its threads and sockets until Python looks for
+    cycles, which a process that handles rows does rarely.
+    """
+
+    def __init__(self) -> None:
+        self.failure: tuple[KafkaError, str] | None = None
+        self.told: KafkaError | None = None
+
+    def deliver(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self.failure is None:
+            self.failure = error, message.topic() or ""
+
+    def hear(self, error: KafkaError) -> None:
+        self.told = error
+        if error.fatal() and self.failure is None:
+            self.failure = error, ""
+
+
 class ProducerHandle:
     """A producer; one thread uses it at a time.
 
@@ -26,29 +47,19 @@ class ProducerHandle:
         Raises:
             KafkaException: librdkafka does not know a setting.
         """
-        self._failure: tuple[KafkaError, str] | None = None
-        self._told: KafkaError | None = None
-        own = {"error_cb": self._hear, "on_delivery": self._delivered}
+        self._heard = _Told()
+        own = {"error_cb": self._heard.hear, "on_delivery": self._heard.deliver}
         self._producer = Producer({**config, **own})
         self.sent_records = 0
         self.sent_bytes = 0
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error, message.topic() or ""
-
-    def _hear(self, error: KafkaError) -> None:
-        self._told = error
-        if error.fatal() and self._failure is None:
-            self._failure = error, ""
-
     def failure(self) -> tuple[KafkaError, str] | None:
         """Return the first failure and the topic of its record; without one it is the session's."""
-        return self._failure
+        return self._heard.failure
 
     def told(self) -> KafkaError | None:
         """Return what was told of the connections last, once."""
-        told, self._told = self._told, None
+        told, self._heard.told = self._heard.told, None
         return told
 
     def send(

@@ -1,6 +1,8 @@
 """The producer without a broker: what it does while none answers."""
 
+import gc
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
@@ -151,3 +153,29 @@ def test_close_does_not_wait_for_a_broker_that_is_away():
     producer.close()
     assert time.monotonic() - started < 1
     assert producer.queued == 0
+
+
+def test_a_closed_producer_goes_with_its_owner_and_waits_for_no_search_for_cycles():
+    class Owner:
+        def __init__(self):
+            self.producer = LogProducer.open(NOWHERE, on_wait=self.wait)
+
+        def wait(self):
+            pass
+
+    def open_files():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def opened_and_closed():
+        Owner().producer.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        opened_and_closed()
+        before = open_files()
+        for _ in range(5):
+            opened_and_closed()
+        assert open_files() <= before
+    finally:
+        gc.enable()
