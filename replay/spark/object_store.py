@@ -97,7 +97,7 @@ def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
     system.delete_dir(f"{place.netloc}{place.path}")
 
 
-def store_of(place: str, environ: Mapping[str, str]) -> str:
+def named(place: str, environ: Mapping[str, str]) -> str:
     """Name a place in a store, with the store's address where the environment says one."""
     endpoint = _first(environ, _ENDPOINTS)
     return f"the store of {place}" + (f" at {endpoint}" if endpoint and is_s3(place) else "")

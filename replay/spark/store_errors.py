@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+
+from changelog.contract.base.secret import redacted
+from replay.spark.object_store import named
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _OF_OBJECT_STORE = (
@@ -36,6 +40,19 @@ def unanswered(text: str) -> str | None:
         said = _OF_JAVA.findall(text)
         return said[-1].strip() if said else None
     return None
+
+
+def silence(place: str, text: str) -> str | None:
+    """Return that the store of a place does not answer, and why; None where `text` says otherwise.
+
+    Args:
+        place: URI of a table or file.
+        text: the whole of an error of deltalake, obstore or Spark.
+    """
+    why = unanswered(text)
+    if why is None:
+        return None
+    return f"{redacted(named(place, os.environ))} does not answer: {redacted(why)[:200]}"
 
 
 def _lines(text: str) -> list[str]:

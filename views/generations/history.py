@@ -16,7 +16,6 @@ them all: views that are followed make thousands in a day, so they are put toget
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,8 +29,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.base.secret import redacted
-from replay.spark.object_store import store_of
-from replay.spark.store_errors import unanswered
+from replay.spark.store_errors import silence
 from replay.spark.warehouse import SETTINGS, of_deltalake, tidy
 from views.generations.generation import GenerationState
 
@@ -316,12 +314,8 @@ class History:
             raise self._failed("tidied", error) from error
 
     def _failed(self, what: str, error: Exception) -> ChangelogError:
-        if (why := unanswered(str(error))) is not None:
-            store = redacted(store_of(self._place, os.environ))
-            return UnavailableError(
-                f"{store} does not answer: {redacted(why)}",
-                hint="see that it runs, then run it again",
-            )
+        if (said := silence(self._place, str(error))) is not None:
+            return UnavailableError(said, hint="see that it runs, then run it again")
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return ChangelogError(f"the history {redacted(self._place)} cannot be {what}: {line}")
 

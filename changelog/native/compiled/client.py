@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -81,3 +81,23 @@ def _text(value: object) -> str:
 def client_error(code: int, said: str = "") -> KafkaException:
     """Return the exception that confluent_kafka would raise for a code of librdkafka's."""
     return KafkaException(KafkaError(code, said or ffi.string(lib.kafka_error_text(code)).decode()))
+
+
+def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
+    """Return what a function of the library makes of a consumer's settings.
+
+    Args:
+        make: takes the settings, then `more`, then room for what went wrong.
+        config: the consumer's settings.
+        more: what else it takes.
+
+    Raises:
+        KafkaException: librdkafka does not know a setting.
+    """
+    load()
+    settings = Settings(config)
+    said = ffi.new("char[]", SAID_BYTES)
+    raw = make(settings.names, settings.values, settings.count, *more, said, SAID_BYTES)
+    if raw == ffi.NULL:
+        raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+    return raw

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError
 
 from changelog.native.base.records_read import SCHEMA, IntakeNews, Outcome
-from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
+from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.library import ffi, lib
 
 
@@ -101,15 +100,8 @@ class Intake:
         Raises:
             KafkaException: librdkafka does not know a setting.
         """
-        load()
-        settings = Settings(config)
-        said = ffi.new("char[]", SAID_BYTES)
         self._into = into
-        self._raw = lib.intake_open(
-            settings.names, settings.values, settings.count, into.raw, said, SAID_BYTES
-        )
-        if self._raw == ffi.NULL:
-            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._raw = opened(lib.intake_open, config, into.raw)
         self._news = ffi.new("intake_news *")
 
     def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from changelog.native.base.news import News
-from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
+from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.fold import Fold
 from changelog.native.compiled.library import ffi, lib
 
@@ -22,14 +20,7 @@ class RangeReader:
         Raises:
             KafkaException: librdkafka does not know a setting.
         """
-        load()
-        settings = Settings(config)
-        said = ffi.new("char[]", SAID_BYTES)
-        self._raw = lib.reader_open(
-            settings.names, settings.values, settings.count, said, SAID_BYTES
-        )
-        if self._raw == ffi.NULL:
-            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._raw = opened(lib.reader_open, config)
         self._news = ffi.new("reader_news *")
 
     def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:

@@ -12,7 +12,6 @@ reads, and where partitions come or go (`views.sinks.delta.commits`).
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +26,7 @@ from pyroaring import BitMap64
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from replay.spark.files import Files
-from replay.spark.object_store import store_of
-from replay.spark.store_errors import unanswered
+from replay.spark.store_errors import silence
 from replay.spark.warehouse import SETTINGS, adding_counted, is_plain, paths_of
 from views.sinks.base import UnavailableSinkError
 from views.sinks.delta.commits import (
@@ -249,12 +247,8 @@ def sink_errors(uri: str) -> Iterator[None]:
 
 def failed(uri: str, text: str) -> SinkError:
     """Return the error for a table that cannot be read or written, by the text of another one."""
-    if (why := unanswered(text)) is not None:
-        store = redacted(store_of(uri, os.environ))
-        return UnavailableSinkError(
-            f"{store} does not answer: {redacted(why)[:200]}",
-            hint="see that it runs, then run it again",
-        )
+    if (said := silence(uri, text)) is not None:
+        return UnavailableSinkError(said, hint="see that it runs, then run it again")
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return SinkError(
             f"no space left on the disk while writing {uri}",

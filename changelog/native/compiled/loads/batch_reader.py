@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from changelog.native.base.batches import BatchNews, Limits, Slice
 from changelog.native.base.records import NO_MEMORY
-from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load
+from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.library import ffi, lib
 from changelog.native.compiled.loads.batches import Batch
 
@@ -23,14 +21,7 @@ class BatchReader:
         Raises:
             KafkaException: librdkafka does not know a setting.
         """
-        load()
-        settings = Settings(config)
-        said = ffi.new("char[]", SAID_BYTES)
-        self._raw = lib.batch_reader_open(
-            settings.names, settings.values, settings.count, said, SAID_BYTES
-        )
-        if self._raw == ffi.NULL:
-            raise client_error(KafkaError._INVALID_ARG, ffi.string(said).decode())
+        self._raw = opened(lib.batch_reader_open, config)
         self._news, self._limits = ffi.new("batch_news *"), ffi.new("batch_limits *")
         self._slices: tuple[Slice, ...] = ()
 
