@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -169,6 +170,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory, downloads: None) -> Iterator
     yield made
     if _JVM:
         made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_its_own() -> Iterator[None]:
+    """Undo what a command that ran in this process has set up, so that `caplog` hears once."""
+    yield
+    ours = logging.getLogger("changelog")
+    ours.handlers.clear()
+    ours.setLevel(logging.NOTSET)
+    ours.propagate = True
 
 
 @pytest.fixture(autouse=True)

@@ -197,6 +197,12 @@ VIEWS = {
     "long_numbers": "-- key: id\n-- sinks: delta",
 }
 """`escaped` has none: its values have no exact place in Spark. The other tables' types are here."""
+ESCAPED = {
+    ('"ats" (timestamp without time zone[])', '{"294276-12-31 23:59:59.999999",NULL,infinity}'),
+    ('"a" (numeric(6,2)[])', "[0:1]={1.00,2.00}"),
+    ('"a" (numeric(6,2)[])', "{{1.00},{NULL}}"),
+}
+"""Its columns and values that no engine has an exact place for."""
 
 
 def odd_table() -> str:
@@ -306,19 +312,24 @@ def test_every_type_comes_out_of_snapshot_and_stream_as_it_went_in(
 
 def both_engines_agree(table):
     """Read a table here and by Spark: the same schema, the same values, the same refusal."""
-    try:
-        found = table.arrow(engine="local")
-    except LogError as here:
-        with pytest.raises(LogError) as there:
-            table.arrow(engine="spark")
-        texts = [re.sub(r"the value .* of the row with.*", "", str(e)) for e in (here, there.value)]
-        assert texts[0] == texts[1]
-        assert table.name == "escaped"
+    if table.name == "escaped":
+        for engine in ("local", "spark"):
+            with pytest.raises(LogError) as refused:
+                table.arrow(engine=engine)
+            # Of several such values each engine names the one that it comes to first.
+            assert named(refused.value) in ESCAPED
         return
+    found = table.arrow(engine="local")
     by_spark = table.arrow(engine="spark")
     assert found.schema == by_spark.schema
     assert found.num_rows
     agree(found, by_spark)
+
+
+def named(refusal):
+    """Return the column, its type and the value that a refusal names."""
+    (found,) = re.findall(r"column (.*): the value (.*) of the row with", str(refusal))
+    return found
 
 
 def agree(one, other):

@@ -1,6 +1,5 @@
 """Declared schedules: read, run one at a time, ended with the process that runs them."""
 
-import logging
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
@@ -98,7 +97,6 @@ def test_what_is_due_runs_again_and_again_with_its_options(running) -> None:
 
 
 def test_one_runs_at_a_time_is_told_and_asked_to_end_with_us(running, caplog) -> None:
-    logging.getLogger("changelog").propagate = True
     folder = running(Due("slow", EACH_SECOND, ("long",)))
     wait_until((folder / "begun0").exists, 60, "it runs")
     begun = datetime.now(UTC)

@@ -118,7 +118,6 @@ def test_a_webhook_is_asked_again_while_it_cannot(settings) -> None:
 def test_a_webhook_that_refuses_or_is_away_is_a_warning_without_its_address(
     settings, caplog
 ) -> None:
-    logging.getLogger("changelog").propagate = True
     with webhook(404) as (url, heard):
         run(settings(webhook=url), BADLY)
         assert len(heard) == 1
@@ -130,7 +129,6 @@ def test_a_webhook_that_refuses_or_is_away_is_a_warning_without_its_address(
 
 
 def test_a_command_that_fails_is_a_warning(settings, caplog) -> None:
-    logging.getLogger("changelog").propagate = True
     run(settings(on_failure="exit 7"), BADLY)
     assert "ended with 7" in caplog.text
 
