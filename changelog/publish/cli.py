@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,9 @@ from changelog.sections import CaptureSettings, Kafka, Registry
 if TYPE_CHECKING:
     from changelog.publish.publish import Published, PublishSettings
     from changelog.publish.rows import QueryRows
+    from changelog.runtime.cron import Schedule
+
+log = logging.getLogger("changelog.publish")
 
 _INTERRUPTED = 130
 _TOPIC_SETTINGS = ("partitions", "fix_topics", "topic")
@@ -105,13 +110,20 @@ def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool
 
     from changelog.runtime.cron import Schedule
 
-    for _ in Schedule(expression).moments(stop, wait=sleep):
+    schedule = Schedule(expression)
+    _say_next(schedule)
+    for _ in schedule.moments(stop, wait=sleep):
         try:
             run()
         except ConfigurationError:
             raise
         except ChangelogError as error:
             say_error(error)
+        _say_next(schedule)
+
+
+def _say_next(schedule: Schedule) -> None:
+    log.info("the next run is at %s", schedule.after(datetime.now(UTC)).isoformat(" ", "minutes"))
 
 
 def _tell(found: Published, wanted: PublishSettings, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.capture.inspect import left_on_log
 from changelog.config import load_project
 from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.page_lines import Shell
 from tests.support.wait import wait_until
 from views.operate.teardown import look
 
@@ -117,6 +119,21 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     # And it can begin anew.
     project.capture()
     assert len(topics_of(kafka, slot)) == 4
+
+
+def test_each_part_is_asked_about_and_stays_where_the_answer_is_no(captured, kafka):
+    project, slot = captured
+    shell = Shell(project.root, {**os.environ, "COLUMNS": "200"})
+    command = f"{sys.executable} -m changelog teardown 2>&1"
+    said = shell.run(command, answer="y\nn\nn\n")
+    # Subjects and frontiers say what the topics hold: they stay with these, and are not asked about.
+    assert re.findall(r"Remove (\w+):", said) == ["slot", "publication", "topics"]
+    assert re.findall(r"(\w+) +│ note │ kept", said) == [
+        "publication", "topics", "subjects", "frontiers",
+    ]  # fmt: skip
+    assert project.query("SELECT count(*) FROM pg_publication") == [(1,)]
+    assert len(topics_of(kafka, slot)) == 3
+    assert project.query(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
 
 
 def test_a_capture_that_runs_keeps_everything(captured, kafka):
