@@ -126,7 +126,7 @@ def test_each_part_is_asked_about_and_stays_where_the_answer_is_no(captured, kaf
     shell = Shell(project.root, {**os.environ, "COLUMNS": "200"})
     command = f"{sys.executable} -m changelog teardown 2>&1"
     said = shell.run(command, answer="y\nn\nn\n")
-    # Subjects and frontiers say what the topics hold: they stay with these, and are not asked about.
+    # Subjects and frontiers say what the topics hold: they stay with these, unasked.
     assert re.findall(r"Remove (\w+):", said) == ["slot", "publication", "topics"]
     assert re.findall(r"(\w+) +│ note │ kept", said) == [
         "publication", "topics", "subjects", "frontiers",

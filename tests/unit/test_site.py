@@ -20,6 +20,7 @@ from tests.unit.test_docs import _command, _split, _walk
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+_CODE = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROGRAMS = ("changelog", "rebuild-view")
 
 
@@ -85,6 +86,22 @@ def test_pages_name_settings_that_exist() -> None:
                 assert set(given) <= sections[name], block.text
                 checked += len(given)
     assert checked >= 10
+
+
+def test_alerts_ask_for_metrics_that_exist() -> None:
+    declared_names = set(re.findall(r"`(changelog_\w+)", (DOCS / "metrics.md").read_text("utf-8")))
+    blocks = [each for page in sorted(DOCS.glob("*.md")) for each in blocks_of(page)]
+    rules = [
+        rule["expr"]
+        for block in blocks
+        if block.kind == "yaml"
+        for group in yaml.safe_load(block.text)["groups"]
+        for rule in group["rules"]
+    ]
+    text = (DOCS / "scheduling.md").read_text("utf-8")
+    asked = set(re.findall(r"\bchangelog_\w+", " ".join([*rules, *_CODE.findall(text)])))
+    assert len(asked) >= 8
+    assert asked <= declared_names
 
 
 def _commands_of(page: Path) -> Iterator[list[str]]:
