@@ -100,6 +100,28 @@ def test_what_is_away_is_unknown_and_holds_up_nothing(stack, tmp_path):
             assert TOKEN not in text
 
 
+def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
+    with (
+        captured_database(stack, tmp_path / "project", STATEMENTS) as (project, slot),
+        closing(socket.socket()) as none,
+    ):
+        none.bind(("127.0.0.1", 0))  # and does not listen
+        settings = project.root / "changelog.toml"
+        away = f'kafka.brokers = "127.0.0.1:{none.getsockname()[1]}"'
+        text = re.sub("kafka.brokers = .*", away, settings.read_text())
+        settings.write_text(text, encoding="utf-8")
+        project.view("copied.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM orders")
+        with served(stack, project.root) as url:
+            begun = time.monotonic()
+            text = shown(url, "view.copied.said", "was never built")
+            assert time.monotonic() - begun < 15
+            # How far capture is stands on the log, so that the source is not known either.
+            assert {cell(text, f"{part}.state") for part in ("source", "log")} == {"unknown"}
+            text = shown(url, "log.said", "no answer for")
+            assert slot in text
+            assert cell(text, "worst") == "unknown"
+
+
 def test_the_token_of_the_worker_is_the_page_s_too(stack, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
