@@ -33,6 +33,7 @@ class FakeSink:
         self.asked = 0
         self.open = threading.Event()
         self.open.set()
+        self.entered = threading.Event()
 
     def published(self):
         self.asked += 1
@@ -42,6 +43,7 @@ class FakeSink:
 
     def apply(self, generation, _schema, delta, position):
         assert generation == 1
+        self.entered.set()
         assert self.open.wait(SOON_S)
         if self.error is not None:
             raise self.error
@@ -96,6 +98,7 @@ def both(**values):
 def test_a_sink_that_is_held_delays_no_other_and_gets_all_of_it_in_one_step(sinks, sending):
     sinks["documents"].open.clear()
     sending.send(both(a=1), at(10))
+    assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     sending.send(both(a=2, b=2), at(20))
     sending.send(both(b=None, c=3), at(30))
     wait_until(lambda: sinks["entries"].applied[-1:] == [30], SOON_S, "the other one is there")
@@ -183,6 +186,7 @@ def test_where_too_much_waits_the_sink_is_left_behind_until_it_answers(
 def test_a_sink_that_was_just_busy_when_it_was_left_is_known_to_answer(sinks, sending, monkeypatch):
     sinks["documents"].open.clear()
     sending.send(both(a=1), at(10))
+    assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     monkeypatch.setattr(waits, "MOST_KEYS", 1)
     sending.send({"documents": delta(b=1, c=2)}, at(20))
     assert sending.calls_for_spark is None
@@ -195,6 +199,7 @@ def test_a_sink_that_was_just_busy_when_it_was_left_is_known_to_answer(sinks, se
 def test_who_moves_readers_has_nothing_written_beside_it(sinks, sending):
     sinks["documents"].open.clear()
     sending.send(both(a=1), at(10))
+    assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     sending.send(both(a=2), at(20))
     assert not sending.pause(lambda: True), "one is under way, and it does not wait"
     sinks["documents"].open.set()
@@ -210,6 +215,7 @@ def test_who_moves_readers_has_nothing_written_beside_it(sinks, sending):
 def test_at_the_end_what_waits_is_dropped_and_what_is_under_way_is_waited_for(sinks, sending):
     sinks["documents"].open.clear()
     sending.send(both(a=1), at(10))
+    assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     sending.send(both(a=2), at(20))
     assert not sending.end(0.05), "it is still under way"
     assert not sending.is_busy, "and is no matter of this one any more"
@@ -220,6 +226,7 @@ def test_at_the_end_what_waits_is_dropped_and_what_is_under_way_is_waited_for(si
 def test_a_result_says_how_far_each_sink_is(sinks, sending):
     sinks["documents"].open.clear()
     sending.send(both(a=1), at(10))
+    assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     wait_until(lambda: sinks["entries"].applied, SOON_S, "the other one")
     late = ViewResult(view="documents", reach=sending.reach("documents"))
     told = late.to_json()["reached"]["any"]
