@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psycopg2
 import pytest
 from psycopg2.extensions import parse_dsn
 
@@ -61,19 +59,13 @@ def address_of(dsn):
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
-def execute(dsn, text):
-    with closing(psycopg2.connect(dsn)) as connection, connection, connection.cursor() as cursor:
-        cursor.execute(text)
-        return cursor.fetchall() if cursor.description else []
-
-
 def captured(shell, topic_prefix):
     """Bring the table to the topic that a page names."""
     shell.run(f"changelog capture --until now --topic-prefix '{topic_prefix}'")
 
 
-def test_the_commands_of_topics_by_hand_run(shell, dsn):
-    execute(dsn, ORDERS)
+def test_the_commands_of_topics_by_hand_run(shell, execute):
+    execute(ORDERS)
     captured(shell, "")
     (shell.folder / "lines.txt").write_text("one\ntwo\n")
     (shell.folder / "scores.tsv").write_text("x\t9\ny\t8\n")
@@ -109,15 +101,15 @@ def said(shell, command):
     return shell.run(command) if is_bounded else shell.follow(command, str.strip)
 
 
-def test_the_commands_of_loading_and_publishing_run(shell, dsn):
-    execute(dsn, ORDERS)
+def test_the_commands_of_loading_and_publishing_run(shell, execute):
+    execute(ORDERS)
     captured(shell, "shop")
     (shell.folder / "totals.sql").write_text("SELECT day, shop, total FROM totals\n")
     totals = "CREATE TABLE totals (day date, shop text, total integer);"
     totals += "INSERT INTO totals VALUES ('2026-01-31', 'a', 1), ('2026-02-01', 'a', 2)"
-    execute(dsn, totals)
-    execute(dsn, "CREATE TABLE customers (id integer, name text)")
-    execute(dsn, "INSERT INTO customers VALUES (1, 'Ann')")
+    execute(totals)
+    execute("CREATE TABLE customers (id integer, name text)")
+    execute("INSERT INTO customers VALUES (1, 'Ann')")
     with duckdb.connect(str(shell.folder / "shop.duckdb")) as file:
         file.execute(totals)
     with duckdb.connect(str(shell.folder / "audit.duckdb")) as file:
@@ -132,27 +124,27 @@ def test_the_commands_of_loading_and_publishing_run(shell, dsn):
         lines = "".join(f"{json.dumps(each)}\n" for each in records)
         (shell.folder / topic).write_text(lines)
         shell.run(f"changelog write {topic} --json < {topic}")
-    execute(dsn, "CREATE SCHEMA warehouse")
-    execute(dsn, "CREATE TABLE events (id integer, who text, at timestamptz, doc jsonb)")
-    execute(dsn, "CREATE TABLE t (id integer, name text)")
+    execute("CREATE SCHEMA warehouse")
+    execute("CREATE TABLE events (id integer, who text, at timestamptz, doc jsonb)")
+    execute("CREATE TABLE t (id integer, name text)")
     ran = 0
     for command in map(plain, commands_of(DOCS / "loading.md")):
         # The page's server; the captured table is in the same database here, under another name.
         here = command.replace("postgresql://me@db/warehouse", shell.environment["DSN"])
-        here = here.replace("public.orders", "warehouse.orders").replace("--until now", "")
+        here = here.replace("public.orders", "warehouse.orders")
         if " --follow" in here:
-            execute(dsn, "DELETE FROM orders WHERE id = 17")
+            execute("DELETE FROM orders WHERE id = 17")
             captured(shell, "shop")
-            shell.follow(here, lambda _: execute(dsn, DELETED) == [(True,)])
+            shell.follow(here, lambda _: execute(DELETED) == [(True,)])
         elif " --every " in here:
             shell.follow(here, lambda said: "the next run is at " in said)
         else:
             shell.run(here)
         ran += 1
     assert ran >= 9
-    assert execute(dsn, "SELECT count(*), min(status) FROM warehouse.orders") == [(599, "open")]
-    assert execute(dsn, "SELECT id, who, doc FROM events") == [(1, "ann", {"a": 1})]
-    assert execute(dsn, "SELECT id, name FROM t ORDER BY id") == [(1, "Ann"), (7, None)]
+    assert execute("SELECT count(*), min(status) FROM warehouse.orders") == [(599, "open")]
+    assert execute("SELECT id, who, doc FROM events") == [(1, "ann", {"a": 1})]
+    assert execute("SELECT id, name FROM t ORDER BY id") == [(1, "Ann"), (7, None)]
     published = shell.run("changelog read shop.totals -e --format '{key}'").splitlines()
     assert [json.loads(each)["shop"] for each in published] == ["a", "a"]
     assert "Ann" in shell.run("changelog read crm.customers -e")
