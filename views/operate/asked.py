@@ -56,15 +56,15 @@ def ask(project: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Answe
         return {name: each.result() for name, each in going.items()}
 
 
-def ask_one(project: Path, words: Sequence[str], *, answer_s: float = _ANSWER_S) -> Answer:
+def ask_one(project: Path, words: Sequence[str]) -> Answer:
     """Return what one command answers, or that it does not in its time."""
     command = [sys.executable, "-m", "changelog", *words, "--project", str(project), "--json"]
     try:
         ran = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, timeout=answer_s, check=False
+            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {answer_s:.0f} s")
+        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {_ANSWER_S:.0f} s")
     objects = [line for line in ran.stdout.splitlines() if line.startswith("{")]
     lines = ran.stderr.strip().splitlines() or [""]
     return Answer(ran.returncode, json.loads(objects[-1]) if objects else {}, lines[-1])

@@ -1,7 +1,8 @@
 """Looks at servers, each in a thread of its own: none waits for another, and no page for one.
 
 A look is made when somebody asks and the last one is some seconds old. One that gives no answer in
-its time is told so, until it has one: what it found before is not true of now.
+its time is told so, until it has one: what it found before is not true of now. Why it found nothing
+before goes on being told, since that says more than that it is late again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Look(Generic[T]):
         self._begun: float | None = None
         self._ended: float | None = None
         self._value: T | None = None
-        self._why = "not looked at yet"
+        self._why = ""
 
     def begin(self, *, at_once: bool = False) -> None:
         """Look, unless that goes on already or was done just now."""
@@ -77,8 +78,9 @@ class Look(Generic[T]):
         """Return what is known now."""
         now = time.monotonic()
         with self._changed:
-            if self._begun is not None and now - self._begun > self._patience_s:
-                return Seen(None, f"no answer for {now - self._begun:,.0f} s")
+            waited_s = 0.0 if self._begun is None else now - self._begun
+            if waited_s > self._patience_s and not self._why:
+                return Seen(None, f"no answer for {waited_s:,.0f} s")
             if self._ended is None:
                 return Seen(None, "no answer yet")
             return Seen(self._value, self._why, now - self._ended)

@@ -17,7 +17,7 @@ from views.base.sections import Schedule
 from views.generations.history import History, HistoryRow
 from views.generations.served import served_of
 from views.operate.asked import Answer, ask_one
-from views.page.line.looking import PATIENCE_S, WAIT_S, Look, Seen, look_at
+from views.page.line.looking import WAIT_S, Look, Seen, look_at
 from views.page.line.standing import Declared, Level, Serving, Standing, ViewLine, log_of, view_line
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
@@ -252,7 +252,7 @@ def _said(folder: Path, words: Sequence[str], wanted: str) -> Mapping[str, Any]:
     Raises:
         ChangelogError: it said something else.
     """
-    answer: Answer = ask_one(folder, words, answer_s=PATIENCE_S)
+    answer: Answer = ask_one(folder, words)
     if wanted not in answer.said:
         raise answer.refusal()
     return answer.said

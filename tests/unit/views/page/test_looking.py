@@ -45,3 +45,21 @@ def test_a_fresh_answer_is_not_asked_for_again(monkeypatch) -> None:
     monkeypatch.setattr(looking, "EVERY_S", 0.0)
     look.begin()
     wait_until(lambda: len(counted) == 2, 10, "it looks again")
+
+
+def test_a_reason_is_told_until_there_is_another_answer(monkeypatch) -> None:
+    monkeypatch.setattr(looking, "EVERY_S", 0.0)
+    go = threading.Event()
+    answers = iter([lambda: 1 / 0, go.wait])
+
+    def answer():
+        return next(answers)()
+
+    look = Look(answer, patience_s=0.05)
+    look_at([look], wait_s=10)
+    begun = time.monotonic()
+    look.begin()
+    wait_until(lambda: time.monotonic() - begun > 0.1, 10, "the second look is late")
+    assert look.seen.why.startswith("ZeroDivisionError")
+    go.set()
+    wait_until(lambda: look.seen.value is True, 10, "it has answered")
