@@ -1,0 +1,65 @@
+"""The recipes of docs/recover.md: what a reader sees when something fails, and what mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.support.page_lines import plain
+
+PAGE = Path(__file__).parents[2] / "docs" / "recover.md"
+_SEES = re.compile(r"\*\*You see:\*\* (.+)")
+_COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the page says of one fault.
+
+    Attributes:
+        title: its heading.
+        sees: the sentence behind "You see".
+        quotes: the parts of it that stand as code: a program prints them like this, where `…` stands
+            for anything.
+        commands: what mends it, without comments, in order.
+    """
+
+    title: str
+    sees: str
+    quotes: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    def is_seen_in(self, said: str) -> bool:
+        """Tell whether each quoted part was printed."""
+        return all(
+            re.search(".*?".join(map(re.escape, quote.split("…"))), said, re.DOTALL)
+            for quote in self.quotes
+        )
+
+
+@cache
+def recipes() -> Mapping[str, Recipe]:
+    """Return the recipes by their titles, in the page's order."""
+    found: dict[str, Recipe] = {}
+    for part in PAGE.read_text("utf-8").split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        sees = _SEES.search(text)
+        if sees:
+            commands = [
+                plain(line) for each in _COMMANDS.findall(text) for line in each.splitlines()
+            ]
+            quotes = tuple(re.findall(r"`([^`]+)`", sees[1]))
+            found[title] = Recipe(title, sees[1], quotes, tuple(filter(None, commands)))
+    return found
+
+
+def recipe(title: str) -> Recipe:
+    """Return the recipe for one fault; a test that asks for it is the one that carries it out.
+
+    Raises:
+        KeyError: the page has none of that title.
+    """
+    return recipes()[title]
