@@ -22,8 +22,8 @@ class Recipe:
     Attributes:
         title: its heading.
         sees: the sentence behind "You see".
-        quotes: the parts of it that stand as code: a program prints them like this, where `…` stands
-            for anything.
+        quotes: what stands in it as code, but for commands and options: a program prints it like
+            this, where `…` stands for anything.
         commands: what mends it, without comments, in order.
     """
 
@@ -51,7 +51,7 @@ def recipes() -> Mapping[str, Recipe]:
             commands = [
                 plain(line) for each in _COMMANDS.findall(text) for line in each.splitlines()
             ]
-            quotes = tuple(re.findall(r"`([^`]+)`", sees[1]))
+            quotes = tuple(re.findall(r"`(?!changelog |rebuild-view|--)([^`]+)`", sees[1]))
             found[title] = Recipe(title, sees[1], quotes, tuple(filter(None, commands)))
     return found
 
