@@ -7,6 +7,9 @@ READY := .venv/.ready
 # Three test processes, each with servers of its own: most tests wait. Two of them have Spark.
 JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
+# As with examples: one order at every run, so that nobody's first run fails by chance. `test-all`
+# looks further, with another order each time.
+ORDER ?= --randomly-seed=20260101
 export PYTHON
 # The tests start hundreds of processes, which should not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +18,7 @@ demo: $(READY) ## Run the whole line on real servers and real data (ARGS=--json 
 	@$(BIN)/changelog demo $(ARGS)
 
 test: lint type imports downloads ## Checks, then the tests on real servers; what CI runs
-	@$(PYTEST) -m "not matrix" $(ARGS)
+	@$(PYTEST) $(ORDER) -m "not matrix" $(ARGS)
 
 test-all: lint type imports downloads ## The same and the long matrices of faults and versions
 	@$(PYTEST) -m "not exhaustive" $(ARGS)
@@ -24,7 +27,7 @@ test-exhaustive: lint type imports downloads ## Every outage at every point too;
 	@$(PYTEST) $(ARGS)
 
 unit: lint type imports ## Checks, unit and property tests from fixed seeds; no servers, under a minute
-	@$(PYTEST) tests/unit tests/property $(ARGS)
+	@$(PYTEST) $(ORDER) tests/unit tests/property $(ARGS)
 
 properties: $(READY) ## Property tests with many random examples (ARGS='-k batch'); what fails becomes an example
 	@$(PYTEST) -m "hypothesis and not services and not spark" --hypothesis-profile=random $(ARGS)

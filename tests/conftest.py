@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
@@ -35,6 +36,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fixed")
+# What tests ask of a server may take its time, on a machine that does other things besides.
+httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 
 _HERE = Path(__file__).parent
 _MARK_OF_FOLDER = {"integration": "services", "notebooks": "notebook", "benchmarks": "slow"}

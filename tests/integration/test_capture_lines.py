@@ -202,7 +202,7 @@ def test_killed_at_any_moment_it_loses_and_doubles_nothing(lines):
             f"INSERT INTO notes VALUES ({-time.time_ns() // 1000 % 10**9}, 'more', 0)",
         )
         running.send_signal(signal.SIGKILL)
-        running.wait(timeout=10)
+        running.wait(timeout=60)
     lines.catch_up()
     lines.check()
 

@@ -16,7 +16,7 @@ from tests.support.connect_workers import running
 from tests.support.topic_view import Reader, TopicView
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 TOKEN = "token-canary-0123456789"
 
 

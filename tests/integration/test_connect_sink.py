@@ -24,7 +24,7 @@ from changelog.connect.task import Share, run_task
 from changelog.contract.base.errors import ChangelogError, LogError, SinkError
 from tests.support.wait import wait_until
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 @pytest.fixture

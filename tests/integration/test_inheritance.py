@@ -13,7 +13,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 PARENT, CHILD, LATER = (TableName("public", name) for name in ("parent", "child", "later"))
 FAMILY = (
     "CREATE TABLE parent (id integer PRIMARY KEY, text text)",

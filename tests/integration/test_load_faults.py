@@ -19,7 +19,7 @@ from changelog.stack.servers.postgres import PostgresServer
 from tests.support.small_disk import small_disk
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 HERE = {**os.environ, "PYTHONPATH": "."}
 BATCH, ROWS = 400, 1000
 GATE = 20_251_125  # an advisory lock

@@ -10,7 +10,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 COLUMNS = "(id integer PRIMARY KEY, text text)"
 
 

@@ -116,7 +116,7 @@ def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
         settings.write_text(text, encoding="utf-8")
         project.view("copied.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM orders")
         with served(stack, project.root) as url:
-            assert httpx.get(url, timeout=15).status_code == 200
+            assert httpx.get(url, timeout=30).status_code == 200
             text = shown(url, "view.copied.said", "was never built")
             # How far capture is stands on the log, so that the source is not known either.
             assert {cell(text, f"{part}.state") for part in ("source", "log")} == {"unknown"}

@@ -23,7 +23,7 @@ from tests.support.wait import wait_until
 from views.generations.history import PUBLISHED, REFUTED, SEALED, STAGED, History, HistoryRow
 
 pytestmark = pytest.mark.matrix
-DEADLINE_S = 60
+DEADLINE_S = 120
 SHOWN = {
     "page-line-light-desk",
     "page-line-dark-phone",

@@ -28,7 +28,7 @@ from tests.support.log_writer import LogWriter
 from tests.support.services import own_broker
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 class Topic:

@@ -23,7 +23,7 @@ from tests.support.connect_worker import DEFECT
 from tests.support.connect_workers import curl, running, states
 from tests.support.wait import wait_until
 
-DEADLINE_S = 40
+DEADLINE_S = 120
 PASSWORD = "pw-canary-0123"
 TOKEN = "token-canary-0123456789"
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.connect_workers import curl, running, states
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def records(kafka, prefix):
         config = kafka.client_config(group_id="unused", enable_auto_commit=False)
         with closing(Consumer({**config, "log_level": 0})) as consumer:
             place = TopicPartition(f"{prefix}.t", 0, 0)
-            if place.topic not in consumer.list_topics(timeout=10).topics:
+            if place.topic not in consumer.list_topics(timeout=60).topics:
                 return []
-            first, end = consumer.get_watermark_offsets(place, timeout=10)
+            first, end = consumer.get_watermark_offsets(place, timeout=60)
             consumer.assign([TopicPartition(place.topic, 0, first)])
             found: list[Any] = []
             while consumer.position([place])[0].offset < end - first and len(found) < end - first:

@@ -26,7 +26,7 @@ from views.sinks.base import UnavailableSinkError
 from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.sink import SearchSink
 
-SOON_S = 60.0
+SOON_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 PAUSE = threading.Event()
 SLOT, PUBLICATION = "t_slot", 't publication, "odd"'
 DROP_PUBLICATION = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(PUBLICATION))

@@ -61,18 +61,18 @@ def kinds(found):
 
 
 def topics_of(kafka, slot):
-    return sorted(name for name in kafka.list_topics(timeout=15).topics if name.startswith(slot))
+    return sorted(name for name in kafka.list_topics(timeout=60).topics if name.startswith(slot))
 
 
 def gone(kafka, name):
     """Delete a topic as somebody else would, and wait until it is gone."""
-    kafka.delete_topics([name])[name].result(timeout=15)
-    wait_until(lambda: name not in kafka.list_topics(timeout=15).topics, 30, f"{name} is there")
+    kafka.delete_topics([name])[name].result(timeout=60)
+    wait_until(lambda: name not in kafka.list_topics(timeout=60).topics, 120, f"{name} is there")
 
 
 def made(kafka, name):
-    kafka.create_topics([NewTopic(name, 1)])[name].result(timeout=15)
-    wait_until(lambda: name in kafka.list_topics(timeout=15).topics, 30, f"{name} is not there")
+    kafka.create_topics([NewTopic(name, 1)])[name].result(timeout=60)
+    wait_until(lambda: name in kafka.list_topics(timeout=60).topics, 120, f"{name} is not there")
 
 
 @pytest.mark.matrix

@@ -23,7 +23,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.services
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 KEPT = TableName("public", "kept")
 
 

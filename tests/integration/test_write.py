@@ -25,7 +25,7 @@ from changelog.sink.producer import LogProducer
 from changelog.sink.topics import describe
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 class Taken(Output):

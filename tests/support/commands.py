@@ -20,7 +20,7 @@ from changelog.runtime.edge import one_line
 from changelog.sink.topics import describe
 from tests.support.wait import wait_until
 
-_TOPIC_S = 30
+_TOPIC_S = 120
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import httpx
 
 from changelog.stack.base.endpoints import Endpoints
 
-DEADLINE_S = 40
+DEADLINE_S = 120
 
 
 @contextmanager

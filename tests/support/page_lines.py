@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.support.page import blocks_of
 from tests.support.wait import wait_until
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|(?P<comment>\s+#.*)")
 
 

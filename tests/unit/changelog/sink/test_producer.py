@@ -151,7 +151,7 @@ def test_close_does_not_wait_for_a_broker_that_is_away():
     produce_all(producer, 1000, b"v")
     started = time.monotonic()
     producer.close()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10  # a flush would wait for minutes
     assert producer.queued == 0
 
 
