@@ -53,6 +53,7 @@ _GROUPS = {
         "tests/integration/test_cluster.py",
         "tests/integration/test_committed.py",
         "tests/integration/test_committed_spark.py",
+        "tests/integration/recover/",
         "tests/integration/test_page_actions.py",
         "tests/integration/test_compaction.py",
         "tests/integration/test_connect.py",

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,7 +141,12 @@ class Ran:
 def rebuild_view(capsys, monkeypatch, project: CapturedProject, *arguments: str) -> Ran:
     """Run the command in this process, so that all tests share one Spark session."""
     words = ["rebuild-view", "--project", str(project.root), *arguments]
-    monkeypatch.setattr(sys, "argv", words)
+    return run_here(capsys, monkeypatch, words)
+
+
+def run_here(capsys, monkeypatch, words: Sequence[str]) -> Ran:
+    """Run the words of a `rebuild-view` in this process."""
+    monkeypatch.setattr(sys, "argv", [*words])
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     capsys.readouterr()
     code = 0

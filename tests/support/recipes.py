@@ -48,12 +48,21 @@ def recipes() -> Mapping[str, Recipe]:
         title, _, text = part.partition("\n")
         sees = _SEES.search(text)
         if sees:
-            commands = [
-                plain(line) for each in _COMMANDS.findall(text) for line in each.splitlines()
-            ]
             quotes = tuple(re.findall(r"`(?!changelog |rebuild-view|--)([^`]+)`", sees[1]))
-            found[title] = Recipe(title, sees[1], quotes, tuple(filter(None, commands)))
+            found[title] = Recipe(title, sees[1], quotes, _commands_in(text))
     return found
+
+
+@cache
+def first_commands() -> tuple[str, ...]:
+    """Return the commands that come first, whatever has failed."""
+    head = PAGE.read_text("utf-8").partition("\n## ")[0]
+    return _commands_in(head)
+
+
+def _commands_in(text: str) -> tuple[str, ...]:
+    lines = (line for each in _COMMANDS.findall(text) for line in each.splitlines())
+    return tuple(filter(None, map(plain, lines)))
 
 
 def recipe(title: str) -> Recipe:
