@@ -217,8 +217,34 @@ def _of_a_run() -> list[Any]:
         return list(text_string_to_metric_families(path.read_text("utf-8")))
 
 
+def examples() -> str:
+    """Return `docs/examples.md`: the files of `examples/`, for who has the site alone."""
+    lines = [
+        "# Files for schedulers and services\n",
+        "Each is tried in a test; `docs/scheduling.md` and `docs/install.md` say what it is for.",
+        _MADE.format("the files of `examples/`"),
+    ]
+    for folder, title in _EXAMPLES.items():
+        lines.append(f"## {title}\n")
+        for path in sorted((DOCS.parent / "examples" / folder).iterdir()):
+            if path.is_file():
+                text = path.read_text("utf-8").rstrip()
+                lines += [f"`examples/{folder}/{path.name}`\n", f"```\n{text}\n```\n"]
+    return "\n".join(lines)
+
+
+_EXAMPLES = {
+    "cron": "cron",
+    "systemd": "systemd",
+    "airflow": "Airflow",
+    "kubernetes": "Kubernetes",
+    "container": "A container image",
+}
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands": commands,
+    "examples": examples,
     "exit-codes": exit_codes,
     "metrics": metrics,
     "records": records,

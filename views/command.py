@@ -22,7 +22,7 @@ from rich.table import Table
 from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
 from changelog.runtime.edge import one_line, print_json, say_error, stop_on_signals, tell
-from changelog.runtime.setting import Given
+from changelog.runtime.setting import Given, variables_of
 from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
 from replay.spark.connect import release
@@ -42,6 +42,7 @@ from views.generations.served import served_of
 from views.generations.staging import newest_staged
 from views.project.catalog import Catalog, catalog_of
 from views.project.spec import ViewSpec, short_name
+from views.rebuild.apart import FollowCommand
 from views.rebuild.diff import diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.follow import follow
@@ -91,7 +92,10 @@ def run(asked: Asked, given: Given) -> None:
             each = not (asked.following or asked.together)
             specs, unusable = _declared(catalog, names or None, each=each)
             names = [spec.name for spec in specs] + [result.view for result in unusable]
-            _run(asked, specs, settings, unusable)
+            if asked.following:
+                _follow(asked, given, specs, settings)
+            else:
+                _run(asked, specs, settings, unusable)
     except ChangelogError as error:
         if asked.debug or not (asked.as_json and names):
             raise
@@ -192,8 +196,6 @@ def _run(
         _explain(specs[0], asked.explain, settings, as_json=as_json)
     elif asked.plan:
         _plan(specs, settings, unusable, as_json=as_json)
-    elif asked.following:
-        _follow(specs, settings, as_json=as_json, debug=debug)
     elif asked.rollback:
         _roll_back(specs, settings, as_json=as_json, debug=debug)
     elif todo := _not_recent(asked, specs, settings):
@@ -268,7 +270,7 @@ def _roll_back(
 
 
 def _follow(
-    specs: Sequence[ViewSpec], settings: RebuildSettings, *, as_json: bool, debug: bool
+    asked: Asked, given: Given, specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> None:
     stop = stop_on_signals()
 
@@ -278,13 +280,14 @@ def _follow(
             settings,
             stages=lambda: Stages(console),
             stop=stop,
-            show=lambda outcome: _print_results(outcome.results, as_json=as_json),
+            show=lambda outcome: _print_results(outcome.results, as_json=asked.as_json),
             make=Rebuild,
+            command=FollowCommand(asked.to_follow, variables_of(given)),
         )
 
     outcome = _in_thread(work, stop)
     if outcome.error is not None or outcome.results:
-        _ended(outcome, as_json=as_json, debug=debug)
+        _ended(outcome, as_json=asked.as_json, debug=asked.debug)
 
 
 def _ended(outcome: Outcome, *, as_json: bool, debug: bool) -> None:

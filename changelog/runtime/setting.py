@@ -44,6 +44,21 @@ Given = Mapping[str, object]
 """What the command line says, by dotted name; None where it says nothing."""
 
 
+def variables_of(given: Given) -> dict[str, str]:
+    """Return the variables that say to another command what was given to this one.
+
+    >>> variables_of({"capture.tables": ["a", "b"], "capture.slot": None, "spark.cores": 2})
+    {'CHANGELOG_CAPTURE_TABLES': 'a,b', 'CHANGELOG_SPARK_CORES': '2'}
+    """
+    return {variable_of(name): _text(each) for name, each in given.items() if each is not None}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
 class WrittenFloat(float):
     """A number with a point or an exponent that keeps the characters in which it is written."""
 

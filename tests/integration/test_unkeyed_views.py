@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Observation
 from pyspark.sql.functions import asc
 
+from changelog.config import load_project
 from changelog.contract.base.errors import CorruptRecordError, LogError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
@@ -29,6 +30,9 @@ from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
+from views.base.config import RebuildSettings
+from views.generations.lock import following
+from views.generations.place import place_for
 from views.verify.log import bag as verifier_bag
 from views.verify.log.decode import AvroDecoder
 from views.verify.log.tables import TableState, load_state
@@ -378,3 +382,22 @@ def test_a_row_that_was_taken_away_more_often_than_written_is_told(spark):
 def test_a_record_of_another_hand_is_told(spark):
     with pytest.raises(CorruptRecordError, match="bears no operation of a row"):
         rows_of(spark, (Op.MESSAGE, b"\x00\x02"))
+
+
+@pytest.mark.matrix
+def test_a_rebuild_of_all_needs_no_end_of_whoever_follows_the_others(
+    stack, tmp_path, capsys, monkeypatch
+):
+    """A view over a table with a key can be brought to where its follower is, the other cannot."""
+    with project_of(stack, tmp_path / "project") as (project, _):
+        project.view("counted.sql", VIEW)
+        project.view("named.sql", "-- key: kind\nSELECT kind, name FROM kinds")
+        place = place_for(RebuildSettings(project=load_project(project.root)))
+        with following(place, ["named"]):
+            ran = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
+            assert ran.code == 0, ran.err
+            assert {each["view"] for each in ran.results} == {"counted", "named"}
+        with following(place, ["counted"]):
+            ran = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
+            assert ran.code == 5, ran.err
+            assert 'view "counted" is followed' in ran.err

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -36,9 +36,17 @@ from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import serving
 from views.project.definition import changed_declaration
-from views.project.spec import ViewSpec
+from views.project.spec import ViewSpec, short_name
+from views.rebuild.apart import Apart, FollowCommand
 from views.rebuild.attempts import PASSING, rest
-from views.rebuild.plan.plan import declared_of, groups_of, no_frontier, planned, tables_of
+from views.rebuild.plan.plan import (
+    declared_of,
+    groups_of,
+    no_frontier,
+    planned,
+    tables_of,
+    unkeyed_of,
+)
 from views.rebuild.rebuild import Rebuild
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.outcome import Outcome
@@ -101,8 +109,12 @@ def follow(
     stop: Callable[[], bool],
     show: Callable[[Outcome], None],
     make: Callable[..., Rebuild] = Rebuild,
+    command: FollowCommand | None = None,
 ) -> Outcome:
     """Refresh views until somebody asks to stop; returns the outcome that ended it otherwise.
+
+    Views that would keep the others waiting are followed by processes of their own, unless all are
+    to go together.
 
     Args:
         specs: the views.
@@ -111,45 +123,88 @@ def follow(
         stop: tells whether to end; an end between two rounds is no failure.
         show: is given the outcome of each round that is done.
         make: makes a round.
+        command: follows some of the views; None to follow all of them here, whoever waits.
 
     Raises:
         LockedError: another process follows one of the views.
-        ViewError: some views read logs of other programs, and some captured tables alone.
+        ViewError: some views read logs of other programs, and some captured tables alone, and all
+            have to be followed here.
+        RebuildError: a process beside this one has ended.
     """
-    if len(groups_of(specs, settings)) > 1:
-        declared = [spec for spec in specs if declared_of([spec], settings)]
-        what = "they cannot be followed together with views of captured tables"
-        raise no_frontier(declared, what, "follow them by a command of their own")
-    failures = 0
-    names = [spec.name for spec in specs]
-    moving = Moving(place_for(settings), names, stop, keeps=True)
-    forward = replace(settings, forward=True)
-    with (
-        following(moving.place, names),
-        Resident(forward, moving.place.confirm) as resident,
-        Follower(
-            specs, forward, resident, stages=stages, stop=stop, make=make, moving=moving
-        ) as follower,
-    ):
-        while not stop():
-            begun = time.monotonic()
-            outcome = follower.round()
-            error = outcome.error if outcome is not None else None
-            if error is not None and not stop() and not isinstance(error, PASSING):
-                return outcome or Outcome(())
-            if error is not None:
-                log.warning("%s", error)
-            elif outcome is not None:
-                show(outcome)
-            failures = failures + 1 if error is not None else 0
-            least = settings.rebuild.follow_seconds
-            if outcome is None or all(each.switch_seconds is None for each in outcome.results):
-                # Nothing was written anew.
-                least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
-            if failures:
-                least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
-            rest(begun + least, stop)
-    return Outcome(())
+    with Apart(None if settings.together else command) as apart:
+        here, *others = groups_of(specs, settings)
+        if others and not apart.is_possible:
+            declared = [spec for spec in specs if declared_of([spec], settings)]
+            what = "they cannot be followed together with views of captured tables"
+            raise no_frontier(declared, what, "follow them by a command of their own")
+        for group in others:
+            apart.start([spec.name for spec in group])
+        while True:
+            made = _Following(stages=stages, stop=stop, show=show, make=make, apart=apart)
+            outcome = made.follow(here, settings)
+            if not made.parted:
+                return outcome
+            apart.start(list(made.parted))
+            here = [spec for spec in here if spec.name not in made.parted]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Following:
+    """Follows some views here, until it ends or some of them are to be followed apart.
+
+    Attributes:
+        parted: those, with the reason of each.
+    """
+
+    stages: Callable[[], Stages]
+    stop: Callable[[], bool]
+    show: Callable[[Outcome], None]
+    make: Callable[..., Rebuild]
+    apart: Apart
+    parted: Mapping[str, str] = field(default_factory=dict)
+
+    def follow(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> Outcome:
+        """Refresh the views again and again; their locks are given back at the end."""
+        failures = 0
+        names = [spec.name for spec in specs]
+        moving = Moving(place_for(settings), names, self.stop, keeps=True)
+        forward = replace(settings, forward=True)
+        with (
+            following(moving.place, names),
+            Resident(forward, moving.place.confirm) as resident,
+            Follower(
+                specs, forward, resident,
+                stages=self.stages, stop=self.stop, make=self.make, moving=moving,
+            ) as follower,
+        ):  # fmt: skip
+            while not self.stop():
+                begun = time.monotonic()
+                self.apart.check()
+                outcome = follower.round()
+                error = outcome.error if outcome is not None else None
+                if error is not None and not self.stop() and not isinstance(error, PASSING):
+                    return outcome or Outcome(())
+                if error is not None:
+                    log.warning("%s", error)
+                elif outcome is not None:
+                    self.show(outcome)
+                    if self._parts(follower):
+                        break
+                failures = failures + 1 if error is not None else 0
+                least = settings.rebuild.follow_seconds
+                if outcome is None or all(each.switch_seconds is None for each in outcome.results):
+                    # Nothing was written anew.
+                    least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
+                if failures:
+                    least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
+                rest(begun + least, self.stop)
+        return Outcome(())
+
+    def _parts(self, follower: Follower) -> bool:
+        self.parted = follower.keep_others_waiting() if self.apart.is_possible else {}
+        for view, why in self.parted.items():
+            log.info('view "%s" is followed by a process of its own: %s', view, why)
+        return bool(self.parted)
 
 
 class Follower:
@@ -329,6 +384,27 @@ class Follower:
                     hint="start --follow again",
                 )
             log.info('view "%s": goes on from generation %s', spec.name, number)
+
+    def keep_others_waiting(self) -> Mapping[str, str]:
+        """Return the views that take a round of Spark's each time, with the reason of each.
+
+        None where all do: then nobody waits who would not wait anyhow.
+        """
+        found = {**self._unkeyed(), **self._resident.whole}
+        return found if len(found) < len(self._specs) else {}
+
+    def _unkeyed(self) -> dict[str, str]:
+        if self._done is None or declared_of(self._specs, self._settings):
+            return {}
+        frontier = self._done.record.frontier
+        topics = {table: frontier.topic_of(table) for table in self._tables}
+        unkeyed = unkeyed_of({t: topic for t, topic in topics.items() if topic}, frontier)
+        return {
+            spec.name: f"{short_name(table)} has no primary key"
+            for spec in self._specs
+            for table in spec.tables
+            if table in unkeyed
+        }
 
     @property
     def is_here(self) -> bool:

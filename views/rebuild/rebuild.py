@@ -140,9 +140,10 @@ class Rebuild:
 
     def _unfollowed(self, plan: Plan, specs: Sequence[ViewSpec]) -> AbstractContextManager[object]:
         """Let nobody follow views of tables without a key: a rebuild cannot catch up with them."""
-        if not plan.is_whole or self._run.is_follower or self._alone:
+        names = [spec.name for spec in specs if {*spec.tables} & {*plan.unkeyed}]
+        if not names or self._run.is_follower or self._alone:
             return nullcontext()
-        return following(self._run.place, [spec.name for spec in specs])
+        return following(self._run.place, names)
 
     def bring(self, specs: Sequence[ViewSpec]) -> tuple[Sequence[ViewBuild], States | None]:
         """Bring the unpublished generations that this was made for to the newest frontier.
@@ -162,7 +163,7 @@ class Rebuild:
     def _run_planned(
         self, plan: Plan, specs: Sequence[ViewSpec]
     ) -> tuple[list[ViewBuild], list[ViewResult], States | None]:
-        self._run.catches_up = not (plan.logs or plan.is_whole)
+        self._run.stands = [log.table for log in plan.logs] or plan.unkeyed
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
         with self._run.stages.stage("session", "Spark session"):
@@ -178,7 +179,7 @@ class Rebuild:
                 replay,
                 self._run.id,
                 declared=plan.logs,
-                keeps=self._run.catches_up,
+                keeps=not self._run.stands,
                 tell=self._run.stages.tell,
             ) as certifier:
                 certifier.read_ahead([build.spec for build in builds])

@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -143,7 +143,7 @@ class Resident:
         self._held: Held | None = None
         self._proofs: ResidentStates | None = None
         self._sending = Sending(confirm)
-        self._never = ""
+        self._whole: dict[str, str] = {}
         self._made = self._useless = 0
         self._not_before = 0.0
 
@@ -160,6 +160,11 @@ class Resident:
     def is_ready(self) -> bool:
         """Tell whether the next round can be made here."""
         return self._held is not None
+
+    @property
+    def whole(self) -> Mapping[str, str]:
+        """Return the views that do not go forward here, with the reason: then none does."""
+        return self._whole
 
     @property
     def sending(self) -> Sending:
@@ -186,7 +191,7 @@ class Resident:
             stages: shows what is done.
         """
         self.forget()
-        if self._never or time.monotonic() < self._not_before:
+        if self._whole or time.monotonic() < self._not_before:
             return
         # What is of no use again and again is not held again at once.
         self._useless = 0 if self._made else self._useless + 1
@@ -195,22 +200,26 @@ class Resident:
         try:
             with stages.stage("hold", "rows of the tables, for rounds without Spark"):
                 self._begin(spark, builds, stored)
-        except UnknownValueError as error:
-            self._never = str(error)
-            log.info("each round is made by Spark: %s", error)
-            self.forget()
         except (VerdictError, UnavailableError) as error:
             log.info("the next round is made by Spark: %s", error)
+            self.forget()
+        if self._whole:
+            for view, why in self._whole.items():
+                log.info('view "%s" is brought up to date by Spark in each round: %s', view, why)
             self.forget()
 
     def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], stored: Stored) -> None:
         schemas = {table: stored.records(table).schemas for table in stored.states}
-        self._views = [self._viewed(spark, build, stored) for build in builds]
         wanted: dict[TableName, dict[str, None]] = {}
-        for view in self._views:
-            check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
-            for table, names in columns_of(view.lineage).items():
-                wanted.setdefault(table, {}).update(dict.fromkeys(names))
+        for build in builds:
+            with self._or_whole([build.spec.name]):
+                view = self._viewed(spark, build, stored)
+                check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
+                self._views.append(view)
+                for table, names in columns_of(view.lineage).items():
+                    wanted.setdefault(table, {}).update(dict.fromkeys(names))
+        if self._whole:
+            return
         held = Held(
             record=stored.cut.record,
             topics=stored.cut.topics,
@@ -219,7 +228,10 @@ class Resident:
             settings=self._settings.replay(),
         )
         for table, found in wanted.items():
-            self._local.fill(table, stored.records(table), list(found), held.position)
+            with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
+                self._local.fill(table, stored.records(table), list(found), held.position)
+        if self._whole:
+            return
         if self._settings.verify is not VerifyMode.NONE:
             project = self._settings.project
             proofs = ResidentStates(project.kafka, project.registry, pins=stored.pins)
@@ -230,13 +242,21 @@ class Resident:
                 self._sending.begin(view.spec.name, view.generation, view.sinks, held.position)
         self._held = held
 
+    @contextmanager
+    def _or_whole(self, views: Sequence[str]) -> Iterator[None]:
+        """Note of views that they do not go forward here, where a value says so."""
+        try:
+            yield
+        except UnknownValueError as error:
+            self._whole |= dict.fromkeys(views, str(error))
+
     def _viewed(self, spark: SparkSession, build: ViewBuild, stored: Stored) -> _View:
         spec = build.spec
         sinks = forward_sinks(build.served, build.number)
         if isinstance(sinks, str):
-            raise UnknownValueError(f'view "{spec.name}": {sinks}')
+            raise UnknownValueError(sinks)
         if not isinstance(spec.source, SqlSource) or spec.views:
-            raise UnknownValueError(f'view "{spec.name}" is no single query')
+            raise UnknownValueError("it is no single query")
         states = stored.states
         lineage = trace(
             spec.source,
@@ -245,7 +265,7 @@ class Resident:
             {table: states[table].key for table in spec.tables},
         )
         if isinstance(lineage, Untraceable):
-            raise UnknownValueError(f'view "{spec.name}": {lineage.why}')
+            raise UnknownValueError(lineage.why)
         schemas = {table: stored.records(table).schemas for table in spec.tables}
         assert build.schema is not None  # noqa: S101 - the round has looked
         by_spark = BySpark(spark, lineage, schemas)
@@ -371,8 +391,8 @@ class Resident:
                 view.report = verify_view(request, self._proofs)
             if view.report.verified is not True:
                 log.warning("%s", view.report.render())
-                self._never = f'rows of view "{view.spec.name}" that were computed here are refuted'
-                raise NotHereError(self._never)
+                self._whole[view.spec.name] = "rows that were computed here are refuted"
+                raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
 
     def _require_here(self) -> None:
         """Raise where a sink has to be brought forward otherwise.

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.imports import SAFE_PATH
 from changelog.runtime.process.ended import wait_or_end
+from changelog.runtime.process.own_command import own_command
 from changelog.runtime.setting import PREFIX
 
 log = logging.getLogger("changelog.connect")
@@ -93,7 +93,7 @@ def run_child(
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
     process = subprocess.Popen(  # noqa: S603 - our own module, and words from settings
-        [sys.executable, "-m", "changelog.connect.jobs.child", str(os.getpid()), *words],
+        own_command(words),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

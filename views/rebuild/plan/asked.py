@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -207,6 +208,15 @@ class Asked:
         if self.explain is not None:
             return Source.START  # it reads the log, which may not give what a checkpoint does
         return Source(self.source) if self.source is not None else None
+
+    def to_follow(self, names: Sequence[str]) -> list[str]:
+        """Return the words of a command that follows some of the views as this one does."""
+        flags = {"--json": self.as_json, "--debug": self.debug}
+        return [
+            "--follow",
+            *(flag for flag, given in flags.items() if given),
+            *("--verify", self.proved.value, "--project", str(self.project), "--", *names),
+        ]
 
     def check(self) -> None:
         """Check that the options go together.

@@ -50,8 +50,8 @@ class Plan:
         advance: how checkpoints are brought there; None when the log is read from its start.
         schemas: of the captured tables, as they were looked up for this plan.
         parts: of views that join both, the cut of the captured tables and that of the logs.
-        is_whole: whether a table without a primary key is read, whose whole history says what it
-            holds: nothing goes on from a state of before.
+        unkeyed: the tables without a primary key that are read: the whole history of one says what
+            it holds, so nothing goes on from a state of before.
     """
 
     record: FrontierRecord
@@ -60,7 +60,7 @@ class Plan:
     advance: Advance | None = None
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
     parts: CutParts | None = None
-    is_whole: bool = False
+    unkeyed: Collection[TableName] = ()
 
     def open(self, spark: SparkSession, specs: Sequence[ViewSpec], project: Project) -> Replay:
         """Open the states that the views read from the log's start; reads no record yet.
@@ -233,9 +233,9 @@ def planned(specs: Sequence[ViewSpec], settings: RebuildSettings, *, sample: boo
         )
     tables = tables_of(specs)
     cut = _cut(record, tables, settings, sample=sample)
-    if unkeyed := [t for t in tables if not record.frontier.scope_of(cut.topics[t]).keyed]:
+    if unkeyed := unkeyed_of({table: cut.topics[table] for table in tables}, record.frontier):
         _check_bags(specs, unkeyed, settings)
-        return Plan(cut.record, cut, is_whole=True)
+        return Plan(cut.record, cut, unkeyed=unkeyed)
     is_past = settings.as_of is not None and not cut.verdict.allows_read
     if not (settings.reads_checkpoints or is_past):
         return Plan(cut.record, cut)
@@ -443,6 +443,11 @@ def declared_of(specs: Sequence[ViewSpec], settings: RebuildSettings) -> tuple[D
     for spec in specs:
         check_distinct(spec, {log.table for log in settings.logs})
     return tuple(log for log in settings.logs if log.table in tables)
+
+
+def unkeyed_of(topics: Mapping[TableName, str], frontier: Frontier) -> list[TableName]:
+    """Return the tables without a primary key, of those whose topics are given."""
+    return [table for table, topic in topics.items() if not frontier.scope_of(topic).keyed]
 
 
 def no_frontier(specs: Sequence[ViewSpec], what: str, hint: str) -> ViewError:

@@ -65,16 +65,14 @@ class Publication:
         """Move readers to generations that are whole and proved, and record it."""
         plan = Plan(replay.cut.record, replay.cut)
         self._run.record(SEALED, builds, plan, replay)
-        follows = (
-            not self._run.is_follower and self._run.settings.as_of is None and self._run.catches_up
-        )
+        follows = not self._run.is_follower and self._run.settings.as_of is None
         takeover = Takeover(self._run.settings, self._run.history, self._brought)
         if follows:
             # Most of the way is made while the follower goes on.
-            takeover.bring_near([build for build in builds if build.error is None])
+            takeover.bring_near(self._catching_up(builds))
         with self._run.held_still():
             if follows:
-                takeover.bring([build for build in builds if build.error is None])
+                takeover.bring(self._catching_up(builds))
             # Told again: by its place in the history a swap that is cut off is known.
             whole = [build for build in builds if build.error is None]
             if any(build.brought or (build.previous or 0) > build.number for build in whole):
@@ -94,6 +92,9 @@ class Publication:
                     # Readers see the new generations: this is no failure of the rebuild. The next
                     # run finds the row `sealed` and what serves, and adds what is missing.
                     log.warning("published, but not recorded: %s", error)
+
+    def _catching_up(self, builds: Sequence[ViewBuild]) -> list[ViewBuild]:
+        return [b for b in builds if b.error is None and self._run.catches_up(b.spec)]
 
     def _brought(self, builds: Sequence[ViewBuild]) -> None:
         """Bring unpublished generations to the newest frontier, as a follower would."""

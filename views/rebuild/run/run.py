@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from views.generations.history import History
 from views.generations.lock import Moving
 from views.generations.place import Place
 from views.generations.served import MakeServed
+from views.project.spec import ViewSpec
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, shown, warnings_of
@@ -41,7 +42,8 @@ class Run:
         place: of the locks.
         bases: of each view the unpublished generation that is brought to the newest frontier; None
             where new ones are made and published.
-        catches_up: whether generations can be brought to where a follower is.
+        stands: tables whose states nothing goes on from: a generation that is made of one cannot be
+            brought to where a follower is.
         quarantined: records of each table that could not be read.
         history: of all generations.
         id: of the run, in the history.
@@ -56,7 +58,7 @@ class Run:
     moving: Moving | None
     place: Place
     bases: Mapping[str, Base] | None
-    catches_up: bool = True
+    stands: Collection[TableName] = ()
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
     history: History = field(init=False)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -65,6 +67,10 @@ class Run:
     def __post_init__(self) -> None:
         """Open the history."""
         self.history = History(self.settings.warehouse)
+
+    def catches_up(self, spec: ViewSpec) -> bool:
+        """Tell whether a view's generation can be brought to where a follower is."""
+        return not set(self.stands) & set(spec.tables)
 
     def held_still(self) -> AbstractContextManager[object]:
         """Let nobody else move readers or clear up; a follower holds that for its whole round."""

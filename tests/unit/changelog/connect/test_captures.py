@@ -92,7 +92,7 @@ def test_secrets_of_a_capture_are_masked():
 
 _CHILD = """
 import ctypes, sys, time
-from changelog.connect.jobs import child
+from changelog.runtime.process import own_command as child
 
 class Sleeper:
     def load(self):

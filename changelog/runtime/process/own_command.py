@@ -1,6 +1,6 @@
-"""A command of ours as the child of a worker: it ends with the worker, however that ends.
+"""A command of ours as a child of this process: it ends with it, however that ends.
 
-Run as a program: the worker's process id, the command's name, its words.
+Run as a program: the process id of the parent, the command's name, its words.
 """
 
 from __future__ import annotations
@@ -9,9 +9,18 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 
 _PR_SET_PDEATHSIG = 1
+
+
+def own_command(words: Sequence[str]) -> list[str]:
+    """Return what runs a command of ours, `rebuild-view` and its words, as a child of this process.
+
+    The thread that starts it has to live as long as the child: Linux ends the child with it.
+    """
+    return [sys.executable, "-m", __name__, str(os.getpid()), *words]
 
 
 def main() -> None:
