@@ -104,6 +104,7 @@ def timed(figures: Figures, figure: str, words: Sequence[str]) -> None:
 def main(
     runs: Annotated[int, typer.Option(help="Runs; the medians are told.")] = 7,
     stack: Annotated[Path | None, typer.Option(help="A stack that runs; else its own.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
     """Measure starts."""
     figures = Figures()
@@ -115,7 +116,10 @@ def main(
             with Stack(Path(folder) / "stack") as running:
                 _measure(running, Path(folder), figures, runs)
     machine = {"machine": platform.processor() or platform.machine(), "cores": psutil.cpu_count()}
-    print(json.dumps({**figures.medians(), "runs": runs, **machine}))
+    told = {**figures.medians(), "runs": runs, **machine}
+    if out is not None:
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(told))
 
 
 def _measure(stack: Stack, folder: Path, figures: Figures, runs: int) -> None:
