@@ -1,4 +1,7 @@
-"""`changelog load` when its target's disk is full, its server dies, or nobody reads its output."""
+"""`changelog load` and a connector's task when the target's disk is full, or a server dies.
+
+And a load whose output nobody reads.
+"""
 
 import json
 import os
@@ -6,16 +9,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg2
 import pytest
 from psycopg2 import sql
+from psycopg2.extensions import parse_dsn
 
+from changelog.connect.postgres.target import Target
+from changelog.connect.rules.settings import parse_settings
+from changelog.connect.task import Share, run_task
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ChangelogError
 from changelog.stack.base.places import server_user
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
+from tests.support.services import own_broker
 from tests.support.small_disk import small_disk
 from tests.support.wait import wait_until
 
@@ -262,3 +273,115 @@ def test_rows_are_there_whoever_reads_what_is_said(topic, ask, words, stream, op
         assert "Traceback" not in ran.stderr
     told = json.loads(ran.stdout) if ran.stdout else {}
     assert "error" not in told
+
+
+@pytest.fixture
+def task(kafka, own_server):
+    """Run a connector's task that appends rows, in a thread; gives what has ended it."""
+    parts = parse_dsn(own_server.dsn)
+    url = f"postgresql://{parts['host']}:{parts['port']}/{parts['dbname']}"
+    target = {"connection.url": url, "connection.user": parts["user"], "table.name.format": "t"}
+
+    @contextmanager
+    def run(topic, brokers=kafka):
+        config = {"name": topic, "topics": topic, "batch.size": str(BATCH), **target}
+        settings, stop, ended = parse_settings(config), threading.Event(), []
+
+        def work():
+            try:
+                run_task(brokers, settings, Share(0, 1), stop)
+            except ChangelogError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield ended
+        finally:
+            stop.set()
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+    return run
+
+
+def all_there(ask, ended):
+    """Wait until a task has written all rows, each once."""
+
+    def looks():
+        assert ended == []
+        return ask(f"SELECT 1 FROM t HAVING count(*) >= {ROWS}")
+
+    wait_until(looks, DEADLINE_S, "all rows are there")
+    assert ask(BOTH) == [(ROWS, ROWS)]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_task_waits_for_a_server_that_died_and_goes_on(topic, ask, gated, task, own_server, kill):
+    with task(topic) as ended:
+        kill(own_server, wait_for_middle(ask))
+        wait_until(lambda: is_up(own_server), DEADLINE_S, "the server is up again")
+        all_there(ask, ended)
+
+
+@pytest.mark.matrix
+def test_twin_a_task_with_places_ahead_of_their_rows_loses_what_the_server_was_killed_in(
+    topic, ask, gated, task, own_server, monkeypatch
+):
+    """The same with the seeded defect: the places are written before the rows."""
+    whole = Target.write
+
+    def ahead(target, events, moves, *more, **named):
+        whole(target, [], moves, *more, **named)
+        whole(target, events, {}, *more, **named)
+
+    monkeypatch.setattr(Target, "write", ahead)
+    with task(topic) as ended:
+        kill_backend(own_server, wait_for_middle(ask))
+        wait_until(lambda: is_up(own_server), DEADLINE_S, "the server is up again")
+        passed = f"SELECT 1 FROM changelog_connect_offsets WHERE next_offset = {ROWS}"
+        wait_until(lambda: ask(passed), DEADLINE_S, "the place is at the end")
+        assert ask(BOTH) != [(ROWS, ROWS)]
+
+
+def test_a_task_whose_disk_is_full_fails_and_goes_on_after_a_restart(topic, ask, disk, task):
+    with task(topic) as ended:
+        wait_until(lambda: ended, DEADLINE_S, "the task has failed")
+    assert "No space left on device" in str(ended[0])
+    assert ask("SELECT count(*), min(id), max(id) FROM t") == [(BATCH, 0, BATCH - 1)]
+    disk.resize(8192)
+    with task(topic) as ended:
+        all_there(ask, ended)
+
+
+@pytest.mark.matrix
+def test_a_task_waits_for_brokers_that_are_away(ask, task):
+    ask("CREATE TABLE t (id int, note text)")
+    with own_broker() as broker:
+        kafka = KafkaConnection(brokers=f"127.0.0.1:{broker.port}")
+        words = [sys.executable, "-m", "changelog", "write", "rows", "--broker", kafka.brokers]
+        half = ROWS // 2
+
+        def write(first):
+            lines = "".join(
+                json.dumps({"key": None, "value": {"id": n, "note": "x"}}) + "\n"
+                for n in range(first, first + half)
+            )
+            subprocess.run([*words, "--json"], input=lines, text=True, check=True, env=HERE)
+
+        make = ["topics", "--create", "rows", "--unkeyed", "--broker", kafka.brokers]
+        subprocess.run([sys.executable, "-m", "changelog", *make], check=True, env=HERE)
+        write(0)
+        with task("rows", kafka) as ended:
+            wait_until(
+                lambda: ask(f"SELECT 1 FROM t HAVING count(*) = {half}"), DEADLINE_S, "half of it"
+            )
+            broker.kill()
+            assert ended == []
+            broker.start()
+            write(half)
+            all_there(ask, ended)
+        broker.kill()
+        with task("rows", kafka) as ended:  # a start without brokers
+            broker.start()
+            all_there(ask, ended)
