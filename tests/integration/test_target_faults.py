@@ -336,7 +336,7 @@ def test_twin_a_task_with_places_ahead_of_their_rows_loses_what_the_server_was_k
         whole(target, events, {}, *more, **named)
 
     monkeypatch.setattr(Target, "write", ahead)
-    with task(topic) as ended:
+    with task(topic):
         kill_backend(own_server, wait_for_middle(ask))
         wait_until(lambda: is_up(own_server), DEADLINE_S, "the server is up again")
         passed = f"SELECT 1 FROM changelog_connect_offsets WHERE next_offset = {ROWS}"

@@ -130,4 +130,41 @@ SINK_KEYS = (
     ),
     Key(name="key.converter.schemas.enable", kind="BOOLEAN", text="Both forms are recognised."),
     Key(name="value.converter.schemas.enable", kind="BOOLEAN", text="Both forms are recognised."),
+    # What a configuration of the JDBC sinks says where it says what is so here anyhow.
+    Key(
+        name="dialect.name",
+        choices=("postgresqldatabasedialect",),
+        text="PostgreSQL's is the only one.",
+    ),
+    Key(name="quote.sql.identifiers", choices=("always",), text="Names are always quoted."),
+    Key(
+        name="db.timezone",
+        also=("use.time.zone",),
+        choices=("utc",),
+        text="Times without a zone are written as they are; with one they are moments.",
+    ),
+    Key(name="truncate.enabled", choices=("false",), text="A truncation is not passed on."),
+    Key(name="errors.log.enable", choices=("true",), text="Bad records are told in the log."),
+    Key(
+        name="errors.log.include.messages",
+        choices=("false",),
+        text="The log has the place of a bad record, never its values.",
+    ),
+    Key(
+        name="errors.deadletterqueue.context.headers.enable",
+        choices=("true",),
+        text="The reason is in headers.",
+    ),
+    Key(
+        name="max.retries",
+        kind="INT",
+        least=0,
+        text="Taken, and of no effect: a server that is away is waited for, however long.",
+    ),
+    Key(
+        name="retry.backoff.ms",
+        kind="INT",
+        least=0,
+        text="Taken, and of no effect: see max.retries.",
+    ),
 )

@@ -80,6 +80,30 @@ def test_what_cannot_be_done_is_refused_by_its_key(wrong, key):
         parse_settings({**LEAST, **wrong})
 
 
+SAID = {
+    "dialect.name": "PostgreSqlDatabaseDialect",
+    "quote.sql.identifiers": "always",
+    "db.timezone": "UTC",
+    "truncate.enabled": "false",
+    "errors.log.enable": "true",
+    "errors.log.include.messages": "false",
+    "errors.deadletterqueue.context.headers.enable": "true",
+    "max.retries": "10",
+    "retry.backoff.ms": "3000",
+}
+
+
+def test_what_a_jdbc_sink_says_that_is_so_here_is_taken_and_changes_nothing():
+    assert parse_settings({**LEAST, **SAID}) == parse_settings(LEAST)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dialect.name", "MySqlDatabaseDialect"), ("truncate.enabled", "true")]
+)
+def test_what_is_otherwise_here_is_refused(key, value):
+    assert key in problems({**LEAST, key: value})
+
+
 def test_validation_counts_errors_and_shows_no_secret():
     said = validation("PostgresSink", {**LEAST, "connection.password": "hunter2", "x": "y"})
     assert said["error_count"] == 1
