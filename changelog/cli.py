@@ -17,7 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from changelog.runtime.edge import run_app
-from changelog.runtime.joined import Joined, described, joined
+from changelog.runtime.examples import epilog_of
+from changelog.runtime.installed.joined import Joined, described, joined
 from changelog.runtime.options import VersionOption
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _loaded(entry: Joined) -> Command:
     if isinstance(found, typer.Typer):
         return get_group(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    alone.command(name=entry.name)(found)
+    alone.command(name=entry.name, epilog=epilog_of(found))(found)
     return get_command(alone)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import typer
 
@@ -16,9 +16,11 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Output
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import LogFormat, bar_console, print_json, stop_on_signals, tell
+from changelog.runtime.examples import examples
 from changelog.runtime.imports import begin_to_import
 from changelog.runtime.options import (
     MAX_FRONTIER_AGE_S,
+    TOLD,
     AllSourcesOption,
     DebugOption,
     JsonOption,
@@ -61,17 +63,17 @@ def _tell_settings(asked: bool) -> None:
 class _Asked:
     """What is said of one run of capture, beside the settings."""
 
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="End at once when a server does not answer: --wait 0.")
-    ] = False
-    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False
-    check: Annotated[
-        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
-    ] = False
+    subjects: ClassVar[Mapping[str, str]] = {
+        "until": "This run",
+        "config_help": TOLD,
+    }
     until: Annotated[
         str | None,
         typer.Option("--until", help="`now` or an LSN: end with 0 once the log holds all to it."),
     ] = None
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would go wrong or be made; make nothing.")
+    ] = False
     print_lines: Annotated[
         bool,
         typer.Option(
@@ -82,6 +84,11 @@ class _Asked:
         Path | None,
         typer.Option("--into", help="The same to a file, which the next start goes on with."),
     ] = None
+    all_sources: AllSourcesOption = False
+    yes: Annotated[bool, typer.Option("--yes", help="Alter tables without asking.")] = False
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when a server does not answer: --wait 0.")
+    ] = False
     config_help: Annotated[
         bool,
         typer.Option(
@@ -91,7 +98,6 @@ class _Asked:
             help="Print all settings: meaning, default, key in the file, variable, option.",
         ),
     ] = False
-    all_sources: AllSourcesOption = False
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics there."),
@@ -107,8 +113,14 @@ class _Asked:
 
 
 @app.command(
-    epilog="Examples: `changelog capture` (settings of changelog.toml) · "
-    "`changelog capture --tables 'public.*' --exclude public.history --until now`"
+    epilog=examples(
+        "`changelog capture` with the settings of changelog.toml, until it is stopped",
+        "`changelog capture --until now` ends with 0 once all is on the log that was there",
+        "`changelog capture --tables 'public.*' --exclude public.history --check` makes nothing, "
+        "and says what it would meet",
+        "`changelog capture -d postgresql://me@db/shop --print` needs no Kafka: a JSON object a "
+        "line",
+    )
 )
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings))
 def capture(project: ProjectOption = Path(), *, given: Given, asked: _Asked) -> None:
@@ -254,7 +266,12 @@ def _metrics(
         yield
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "`changelog resnapshot public.orders --wait` ends once readers see the fresh copy",
+        "`changelog resnapshot 'sales.*'` for all captured tables of a schema",
+    )
+)
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(CaptureSettings, *SLOT))
 def resnapshot(
     tables: Annotated[
@@ -287,7 +304,12 @@ def resnapshot(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "`changelog status` for people",
+        "`changelog status --json --max-lag-bytes 1000000000 --max-frontier-age 120` for a monitor",
+    )
+)
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def status(
     project: ProjectOption = Path(),
@@ -334,7 +356,10 @@ def status(
         raise typer.Exit(1)
 
 
-@slot_app.command("drop")
+@slot_app.command(
+    "drop",
+    epilog=examples("`changelog slot drop --slot old --yes` for a log that is no longer wanted"),
+)
 @takes(Chosen(Postgres), Chosen(CaptureSettings, "slot", "source"))
 def slot_drop(
     project: ProjectOption = Path(),
@@ -356,7 +381,13 @@ def slot_drop(
     console.print(f'slot "{settings.slot}" is dropped')
 
 
-@ddl_app.command("install")
+@ddl_app.command(
+    "install",
+    epilog=examples(
+        "`changelog ddl install -d postgresql://postgres@db/shop` once, by a superuser; then "
+        "`changelog capture --ddl`"
+    ),
+)
 @takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def ddl_install(
     project: ProjectOption = Path(),
@@ -375,7 +406,9 @@ def ddl_install(
     console.print("schema changes are noted from now on")
 
 
-@ddl_app.command("remove")
+@ddl_app.command(
+    "remove", epilog=examples("`changelog ddl remove -d postgresql://postgres@db/shop`")
+)
 @takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def ddl_remove(
     project: ProjectOption = Path(),
@@ -391,7 +424,10 @@ def ddl_remove(
     console.print("schema changes are no longer noted")
 
 
-@signal_app.command("install")
+@signal_app.command(
+    "install",
+    epilog=examples("`changelog signal install` once, with the settings of changelog.toml"),
+)
 @takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def signal_install(
     project: ProjectOption = Path(),
@@ -410,7 +446,9 @@ def signal_install(
     console.print("capture takes the rows of changelog.changelog_signal from now on")
 
 
-@signal_app.command("remove")
+@signal_app.command(
+    "remove", epilog=examples("`changelog signal remove --source crm` of several sources one")
+)
 @takes(Chosen(Postgres), Chosen(CaptureSettings, "source"))
 def signal_remove(
     project: ProjectOption = Path(),

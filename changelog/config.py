@@ -28,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ConfigurationError, StackError
 from changelog.contract.log.form import Output
-from changelog.runtime.joined import Joined, joined
+from changelog.runtime.installed.joined import Joined, joined
 from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, declared, variable_of
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources, of_source
 

@@ -37,11 +37,15 @@ MASK_KEY = "CHANGELOG_MASK_KEY"
 SLOT = ("slot", "topic_prefix", "source")
 """What says which log it is, of the settings of capture."""
 
+SERVERS = "Servers"
+"""The title under which help lists where servers are, and how they are spoken to."""
+
 
 class Postgres(Section):
     """The source."""
 
     section: ClassVar[str] = "postgres"
+    subjects: ClassVar[Mapping[str, str]] = {"dsn": SERVERS}
     dsn: Annotated[
         str,
         Setting("The source: a libpq URI or key=value string.", "-d", "--postgres", secret=True),
@@ -61,6 +65,7 @@ class Kafka(Section):
     """The brokers."""
 
     section: ClassVar[str] = "kafka"
+    subjects: ClassVar[Mapping[str, str]] = {"brokers": SERVERS}
     brokers: Annotated[str, Setting("Kafka brokers, host:port,….", "-b", "--broker")] = ""
     options: Annotated[
         dict[str, str], Setting("Settings of all clients, librdkafka's names.", secret=True)
@@ -71,6 +76,7 @@ class Registry(Section):
     """The schema registry."""
 
     section: ClassVar[str] = "registry"
+    subjects: ClassVar[Mapping[str, str]] = {"url": SERVERS}
     url: Annotated[str, Setting("URL of the schema registry.", "-r", "--schema-registry")] = ""
     options: Annotated[
         dict[str, str], Setting("Settings of its client, confluent-kafka's names.", secret=True)
@@ -81,6 +87,16 @@ class CaptureSettings(Section):
     """What to capture and how."""
 
     section: ClassVar[str] = "capture"
+    subjects: ClassVar[Mapping[str, str]] = {
+        "source": "Which log",
+        "tables": "What is captured",
+        "messages": "Beside the tables",
+        "output_format": "How records are written",
+        "partitions": "Topics and producers",
+        "skip_snapshot": "The snapshot, and where a log begins",
+        "publication": "At the source",
+        "limit_rows": "Pace, patience and faults",
+    }
     source: Annotated[
         str,
         Setting(
@@ -101,90 +117,6 @@ class CaptureSettings(Section):
     exclude: Annotated[
         tuple[str, ...], Setting("Tables to leave out; same patterns.", "--exclude")
     ] = ()
-    publication: Annotated[
-        str,
-        Field(validate_default=True),
-        Setting("Publication; named as the slot by default.", "--publication"),
-    ] = ""
-    create_publication: Annotated[
-        bool,
-        Setting(
-            "Make and alter the publication, or only check that it sends what is needed.",
-            "--create-publication/--no-create-publication",
-        ),
-    ] = True
-    partitions: Annotated[
-        int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")
-    ] = 2
-    replication_factor: Annotated[
-        int, Field(ge=-1), Setting("Replicas of a new topic; -1 for the brokers' default.")
-    ] = -1
-    min_compaction_lag_ms: Annotated[
-        int,
-        Field(ge=0),
-        Setting("How long a frontier stays exact: `min.compaction.lag.ms` of the topics."),
-    ] = DEFAULT_MIN_COMPACTION_LAG_MS
-    delete_retention_ms: Annotated[
-        int,
-        Field(ge=0),
-        Setting("How long a tombstone stays: `delete.retention.ms` of the topics."),
-    ] = DEFAULT_DELETE_RETENTION_MS
-    fix_topics: Annotated[
-        bool, Setting("Alter existing topics that have other settings.", "--fix-topics")
-    ] = False
-    topic: Annotated[
-        dict[str, str],
-        Setting("Setting of new topics, prop=value; repeatable.", "-T", "--topic-config"),
-    ] = Field(default_factory=dict)
-    producer: Annotated[
-        dict[str, str],
-        Setting(
-            "Setting of the producers, prop=value; repeatable.",
-            "-C",
-            "--kafka-config",
-            secret=True,
-        ),
-    ] = Field(default_factory=dict, validate_default=True)
-    frontier_interval_ms: Annotated[
-        int,
-        Field(ge=10),
-        Setting("Least time between two frontiers; three times that at most."),
-    ] = 1000
-    status_interval_ms: Annotated[
-        int,
-        Field(ge=100),
-        Setting(
-            "Longest time between two status messages to PostgreSQL; the option is in seconds.",
-            "--status-interval",
-            seconds=True,
-        ),
-    ] = 10_000
-    wait_s: Annotated[
-        float | None,
-        Field(ge=0),
-        Setting(
-            "How long a start waits for servers that do not answer and for a slot that another "
-            "connection reads, in seconds; without it 60, and for the slot wal_sender_timeout + "
-            "10. A capture that has begun waits for as long as it takes.",
-            "--wait",
-        ),
-    ] = None
-    snapshot_workers: Annotated[
-        int, Field(ge=1), Setting("Processes that copy the snapshot.", "--snapshot-workers")
-    ] = 2
-    limit_rows: Annotated[
-        int,
-        Field(ge=0),
-        Setting(
-            "Records a second at most, of snapshot and stream, to spare source and broker; 0: all.",
-            "--limit-rows",
-        ),
-    ] = 0
-    limit_bytes: Annotated[
-        int,
-        Field(ge=0),
-        Setting("Bytes of keys and values a second at most; 0: all.", "--limit-bytes"),
-    ] = 0
     operations: Annotated[
         tuple[str, ...],
         Setting("What to capture: some of insert,update,delete,truncate; all.", "--operations"),
@@ -257,13 +189,38 @@ class CaptureSettings(Section):
             "--envelope",
         ),
     ] = Envelope.ROW
-    replica_identity: Annotated[
-        Literal["", "full"],
+    partitions: Annotated[
+        int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")
+    ] = 2
+    replication_factor: Annotated[
+        int, Field(ge=-1), Setting("Replicas of a new topic; -1 for the brokers' default.")
+    ] = -1
+    min_compaction_lag_ms: Annotated[
+        int,
+        Field(ge=0),
+        Setting("How long a frontier stays exact: `min.compaction.lag.ms` of the topics."),
+    ] = DEFAULT_MIN_COMPACTION_LAG_MS
+    delete_retention_ms: Annotated[
+        int,
+        Field(ge=0),
+        Setting("How long a tombstone stays: `delete.retention.ms` of the topics."),
+    ] = DEFAULT_DELETE_RETENTION_MS
+    fix_topics: Annotated[
+        bool, Setting("Alter existing topics that have other settings.", "--fix-topics")
+    ] = False
+    topic: Annotated[
+        dict[str, str],
+        Setting("Setting of new topics, prop=value; repeatable.", "-T", "--topic-config"),
+    ] = Field(default_factory=dict)
+    producer: Annotated[
+        dict[str, str],
         Setting(
-            "`full`: give it to the tables that lack it, after asking; old rows come whole then.",
-            "--replica-identity",
+            "Setting of the producers, prop=value; repeatable.",
+            "-C",
+            "--kafka-config",
+            secret=True,
         ),
-    ] = ""
+    ] = Field(default_factory=dict, validate_default=True)
     exactly_once: Annotated[
         bool,
         Setting(
@@ -271,21 +228,6 @@ class CaptureSettings(Section):
             "--exactly-once/--at-least-once",
         ),
     ] = False
-    on_incompatible: Annotated[
-        Literal["stop", "resnapshot"],
-        Setting(
-            "A table is altered so that its log cannot go on: `stop`, or `resnapshot` it.",
-            "--on-incompatible",
-        ),
-    ] = "stop"
-    on_error: Annotated[
-        Literal["exit", "log"],
-        Setting(
-            "A table cannot be captured: `exit`, or `log` it and go on without it.",
-            "-e",
-            "--on-error",
-        ),
-    ] = "exit"
     skip_snapshot: Annotated[
         bool,
         Setting(
@@ -303,6 +245,21 @@ class CaptureSettings(Section):
             "--start-lsn",
         ),
     ] = ""
+    snapshot_workers: Annotated[
+        int, Field(ge=1), Setting("Processes that copy the snapshot.", "--snapshot-workers")
+    ] = 2
+    publication: Annotated[
+        str,
+        Field(validate_default=True),
+        Setting("Publication; named as the slot by default.", "--publication"),
+    ] = ""
+    create_publication: Annotated[
+        bool,
+        Setting(
+            "Make and alter the publication, or only check that it sends what is needed.",
+            "--create-publication/--no-create-publication",
+        ),
+    ] = True
     create_slot: Annotated[
         bool,
         Setting(
@@ -310,15 +267,6 @@ class CaptureSettings(Section):
             "--create-slot/--no-create-slot",
         ),
     ] = True
-    heartbeat_table_s: Annotated[
-        float,
-        Field(ge=0),
-        Setting(
-            "Update a row of changelog.heartbeat at the source, or at a standby's primary, each so "
-            "many seconds; 0 for never.",
-            "--heartbeat-table",
-        ),
-    ] = 0.0
     failover_slot: Annotated[
         bool,
         Setting(
@@ -334,6 +282,74 @@ class CaptureSettings(Section):
             "--temporary-slot/--permanent-slot",
         ),
     ] = False
+    replica_identity: Annotated[
+        Literal["", "full"],
+        Setting(
+            "`full`: give it to the tables that lack it, after asking; old rows come whole then.",
+            "--replica-identity",
+        ),
+    ] = ""
+    heartbeat_table_s: Annotated[
+        float,
+        Field(ge=0),
+        Setting(
+            "Update a row of changelog.heartbeat at the source, or at a standby's primary, each so "
+            "many seconds; 0 for never.",
+            "--heartbeat-table",
+        ),
+    ] = 0.0
+    limit_rows: Annotated[
+        int,
+        Field(ge=0),
+        Setting(
+            "Records a second at most, of snapshot and stream, to spare source and broker; 0: all.",
+            "--limit-rows",
+        ),
+    ] = 0
+    limit_bytes: Annotated[
+        int,
+        Field(ge=0),
+        Setting("Bytes of keys and values a second at most; 0: all.", "--limit-bytes"),
+    ] = 0
+    frontier_interval_ms: Annotated[
+        int,
+        Field(ge=10),
+        Setting("Least time between two frontiers; three times that at most."),
+    ] = 1000
+    status_interval_ms: Annotated[
+        int,
+        Field(ge=100),
+        Setting(
+            "Longest time between two status messages to PostgreSQL; the option is in seconds.",
+            "--status-interval",
+            seconds=True,
+        ),
+    ] = 10_000
+    wait_s: Annotated[
+        float | None,
+        Field(ge=0),
+        Setting(
+            "How long a start waits for servers that do not answer and for a slot that another "
+            "connection reads, in seconds; without it 60, and for the slot wal_sender_timeout + "
+            "10. A capture that has begun waits for as long as it takes.",
+            "--wait",
+        ),
+    ] = None
+    on_incompatible: Annotated[
+        Literal["stop", "resnapshot"],
+        Setting(
+            "A table is altered so that its log cannot go on: `stop`, or `resnapshot` it.",
+            "--on-incompatible",
+        ),
+    ] = "stop"
+    on_error: Annotated[
+        Literal["exit", "log"],
+        Setting(
+            "A table cannot be captured: `exit`, or `log` it and go on without it.",
+            "-e",
+            "--on-error",
+        ),
+    ] = "exit"
 
     @field_validator("publication")
     @classmethod

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -23,6 +23,7 @@ from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
+from changelog.runtime.examples import with_examples
 from changelog.runtime.options import (
     DebugOption,
     JsonOption,
@@ -38,6 +39,7 @@ from replay.base.sections import Logs, Spark, warehouse_of
 class _Changes:
     """What is to become of the topics that are named; without any of it they are looked at."""
 
+    subjects: ClassVar[Mapping[str, str]] = {"create": "Topics and producers"}
     create: Annotated[
         bool,
         typer.Option("--create", help="Make them, with the settings of captured tables' topics."),
@@ -50,6 +52,11 @@ class _Changes:
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False
 
 
+@with_examples(
+    "`changelog topics` the topics of the captured tables; ends with 4 where one is not exact",
+    "`changelog topics --all --json` every topic of the cluster, for a program",
+    "`changelog topics --create prices --partitions 4` makes one as capture would",
+)
 @takes(Chosen(Kafka), Chosen(CaptureSettings, *SLOT, "partitions", "topic", "fix_topics"))
 def topics(
     names: Annotated[
@@ -172,6 +179,10 @@ def _delete(settings: Project, names: list[str], *, yes: bool, as_json: bool) ->
         tell(f"deleted: {', '.join(names)}; what a registry has of their schemas is still there")
 
 
+@with_examples(
+    "`changelog spark-server` here, and then `rebuild-view --all --master sc://127.0.0.1:15002`",
+    "`changelog spark-server --show` what to say to spark-submit on a cluster",
+)
 def spark_server(
     project: ProjectOption = Path(),
     master: Annotated[

@@ -28,14 +28,21 @@ def commands() -> str:
 
     from changelog.cli import app as changelog_app  # noqa: PLC0415 - likewise
     from views.cli import app as rebuild_app  # noqa: PLC0415 - likewise
+    from views.cli import schedule_app  # noqa: PLC0415 - likewise
 
     lines = [
         "# Commands\n",
         "Two programs: `changelog` for the log, `rebuild-view` for the views. Each option that is",
-        "a setting too can stand in `changelog.toml` (`docs/configuration.md`).",
+        "a setting too can stand in `changelog.toml` (`docs/configuration.md`). `--help` of a",
+        "command says the same, and fits the terminal.",
         _MADE.format("the programs' own help"),
     ]
-    for name, app in (("changelog", changelog_app), ("rebuild-view", rebuild_app)):
+    apps = {
+        "changelog": changelog_app,
+        "rebuild-view": rebuild_app,
+        "rebuild-view schedule": schedule_app,
+    }
+    for name, app in apps.items():
         for path, command in _tree(typer.main.get_command(app), name):
             lines += _command(path, command)
     return "\n".join(lines)
@@ -52,12 +59,16 @@ def _tree(command: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 def _command(path: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - click's
     yield f"## {path}\n"
     yield _prose(command.help or "")
-    shown = [each for each in command.params if each.name not in _LEAVE]
-    if shown:
-        yield ""
-    for each in shown:
-        yield _parameter(each)
-    yield ""
+    shown: dict[str, list[Any]] = {"": []}
+    for each in command.params:
+        if each.name not in _LEAVE:
+            shown.setdefault(getattr(each, "rich_help_panel", None) or "", []).append(each)
+    for subject, some in shown.items():
+        if some:
+            yield f"\n**{subject}**\n" if subject else ""
+        for each in some:
+            yield _parameter(each)
+    yield f"\n{_prose(command.epilog)}\n" if command.epilog else ""
 
 
 def _parameter(each: Any) -> str:  # noqa: ANN401 - click's

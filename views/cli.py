@@ -10,6 +10,7 @@ import typer
 
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import run_app
+from changelog.runtime.examples import examples
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings
@@ -19,43 +20,31 @@ from views.rebuild.plan.asked import Asked
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
-_EPILOG = """**Examples**
+_EPILOG = examples(
+    "`rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it",
+    "`rebuild-view --all --plan` says what would be done, and whether the log can still give it",
+    "`rebuild-view flights_snapshot --explain 17` says from which records that row comes",
+    "`rebuild-view --all --json` for cron: one JSON object per view on standard output",
+    "`rebuild-view --all --refresh` merges what has changed since; `--follow` keeps doing it",
+    "`rebuild-view flights_snapshot --as-of 2026-01-31T12:00:00Z` serves the state of that moment",
+    "`rebuild-view flights_snapshot --rollback` serves the previous generation again",
+    "`rebuild-view flights_snapshot --stage` builds and verifies without showing it to readers; "
+    "`--diff` compares it with what serves, `--publish` switches to it, `--abort` removes it",
+    "`rebuild-view flights_snapshot --drop` removes the view from every sink",
+    "`rebuild-view --all --timeout 7200 --wait 600 --max-age 3600` for schedulers, which try again",
+    more="**Schedules** `rebuild-view schedule` needs no scheduler: it runs what `[schedule]` of "
+    "changelog.toml says, and has a help of its own\n\n"
+    "**Exit codes** 0 done (--diff: whether or not there are differences) · 1 failed or stopped, "
+    "the old generation serves · 2 usage or configuration · 3 refuted by verification, the old "
+    "generation serves · 4 the log can no longer give it · 5 another rebuild of the view runs",
+)
 
-`rebuild-view flights_snapshot` rebuilds one view, verifies every row, publishes it
-
-`rebuild-view --all --plan` says what would be done, and whether the log can still give it
-
-`rebuild-view flights_snapshot --explain 17` says from which records that row comes
-
-`rebuild-view --all --json` for cron: one JSON object per view on standard output
-
-`rebuild-view --all --refresh` merges what has changed since; `--follow` keeps doing it
-
-`rebuild-view flights_snapshot --as-of 2026-01-31T12:00:00Z` serves the state of that moment
-
-`rebuild-view flights_snapshot --rollback` serves the previous generation again
-
-`rebuild-view flights_snapshot --stage` builds and verifies without showing it to readers; `--diff`
-compares it with what serves, `--publish` switches to it, `--abort` removes it
-
-`rebuild-view flights_snapshot --drop` removes the view from every sink
-
-`rebuild-view --all --timeout 7200 --wait 600 --max-age 3600` for schedulers, which try again;
-`rebuild-view schedule` needs none: it runs what `[schedule]` of changelog.toml says
-
-**Exit codes** 0 done (--diff: whether or not there are differences) · 1 failed or stopped, the old
-generation serves · 2 usage or configuration ·
-3 refuted by verification, the old generation serves · 4 the log can no longer give it · 5 another
-rebuild of the view runs
-"""
-
-_SCHEDULED = """**Example** in changelog.toml
-
-`[schedule.nightly]` `cron = "0 3 * * *"` `run = "--all --from start --verify full"`
-`timezone = "Europe/Berlin"`
-
-`rebuild-view schedule --next` says when
-"""
+_SCHEDULED = examples(
+    "`rebuild-view schedule` until a signal ends it, with this in changelog.toml:",
+    '`[schedule.nightly]` `cron = "0 3 * * *"` `run = "--all --from start --verify full"` '
+    '`timezone = "Europe/Berlin"`',
+    "`rebuild-view schedule --next` says when",
+)
 
 
 @app.command(epilog=_EPILOG, no_args_is_help=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -14,7 +15,8 @@ from changelog.config import BROKERS, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals, tell
-from changelog.runtime.options import DebugOption, ProjectOption
+from changelog.runtime.examples import with_examples
+from changelog.runtime.options import TOLD, DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
@@ -27,6 +29,11 @@ _LEAST_TOKEN = 16
 class _Serve:
     """Where it listens, and who may ask."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "host": "Who may ask, and where",
+        "projects": "What it works on",
+        "debug": TOLD,
+    }
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; others than loopback need a token.")
     ] = "127.0.0.1"
@@ -59,6 +66,12 @@ class _Serve:
     debug: DebugOption = False
 
 
+@with_examples(
+    "`changelog serve` for this machine: connectors by REST, and the page at "
+    "http://127.0.0.1:8083/page",
+    "`changelog serve --host 0.0.0.0 --token-file token --tls-certificate chain.pem --tls-key "
+    "key.pem` for others",
+)
 @takes(Chosen(Kafka), Chosen(Registry))
 def serve(project: ProjectOption = Path(), *, given: Given, asked: _Serve) -> None:
     """Run sinks to PostgreSQL, captures and rebuilds, asked for as of a Kafka Connect worker.

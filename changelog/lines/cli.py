@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -14,10 +15,11 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import stop_on_signals
+from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
-from changelog.sections import Kafka, Registry
+from changelog.sections import SERVERS, Kafka, Registry
 
 if TYPE_CHECKING:
     from changelog.lines.forms.parse import Parse
@@ -31,7 +33,12 @@ _INTERRUPTED = 130
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic of the cluster.")]
 ClientOption = Annotated[
     list[str] | None,
-    typer.Option("-X", "--client", help="Setting of the client, prop=value; repeatable."),
+    typer.Option(
+        "-X",
+        "--client",
+        help="Setting of the client, prop=value; repeatable.",
+        rich_help_panel=SERVERS,
+    ),
 ]
 
 
@@ -39,6 +46,10 @@ ClientOption = Annotated[
 class _Read:
     """What is read, and how it is shown."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "start": "What is read",
+        "template": "What a line looks like",
+    }
     start: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +113,12 @@ class _Read:
     debug: DebugOption = False
 
 
+@with_examples(
+    "`changelog read orders --until end` all that is there now",
+    "`changelog read orders --from -5 --exit --json` the last five of each partition",
+    r"`changelog read orders --from @2026-01-31T12:00:00Z --format '{op} {lsn} {key}\t{value}'` "
+    "from a time on",
+)
 @takes(Chosen(Kafka), Chosen(Registry))
 def read(
     topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Read
@@ -132,6 +149,10 @@ def read(
 class _Write:
     """How lines are read, and where they go."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "separator": "How a line is read",
+        "header": "Where it goes",
+    }
     separator: Annotated[
         str, typer.Option("-K", "--separator", help=r"What stands between key and value.")
     ] = r"\t"
@@ -151,6 +172,7 @@ class _Write:
         str | None,
         typer.Option("--null", help="This text is null: of a value a tombstone. '' for empty."),
     ] = None
+    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a line.")] = r"\n"
     header: Annotated[
         list[str] | None,
         typer.Option("-H", "--header", help="Header of each record, name=value; repeatable."),
@@ -162,11 +184,16 @@ class _Write:
     whole: Annotated[
         bool, typer.Option("--transaction", help="All of the input, or nothing of it.")
     ] = False
-    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a line.")] = r"\n"
     client: ClientOption = None
     debug: DebugOption = False
 
 
+@with_examples(
+    "`changelog write prices --separator = < prices.txt` lines such as `apple=3`",
+    "`changelog read orders --until end --json | changelog write copy --json --transaction` all "
+    "of it, or nothing",
+    "`changelog write prices --separator = --null ''` where `apple=` deletes a key",
+)
 @takes(Chosen(Kafka))
 def write(
     topic: TopicArgument, project: ProjectOption = Path(), *, given: Given, asked: _Write

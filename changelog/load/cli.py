@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -14,7 +15,8 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.cli import ClientOption, project_of
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
-from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.examples import with_examples
+from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
@@ -34,6 +36,13 @@ _DEAD_LETTER = "dead-letter:"
 class _Load:
     """What is loaded, where to, and how."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "into": "The table",
+        "mode": "How records become rows",
+        "start": "From where, and how far",
+        "jobs": "Pace",
+        "as_json": TOLD,
+    }
     into: Annotated[
         str,
         typer.Option(
@@ -41,6 +50,12 @@ class _Load:
         ),
     ]
     table: Annotated[str, typer.Option("--table", help="The table, its schema before a dot.")] = ""
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table if it is missing, by the schema.")
+    ] = False
+    types: Annotated[
+        str, typer.Option("--types", help="Types for --create: id=bigint,price=numeric(10,2).")
+    ] = ""
     mode: Annotated[
         str, typer.Option("--mode", help="insert appends rows, upsert replaces them by key.")
     ] = "insert"
@@ -71,6 +86,12 @@ class _Load:
         str,
         typer.Option("--tombstones", help="delete (with upsert, the default there) or ignore."),
     ] = ""
+    on_error: Annotated[
+        str,
+        typer.Option(
+            "--on-error", help="fail, or dead-letter:TOPIC for records that cannot be written."
+        ),
+    ] = "fail"
     start: Annotated[
         str,
         typer.Option(
@@ -95,23 +116,19 @@ class _Load:
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="The most records of one transaction.")
     ] = 200_000
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the table if it is missing, by the schema.")
-    ] = False
-    types: Annotated[
-        str, typer.Option("--types", help="Types for --create: id=bigint,price=numeric(10,2).")
-    ] = ""
-    on_error: Annotated[
-        str,
-        typer.Option(
-            "--on-error", help="fail, or dead-letter:TOPIC for records that cannot be written."
-        ),
-    ] = "fail"
     client: ClientOption = None
     as_json: JsonOption = False
     debug: DebugOption = False
 
 
+@with_examples(
+    "`changelog load orders --into postgresql://me@db/warehouse --table public.orders --create "
+    "--mode upsert` makes the table, and loads up to now; the next call goes on there",
+    "`changelog load orders --into postgresql://me@db/warehouse --table public.orders --mode "
+    "upsert --follow` goes on with what comes",
+    "`changelog load lines --into postgresql://me@db/warehouse --table lines --value-as csv "
+    "--delimiter ';' --fields id,name --columns id,name`",
+)
 @takes(Chosen(Kafka), Chosen(Registry))
 def load(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to load.")],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -19,7 +19,8 @@ from changelog.contract.log.properties import parse_properties
 from changelog.lines.cli import ClientOption
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
-from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
+from changelog.runtime.examples import with_examples
+from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings, Kafka, Registry
@@ -39,6 +40,11 @@ _TOPIC_SETTINGS = ("partitions", "fix_topics", "topic")
 class _Publish:
     """What is published, where to, and when."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "query": "What is published, and when",
+        "key": "How rows become records",
+        "as_json": TOLD,
+    }
     query: Annotated[str, typer.Option("--query", help="The query; @FILE reads it from a file.")]
     source: Annotated[
         str, typer.Option("--from", help="postgres:ADDRESS or duckdb:FILE; both are only read.")
@@ -46,6 +52,12 @@ class _Publish:
     topic: Annotated[
         str, typer.Option("--to", help="The topic; made as capture makes them if it is missing.")
     ]
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every", help="Again and again, by cron: '0 3 * * *' is each night at three."
+        ),
+    ] = ""
     key: Annotated[
         str, typer.Option("--key", help="Columns of the key, a,b; without it records have none.")
     ] = ""
@@ -59,17 +71,17 @@ class _Publish:
     changed_only: Annotated[
         bool, typer.Option("--changed-only", help="Leave out rows that the topic has so already.")
     ] = False
-    every: Annotated[
-        str,
-        typer.Option(
-            "--every", help="Again and again, by cron: '0 3 * * *' is each night at three."
-        ),
-    ] = ""
     client: ClientOption = None
     as_json: JsonOption = False
     debug: DebugOption = False
 
 
+@with_examples(
+    "`changelog publish --query 'SELECT id, name FROM brands' --from postgresql://me@db/shop --to "
+    "brands --key id`",
+    "`changelog publish --query @totals.sql --from duckdb:shop.db --to totals --key day --as json "
+    "--tombstones --changed-only --every '0 3 * * *'` each night, only what changed",
+)
 @takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
 def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -> None:
     """Publish the rows of a query to a topic, all of them in one transaction.

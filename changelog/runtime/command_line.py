@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
-from changelog.runtime.setting import Declared, Given, Section, declared
+from changelog.runtime.setting import Declared, Given, Section, by_subject, declared
 
 
 class Chosen:
@@ -28,7 +30,8 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
     """Equip a command with the options of settings, in place of its parameter of the type `Given`.
 
     A parameter whose type is a dataclass is unfolded as well: its fields are options of that
-    command alone.
+    command alone, and its class variable `subjects` says under which titles help lists them, as
+    that of a section does.
     """
     settings = [each for part in chosen for each in part.settings]
 
@@ -76,13 +79,27 @@ def _name(declared: Declared) -> str:
 
 def _unfolded(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
     hints = get_type_hints(kind, include_extras=True)
+    names = [each.name for each in fields(kind)]
+    subject = by_subject(names, getattr(kind, "subjects", {}))
     for each in fields(kind):
         yield inspect.Parameter(
             each.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
+            annotation=_under(subject[each.name], hints[each.name]),
         )
+
+
+def _under(subject: str, hint: Any) -> Any:  # noqa: ANN401 - an annotation
+    """Return an option's annotation with the title that help lists it under."""
+    if get_origin(hint) is not Annotated or not subject:
+        return hint
+    kind, *said = get_args(hint)
+    titled = [copy.copy(each) if isinstance(each, OptionInfo) else each for each in said]
+    for each in titled:
+        if isinstance(each, OptionInfo) and each.rich_help_panel is None:
+            each.rich_help_panel = subject
+    return Annotated[kind, *titled]
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
@@ -91,7 +108,12 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     least = declared.bounds.get("ge")
     if declared.setting.seconds:
         kind, least = float, None if least is None else least / 1000
-    option = typer.Option(*declared.setting.flags, help=declared.setting.help, min=least)
+    option = typer.Option(
+        *declared.setting.flags,
+        help=declared.setting.help,
+        min=least,
+        rich_help_panel=declared.subject or None,
+    )
     return inspect.Parameter(
         _name(declared),
         inspect.Parameter.KEYWORD_ONLY,

@@ -10,6 +10,9 @@ import typer
 MAX_FRONTIER_AGE_S = 300.0
 """An older frontier is a fault: it is written again once a minute when nothing happens."""
 
+TOLD = "What it tells, and how"
+"""The title under which help lists the options of what a command prints."""
+
 ProjectOption = Annotated[
     Path, typer.Option("--project", help="Folder with changelog.toml; it may be missing.")
 ]
@@ -17,7 +20,7 @@ ProjectOption = Annotated[
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from changelog.runtime.versions import versions  # noqa: PLC0415 - a tenth of a start
+        from changelog.runtime.installed.versions import versions  # noqa: PLC0415 - a tenth of a start
 
         print("\n".join(versions()))
         raise typer.Exit
@@ -30,10 +33,16 @@ VersionOption = Annotated[
         callback=_tell_version,
         is_eager=True,
         help="Print the version, and those of Python and of the libraries, and end.",
+        rich_help_panel=TOLD,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=TOLD),
+]
 AllSourcesOption = Annotated[
     bool, typer.Option("--all-sources", help="Each source of the project: [sources.NAME].")
 ]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")]
+DebugOption = Annotated[
+    bool, typer.Option("--debug", help="Debug log, and stack traces.", rich_help_panel=TOLD)
+]

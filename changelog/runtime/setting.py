@@ -5,13 +5,14 @@ A section of `changelog.toml` is a model, and a setting is a field of it that ca
     partitions: Annotated[int, Field(ge=1), Setting("Partitions of a new topic.", "--partitions")]
 
 From that follow the key `capture.partitions`, the variable `CHANGELOG_CAPTURE_PARTITIONS`, the
-option of every command that `takes` the section, and the entry of `docs/configuration.md`.
+option of every command that `takes` the section, and the entry of `docs/configuration.md`. Help
+lists options by subject: `subjects` of the section has the titles.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
@@ -98,10 +99,14 @@ class Setting:
 
 
 class Section(BaseModel):
-    """A section of `changelog.toml`; its class variable `section` is the name there."""
+    """A section of `changelog.toml`; its class variable `section` is the name there.
+
+    `subjects` has the titles under which help lists the options, each by the first key below it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     section: ClassVar[str] = ""
+    subjects: ClassVar[Mapping[str, str]] = {}
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Leave out what is secret."""
@@ -130,6 +135,7 @@ class Declared:
         bounds: its bounds, as pydantic has them: `ge`, `gt`.
         default: its value where nobody says another; None where that is left open.
         required: it has no default.
+        subject: the title under which help lists its option; empty for that of all the others.
     """
 
     name: str
@@ -138,6 +144,7 @@ class Declared:
     bounds: Mapping[str, float]
     default: Any
     required: bool
+    subject: str = ""
 
     @property
     def variable(self) -> str:
@@ -201,6 +208,7 @@ def _split(given: list[str]) -> list[str]:
 def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
     """Return the settings of a section, in their order, with those of its parts."""
     start = f"{section}." if section else ""
+    subject = by_subject(model.model_fields, getattr(model, "subjects", {}))
     for key, each in model.model_fields.items():
         kind = each.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -215,4 +223,21 @@ def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
         }
         name = section if issubclass(model, RootModel) else start + key
         default = None if each.is_required() else each.get_default(call_default_factory=True)
-        yield Declared(name, setting, kind, bounds, default, each.is_required())
+        yield Declared(name, setting, kind, bounds, default, each.is_required(), subject[key])
+
+
+def by_subject(names: Collection[str], subjects: Mapping[str, str]) -> dict[str, str]:
+    """Return the title over each name; the titles come by the first name below them.
+
+    >>> by_subject(["all", "keep", "lock"], {"keep": "Generations"})
+    {'all': '', 'keep': 'Generations', 'lock': 'Generations'}
+
+    Raises:
+        ValueError: a title has a name that is not there.
+    """
+    if unknown := subjects.keys() - set(names):
+        raise ValueError(f"subjects of names that are not there: {unknown}")
+    found, subject = {}, ""
+    for name in names:
+        found[name] = subject = subjects.get(name, subject)
+    return found

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.examples import examples
 from changelog.stack.base.endpoints import Endpoints
 from changelog.stack.download.artifacts import ALL, SPARK_JARS
 from changelog.stack.download.fetch import resolve
@@ -46,7 +47,13 @@ _FOLLOW_SECONDS = 0.3
 _OPEN = "for trials: every user of this machine can reach these ports, which ask for no password"
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "`changelog stack up` starts what the log needs",
+        "`changelog stack up --with search,cache --json` more servers, and their addresses for a "
+        "program",
+    )
+)
 def up(
     *,
     directory: Dir = _DEFAULT_DIR,
@@ -74,7 +81,9 @@ def up(
     console.print(_OPEN, highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(
+    epilog=examples("`changelog stack fetch` while the machine has a network, as for an image")
+)
 def fetch(
     *,
     spark_alone: Annotated[
@@ -85,7 +94,7 @@ def fetch(
     resolve(SPARK_JARS if spark_alone else ALL)
 
 
-@app.command()
+@app.command(epilog=examples("`changelog stack down`"))
 def down(*, directory: Dir = _DEFAULT_DIR, as_json: Json = False) -> None:
     """Stop the servers; their data stays."""
     stopped = Stack(directory).down()
@@ -95,7 +104,7 @@ def down(*, directory: Dir = _DEFAULT_DIR, as_json: Json = False) -> None:
         typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-@app.command()
+@app.command(epilog=examples("`changelog stack status --json` for programs"))
 def status(*, directory: Dir = _DEFAULT_DIR, as_json: Json = False) -> None:
     """Show each server: state, address, memory. With --json null stands for one not ready."""
     parts = Stack(directory).status()
@@ -108,7 +117,7 @@ def status(*, directory: Dir = _DEFAULT_DIR, as_json: Json = False) -> None:
         typer.echo(f"no stack in {directory}; start one with `changelog stack up`")
 
 
-@app.command()
+@app.command(epilog=examples("`changelog stack logs kafka --lines 20 --follow`"))
 def logs(
     part: Annotated[str, typer.Argument(help=f"One of {', '.join(_FIELDS)}.")],
     *,

@@ -28,6 +28,7 @@ class Spark(Section):
     """Where and how Spark runs."""
 
     section: ClassVar[str] = "spark"
+    subjects: ClassVar[Mapping[str, str]] = {"master": "Spark"}
     master: Annotated[
         str,
         Setting("Spark's master URL, such as local[4] or sc://host:15002.", "--master"),

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from click.testing import CliRunner
+from typer.exceptions import TyperException
 
 from changelog.cli import _SUBJECTS
 from tests.unit.test_docs import _command, _walk
 from views.cli import schedule_app
+from views.rebuild.plan.asked import Asked
 
 BIN = Path(sys.executable).parent
+PROGRAMS = ("changelog", "rebuild-view", "rebuild-view schedule")
+MOST_TOGETHER = 12
+"""Of more options under one title nobody finds one."""
 
 
 def helped(*words: str, **environment: str) -> str:
@@ -48,7 +55,7 @@ def test_the_example_of_a_subject_exists(subject) -> None:
 def test_what_stands_in_brackets_is_shown() -> None:
     """It is markup to what draws the boxes, and would vanish."""
     seen = 0
-    for program in ("changelog", "rebuild-view", "rebuild-view schedule"):
+    for program in PROGRAMS:
         for path, command in _walk(_of(program), ()):
             texts = [command.help, command.epilog, *(each.help for each in command.params)]
             wanted = [
@@ -65,6 +72,79 @@ def _of(program: str) -> Any:
     if program == "rebuild-view schedule":
         return typer.main.get_command(schedule_app)
     return _command(program)
+
+
+def _commands() -> list[tuple[str, Any]]:
+    """Return each command that does something, by the words that call it."""
+    return [
+        (" ".join((program, *path)), command)
+        for program in PROGRAMS
+        for path, command in _walk(_of(program), ())
+        if not hasattr(command, "list_commands")
+    ]
+
+
+COMMANDS = dict(_commands())
+
+
+def _called(text: str) -> list[list[str]]:
+    """Return the calls of our programs that a text has in backticks."""
+    found = []
+    for line in re.findall(r"`([^`]+)`", text):
+        for part in re.split(r" [|<] ", line):
+            words = shlex.split(part)
+            if words[0] in {"changelog", "rebuild-view"}:
+                found.append(words)
+    return found
+
+
+def _parsed(words: list[str]) -> str:
+    """Parse a call as its command does, up to where its work begins; return the command's name."""
+    names = [" ".join(words[:number]) for number in range(1, len(words) + 1)]
+    name = next(each for each in reversed(names) if each in COMMANDS)
+    command = COMMANDS[name]
+    left = words[len(name.split()) :]
+    context = command.make_context(name, left)
+    if name == "rebuild-view":
+        given = context.params
+        Asked(**{each.name: given[each.name] for each in dataclasses.fields(Asked)}).check()
+    return name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_shows_an_example_of_itself_that_it_takes(name) -> None:
+    calls = _called(COMMANDS[name].epilog or "")
+    assert name in [_parsed(words) for words in calls]
+
+
+def test_an_example_that_no_command_takes_is_found() -> None:
+    wrong = (
+        "`changelog load orders` lacks what is required",
+        "`changelog status --max-lag-bytes many`",
+        "`changelog topics --fast`",
+        "`rebuild-view --all --publish --diff`",
+    )
+    for line in wrong:
+        (words,) = _called(line)
+        with pytest.raises(TyperException):
+            _parsed(words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_stand_by_subject(name) -> None:
+    titles = Counter(
+        getattr(each, "rich_help_panel", None)
+        for each in COMMANDS[name].params
+        if each.param_type_name == "option"
+    )
+    assert [title for title, count in titles.items() if count > MOST_TOGETHER] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_fits_a_terminal_of_sixty_columns(name) -> None:
+    shown = CliRunner().invoke(COMMANDS[name], ["--help"], env={"COLUMNS": "60"}).output
+    assert "Example" in shown
+    assert [line for line in shown.splitlines() if len(line) > 60] == []
 
 
 @pytest.mark.parametrize("words", [("changelog",), ("changelog", "teardown"), ("rebuild-view",)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from changelog.runtime.setting import Section, Setting
 from replay.base.sections import Kept
+
+_KEPT, _REFUSED = "What is kept", "What is refused"
 
 
 class VerifyOn(Enum):
@@ -36,6 +39,13 @@ class OnRefusedRow(Enum):
 class Rebuild(Kept):
     """What is kept, and how views are rebuilt."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "warehouse": _KEPT,
+        "on_bad_record": _REFUSED,
+        "keep": _KEPT,
+        "lock": "Locks and proofs",
+        "on_refused_row": _REFUSED,
+    }
     keep: Annotated[
         int,
         Field(ge=1),
@@ -176,6 +186,7 @@ class Runs(Section):
     """Runs that nobody watches: how long they may take, and who hears of them."""
 
     section: ClassVar[str] = "runs"
+    subjects: ClassVar[Mapping[str, str]] = {"timeout_seconds": "Runs that nobody watches"}
     timeout_seconds: Annotated[
         float | None,
         Field(gt=0),

@@ -13,6 +13,7 @@ from changelog.config import BROKERS, REGISTRY, Project, load_project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, tell
+from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.runtime.terminal import console
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 _MASTER = "local[2]"
 
 
+@with_examples(
+    "`changelog test` all cases of the project",
+    "`changelog test --init orders_per_customer` writes a first file of cases; then "
+    "`changelog test orders_per_customer`",
+)
 @takes(Chosen(Spark, "master"))
 def check_cases(
     views: Annotated[

@@ -11,10 +11,13 @@ from rich.table import Table
 
 from changelog.contract.base.errors import RefutedError
 from changelog.runtime.edge import print_json
+from changelog.runtime.examples import with_examples
+from changelog.runtime.options import DebugOption
 from changelog.runtime.terminal import console
 from views.demo.run import DemoResult, run_demo
 
 
+@with_examples("`changelog demo --transactions 500` a short one; it needs no servers")
 def demo(
     directory: Annotated[
         Path, typer.Option("--dir", help="Folder for the servers' data and the views.")
@@ -25,7 +28,7 @@ def demo(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object as the last line of standard output.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Run the whole line: load flights, capture while a writer works, rebuild three views, prove.
 

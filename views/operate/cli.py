@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from changelog.runtime.command_line import Chosen, takes
+from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
 from changelog.runtime.setting import Given
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from changelog.capture.inspect.parts import Part
 
 
+@with_examples(
+    "`changelog doctor` in the project's folder, or `changelog doctor --project shop --json`"
+)
 def doctor(
     project: ProjectOption = Path(),
     as_json: JsonOption = False,
@@ -44,6 +48,10 @@ def doctor(
         raise typer.Exit(found.exit_code)
 
 
+@with_examples(
+    "`changelog teardown --plan` only says what would go",
+    "`changelog teardown --keep topics --keep subjects` leaves the log, and asks for all else",
+)
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def teardown(
     project: ProjectOption = Path(),

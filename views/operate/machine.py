@@ -15,7 +15,7 @@ import psutil
 from changelog.contract.base.errors import ChangelogError, StackError
 from changelog.native.choice import IS_COMPILED, WHY_PYTHON
 from changelog.runtime.findings import Findings, Level
-from changelog.runtime.versions import versions
+from changelog.runtime.installed.versions import versions
 from changelog.stack.download.jre import java_home
 
 _LEAST_MEMORY = 4 << 30

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from changelog.runtime.edge import print_json
+from changelog.runtime.examples import with_examples
+from changelog.runtime.options import DebugOption, JsonOption
 from changelog.runtime.terminal import console
 from views.scaffold.write import write_project
 
 
+@with_examples("`changelog init shop` writes the folder shop; its readme says what comes next")
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the new project.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Write a project: settings, an example view, a readme. Overwrites nothing."""
     written = write_project(directory)

@@ -15,6 +15,7 @@ from changelog.contract.base.errors import ConfigurationError, RefutedError, Ver
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.edge import print_json, tell
+from changelog.runtime.examples import with_examples
 from changelog.runtime.options import (
     JsonOption,
     ProjectOption,
@@ -28,6 +29,10 @@ from views.verify.source.source import SourceRequest, verify_source
 _WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
 
 
+@with_examples(
+    "`changelog verify` all captured tables, while a capture runs",
+    "`changelog verify orders sales.items --timeout 300 --json` two of them, for a program",
+)
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def verify(
     tables: Annotated[

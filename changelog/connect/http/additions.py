@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from changelog.config import Project
 from changelog.connect.http.admission import Admission
-from changelog.runtime.joined import joined
+from changelog.runtime.installed.joined import joined
 
 GROUP = "changelog.serve"
 

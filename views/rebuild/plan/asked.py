@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 
-from changelog.runtime.options import VersionOption
+from changelog.runtime.options import TOLD, VersionOption
 from replay.cut.asof import AsOf, parse_as_of
 from views.base.config import Source, VerifyMode
 
@@ -24,6 +24,12 @@ def views_here(incomplete: str) -> list[str]:
 class Asked:
     """What is asked for; each field is an option, beside those of the project's settings."""
 
+    subjects: ClassVar[Mapping[str, str]] = {
+        "source": "How rows are made and proved",
+        "stage": "Generations",
+        "plan": "Looking, without a build",
+        "as_json": TOLD,
+    }
     views: Annotated[
         list[str] | None,
         typer.Argument(
@@ -33,24 +39,18 @@ class Asked:
             autocompletion=views_here,
         ),
     ] = None
-    version: VersionOption = False
     all_views: Annotated[bool, typer.Option("--all", help="Every view of the project.")] = False
     project: Annotated[
         Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
     ] = Path()
-    verify: Annotated[
-        VerifyMode | None,
+    source: Annotated[
+        Literal["start", "checkpoint"] | None,
         typer.Option(
-            "--verify",
-            help="How much is proved before it is published: all rows against the log from its "
-            "start, or from what was proved before and what changed since; a part of the keys; "
-            "nothing. The default is full, of --refresh and --follow changed.",
+            "--from",
+            help="Read the log from its start (the default), or what came after the checkpoints "
+            "of the warehouse, which are made if there are none.",
         ),
     ] = None
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
-    ] = False
     as_of: Annotated[
         str,
         typer.Option(
@@ -60,14 +60,6 @@ class Asked:
             "(ISO 8601, UTC without a zone); refused with the nearest that can be given.",
         ),
     ] = "latest"
-    source: Annotated[
-        Literal["start", "checkpoint"] | None,
-        typer.Option(
-            "--from",
-            help="Read the log from its start (the default), or what came after the checkpoints "
-            "of the warehouse, which are made if there are none.",
-        ),
-    ] = None
     refresh: Annotated[
         bool,
         typer.Option(
@@ -80,18 +72,34 @@ class Asked:
         bool,
         typer.Option("--follow", help="Refresh again and again until a signal ends it."),
     ] = False
-    explain: Annotated[
-        str | None,
+    verify: Annotated[
+        VerifyMode | None,
         typer.Option(
-            "--explain",
-            metavar="KEY",
-            help="Say from which records the row of a key comes, and which those superseded. Of a "
-            "key of several columns give a JSON array.",
+            "--verify",
+            help="How much is proved before it is published: all rows against the log from its "
+            "start, or from what was proved before and what changed since; a part of the keys; "
+            "nothing. The default is full, of --refresh and --follow changed.",
         ),
     ] = None
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Serve the previous generation again.")
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Publish all of the views or none. Without it each succeeds or fails by itself. "
+            "With --follow, let each round wait for all sinks.",
+        ),
     ] = False
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            "--max-age",
+            min=0,
+            metavar="SECONDS",
+            help="Leave out views that serve a generation that was published less than so long "
+            "ago, by the file that they have now and as well proved: what a run had done that was "
+            "cut off.",
+        ),
+    ] = None
     stage: Annotated[
         bool,
         typer.Option(
@@ -120,6 +128,9 @@ class Asked:
     abort: Annotated[
         bool, typer.Option("--abort", help="Remove what is staged from every sink.")
     ] = False
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Serve the previous generation again.")
+    ] = False
     drop: Annotated[
         bool,
         typer.Option(
@@ -129,35 +140,30 @@ class Asked:
         ),
     ] = False
     yes: Annotated[bool, typer.Option("--yes", help="Let --drop remove without asking.")] = False
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Say what would be done, and the verdict on each topic."),
+    ] = False
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Say from which records the row of a key comes, and which those superseded. Of a "
+            "key of several columns give a JSON array.",
+        ),
+    ] = None
     history: Annotated[
         bool, typer.Option("--history", help="Show what became of each generation.")
     ] = False
     list_views: Annotated[bool, typer.Option("--list", help="Show the views of the project.")] = (
         False
     )
-    together: Annotated[
-        bool,
-        typer.Option(
-            "--together",
-            help="Publish all of the views or none. Without it each succeeds or fails by itself. "
-            "With --follow, let each round wait for all sinks.",
-        ),
-    ] = False
-    max_age: Annotated[
-        float | None,
-        typer.Option(
-            "--max-age",
-            min=0,
-            metavar="SECONDS",
-            help="Leave out views that serve a generation that was published less than so long "
-            "ago, by the file that they have now and as well proved: what a run had done that was "
-            "cut off.",
-        ),
-    ] = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per view on standard output.")
     ] = False
     debug: Annotated[bool, typer.Option("--debug", help="Debug log, and stack traces.")] = False
+    version: VersionOption = False
 
     @property
     def names(self) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 
 from changelog.cli import app
-from changelog.runtime.joined import described, joined
+from changelog.runtime.installed.joined import described, joined
 
 HEAVY = ("pyspark", "duckdb", "pyarrow", "confluent_kafka", "psycopg2", "sqlglot", "pandas")
 

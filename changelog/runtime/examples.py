@@ -1,0 +1,36 @@
+"""Examples at the end of a command's help, each with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Command = TypeVar("Command", bound=Callable[..., None])
+_EPILOG = "epilog"
+
+
+def examples(*lines: str, more: str = "") -> str:
+    """Return what stands below the help of a command: Markdown, a paragraph for each example.
+
+    Args:
+        lines: each a command in backticks, and what it does.
+        more: what else is to be said.
+    """
+    title = "**Examples**" if len(lines) > 1 else "**Example**"
+    return "\n\n".join(filter(None, (title, *lines, more)))
+
+
+def with_examples(*lines: str, more: str = "") -> Callable[[Command], Command]:
+    """Equip a command that joins by an entry point, which has no place to say it."""
+
+    def equip(command: Command) -> Command:
+        setattr(command, _EPILOG, examples(*lines, more=more))
+        return command
+
+    return equip
+
+
+def epilog_of(command: Callable[..., None]) -> str | None:
+    """Return what `with_examples` has given a command."""
+    found: str | None = getattr(command, _EPILOG, None)
+    return found
