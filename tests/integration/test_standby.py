@@ -1,7 +1,5 @@
 """Capture from a physical standby, and over a failover: nothing lost, nothing doubled, or told."""
 
-import re
-
 import pytest
 
 from tests.support.capture_command import CrashingCapture
@@ -16,12 +14,6 @@ ROWS = 500
 
 class Capture(CrashingCapture):
     """A capture whose source changes its role."""
-
-    def read_from(self, dsn, *lines):
-        """Have capture read another server than the one that is written to."""
-        path = self.folder / "changelog.toml"
-        text = re.sub(r'dsn = ".*"', "\n".join([f'dsn = "{dsn}"', *lines]), path.read_text())
-        path.write_text(text)
 
     def set(self, line):
         path = self.folder / "changelog.toml"
@@ -108,28 +100,6 @@ def synced():
         yield servers
 
 
-def followed(servers, slot):
-    """Wait until the standby has the slot for good."""
-    statement = (
-        "SELECT count(*) = 1 FROM pg_replication_slots"
-        f" WHERE slot_name = '{slot}' AND synced AND NOT temporary"
-    )
-
-    def there():
-        # An idle primary gives the standby's copy no place to begin.
-        ask(servers.primary.dsn, "SELECT pg_log_standby_snapshot()::text")
-        return ask(servers.standby.dsn, statement)
-
-    wait_until(there, 90, "the slot on the standby")
-
-
-def fail_over(servers, capture, prefix):
-    """Lose the primary, promote the standby, write there from now on."""
-    servers.primary.kill()
-    servers.standby.promote()
-    capture.dsn = servers.standby.database_dsn(prefix)
-
-
 def test_a_failover_to_a_standby_that_follows_the_slot_loses_nothing(capture_of, prefix, synced):
     capture = capture_of(synced)
     capture.read_from(synced.either(prefix))
@@ -139,13 +109,13 @@ def test_a_failover_to_a_standby_that_follows_the_slot_loses_nothing(capture_of,
     capture.set("failover_slot = true")
     capture.start()
     capture.holds(ROWS)
-    followed(synced, prefix)
+    synced.followed(prefix)
     epoch = capture.frontier().epoch
     capture.sql("INSERT INTO notes VALUES (2001, 'before')")
     capture.holds(2001)
     capture.sql(*(f"INSERT INTO notes VALUES ({n}, 'during')" for n in range(2100, 2200)))
     synced.replayed()
-    fail_over(synced, capture, prefix)
+    capture.dsn = synced.fail_over(prefix)
     capture.sql(
         "UPDATE notes SET text = 'after' WHERE id % 2 = 0", "DELETE FROM notes WHERE id = 1"
     )
@@ -167,7 +137,7 @@ def apart(capture_of, prefix, servers):
     capture.set("failover_slot = true")
     capture.start()
     capture.holds(ROWS)
-    followed(servers, prefix)
+    servers.followed(prefix)
     capture.stop()
     servers.replayed()
     servers.standby.kill()  # nothing reaches it any more
@@ -208,7 +178,7 @@ def test_a_slot_of_the_name_that_followed_nothing_is_refused(capture_of, prefix,
     capture.finish()  # without failover_slot
     capture.sql("INSERT INTO notes VALUES (4001, 'before')")
     synced.replayed()
-    fail_over(synced, capture, prefix)
+    capture.dsn = synced.fail_over(prefix)
     capture.sql("INSERT INTO notes VALUES (4002, 'between')")
     make = f"SELECT pg_create_logical_replication_slot('{prefix}', 'pgoutput')"
     capture.query(make)

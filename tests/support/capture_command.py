@@ -1,6 +1,7 @@
 """`changelog capture` as a process, the way a user or a scheduler runs it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,12 @@ class CaptureCommand:
             prefix=prefix,
         )
         (folder / "changelog.toml").write_text(text)
+
+    def read_from(self, dsn, *lines):
+        """Have capture read another server than the one that is written to."""
+        path = self.folder / "changelog.toml"
+        text = re.sub(r'dsn = ".*"', "\n".join([f'dsn = "{dsn}"', *lines]), path.read_text())
+        path.write_text(text)
 
     def sql(self, *statements):
         with closing(psycopg2.connect(self.dsn)) as connection, connection.cursor() as cursor:

@@ -48,7 +48,11 @@ def recipes() -> Mapping[str, Recipe]:
         title, _, text = part.partition("\n")
         sees = _SEES.search(text)
         if sees:
-            quotes = tuple(re.findall(r"`(?!changelog |rebuild-view|--)([^`]+)`", sees[1]))
+            quotes = tuple(
+                each
+                for each in re.findall(r"`([^`]+)`", sees[1])
+                if not each.startswith(("changelog ", "rebuild-view", "--"))
+            )
             found[title] = Recipe(title, sees[1], quotes, _commands_in(text))
     return found
 

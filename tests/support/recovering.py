@@ -39,9 +39,11 @@ INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(1, 20) n
 """
 ORDERS = f"""
 CREATE TABLE orders (
-    id integer PRIMARY KEY, customer_id integer NOT NULL, amount numeric(10, 2) NOT NULL, note text
+    id integer PRIMARY KEY, customer_id integer NOT NULL, amount numeric(10, 2) NOT NULL, note text,
+    channel text
 );
-INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5, 'order ' || n FROM generate_series(1, {ROWS}) n
+INSERT INTO orders SELECT n, 1 + n % 20, n * 0.5, 'order ' || n, 'web'
+FROM generate_series(1, {ROWS}) n
 """
 SQL = "SELECT o.id, o.amount, o.note, c.name FROM orders o JOIN customers c ON c.id = o.customer_id"
 SERVERS = """
@@ -99,6 +101,10 @@ class Recovering(CrashingCapture):
     def begins(self) -> None:
         """Make the tables, bring them to the log, and build the view."""
         self.sql(CUSTOMERS, ORDERS)
+        self.builds()
+
+    def builds(self) -> None:
+        """Bring the tables to the log, and build the view."""
         self.types("changelog capture --until now")
         self.types("rebuild-view --all")
         self.heard = ""
@@ -112,6 +118,11 @@ class Recovering(CrashingCapture):
             f"INSERT INTO orders VALUES ({100_000 + number}, 1, {number}, 'new')",
             f"UPDATE orders SET id = id + 200000 WHERE id = {ROWS - number}",
         )
+
+    def nobody_reads(self) -> None:
+        """Wait until the server has noticed that the reader of the slot is gone."""
+        statement = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.prefix}'"
+        wait_until(lambda: self.query(statement) == [(False,)], DEADLINE_S, "the slot is free")
 
     # --- commands -------------------------------------------------------------------------
 
@@ -139,7 +150,8 @@ class Recovering(CrashingCapture):
         return said
 
     def carries_out(self, wanted: Recipe) -> None:
-        """Run the commands of a recipe, one after the other."""
+        """Run the commands of a recipe, one after the other, once what it says was seen."""
+        assert wanted.is_seen_in(self.heard), f"{wanted.sees}\n{self.heard}"
         for command in wanted.commands:
             self.types(command)
 

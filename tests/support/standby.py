@@ -83,6 +83,26 @@ class Pair:
             "target_session_attrs=read-write connect_timeout=3"
         )
 
+    def followed(self, slot):
+        """Wait until the standby has a logical slot for good."""
+        statement = (
+            "SELECT count(*) = 1 FROM pg_replication_slots"
+            f" WHERE slot_name = '{slot}' AND synced AND NOT temporary"
+        )
+
+        def there():
+            # An idle primary gives the standby's copy no place to begin.
+            ask(self.primary.dsn, "SELECT pg_log_standby_snapshot()::text")
+            return ask(self.standby.dsn, statement)
+
+        wait_until(there, 90, "the slot on the standby")
+
+    def fail_over(self, database):
+        """Lose the primary, promote the standby; returns where one writes from now on."""
+        self.primary.kill()
+        self.standby.promote()
+        return self.standby.database_dsn(database)
+
     def replayed(self):
         """Wait until the standby has replayed all that the primary has."""
         end = ask(self.primary.dsn, "SELECT pg_current_wal_insert_lsn()::text")
