@@ -10,13 +10,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from psycopg2.extensions import parse_dsn
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.sink.topics import describe
 from changelog.stack.servers.postgres import bin_dir
 from tests.support.captured_project import write_settings
-from tests.support.page_lines import Shell, commands_of, plain
+from tests.support.page_lines import Shell, address_of, commands_of, plain
 from tests.support.services import own_broker
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,12 +50,6 @@ def shell(stack, prefix, dsn, tmp_path):
         }
         write_settings(tmp_path, endpoints, dsn, prefix, capture='tables = ["public.orders"]')
         yield Shell(tmp_path, environment)
-
-
-def address_of(dsn):
-    """Return a DSN as an address."""
-    parts = parse_dsn(dsn)
-    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
 def captured(shell, topic_prefix):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,9 +12,8 @@ from pathlib import Path
 import psycopg2
 from psycopg2.extensions import make_dsn
 
-from changelog.stack.servers.postgres import bin_dir
-from tests.support.captured_project import SHORT_LIVED
 from tests.support.page import blocks_of, missing, printed, script_of
+from tests.support.page_lines import reader_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "start.md"
 
@@ -28,22 +25,8 @@ def test_whoever_follows_the_page_sees_what_it_shows(stack, tmp_path):
     with closing(psycopg2.connect(endpoints.postgres)) as admin:
         admin.autocommit = True
         admin.cursor().execute(f"CREATE DATABASE {database}")
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join(
-            [str(Path(sys.executable).parent), str(bin_dir()), os.environ["PATH"]]
-        ),
-        "DATABASE": make_dsn(endpoints.postgres, dbname=database),
-        "SEARCH": str(endpoints.search),
-        "CHANGELOG_KAFKA_BROKERS": endpoints.brokers,
-        "CHANGELOG_REGISTRY_URL": endpoints.schema_registry,
-        "CHANGELOG_SINKS_SEARCH_URL": str(endpoints.search),
-        # The servers are shared: what the page leaves to its defaults has names of its own here.
-        "CHANGELOG_CAPTURE_SLOT": database,
-        "CHANGELOG_CAPTURE_TOPIC_PREFIX": database,
-        "CHANGELOG_SPARK_SETTINGS": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED}),
-        "COLUMNS": "140",
-    }
+    dsn = make_dsn(endpoints.postgres, dbname=database)
+    environment = reader_of(tmp_path, endpoints, dsn, database).environment
     said, code = ran(script_of(blocks), tmp_path, environment)
     said = said.replace(f"{database}.", "").replace(database, "shop")
     output = printed(said)
