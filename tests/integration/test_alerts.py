@@ -1,0 +1,109 @@
+"""Alerts of docs/operating.md and docs/scheduling.md: read and tried by Prometheus' own program."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.page_lines import block_of
+from tests.support.promtool import promtool
+
+pytestmark = pytest.mark.matrix
+DOCS = Path(__file__).parents[2] / "docs"
+RULES = block_of(DOCS / "operating.md", "yaml", "groups:").text
+WELL = {
+    "up": "1",
+    "changelog_slot_active": "1",
+    "changelog_lag_seconds": "2",
+    "changelog_frontier_age_seconds": "1",
+    "changelog_slot_safe_bytes": "50000000000",
+    "changelog_source_wal_lsn": "0+60000",
+    'changelog_slot_wal_status{status="lost"}': "0",
+    "changelog_restarts_total": "1",
+}
+"""What a capture tells that has nothing to complain of: a value a minute, `+` what it grows by."""
+BADLY = [
+    ("CaptureDown", {"up": "0"}),
+    ("CaptureDown", {"changelog_slot_active": "0"}),
+    ("CaptureBehind", {"changelog_lag_seconds": "90"}),
+    ("FrontierOld", {"changelog_frontier_age_seconds": "301"}),
+    # A megabyte a second, and three hours of it left.
+    (
+        "SlotInDanger",
+        {"changelog_source_wal_lsn": "0+60000000", "changelog_slot_safe_bytes": "10800000000"},
+    ),
+    ("SlotInDanger", {'changelog_slot_wal_status{status="lost"}': "1"}),
+    ("CaptureRestarts", {"changelog_restarts_total": "0+1"}),
+]
+LATE = "time() - changelog_view_published_timestamp_seconds"
+
+
+def told(folder, *words, **files):
+    """Run promtool on files in a folder; returns exit code and what it says."""
+    for name, text in files.items():
+        (folder / f"{name}.yml").write_text(text)
+    ran = subprocess.run(
+        [promtool(), *words], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def series(values):
+    for name, value in values.items():
+        bare, _, labels = name.partition("{")
+        start, _, step = value.partition("+")
+        inside = ", ".join(filter(None, ['job="changelog"', labels.rstrip("}")]))
+        yield {"series": f"{bare}{{{inside}}}", "values": f"{start}+{step or 0}x60"}
+
+
+def tried(folder, changed, expected):
+    """Try the rules of the page on the hour of a capture: which alerts there are at its end."""
+    names = {each["alert"] for each in yaml.safe_load(RULES)["groups"][0]["rules"]}
+    case = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [*series({**WELL, **changed})],
+                "promql_expr_test": [
+                    {
+                        "expr": "count by (alertname) (ALERTS{alertstate='firing'})",
+                        "eval_time": "1h",
+                        "exp_samples": [
+                            {"labels": f'{{alertname="{each}"}}', "value": 1}
+                            for each in sorted(expected)
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    assert {*expected} <= names
+    return told(folder, "test", "rules", "case.yml", rules=RULES, case=yaml.safe_dump(case))
+
+
+def test_prometheus_takes_the_rules_and_nothing_fires_while_all_is_well(tmp_path):
+    code, said = told(tmp_path, "check", "rules", "rules.yml", rules=RULES)
+    assert (code, "5 rules found" in said) == (0, True), said
+    code, said = tried(tmp_path, {}, [])
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(("alert", "changed"), BADLY, ids=lambda each: str(each)[:40])
+def test_each_alert_fires_for_its_reason_and_no_other(tmp_path, alert, changed):
+    code, said = tried(tmp_path, changed, [alert])
+    assert code == 0, said
+    code, said = tried(tmp_path, {}, [alert])
+    assert code != 0, "the twin: nothing fires, and it is not told"
+
+
+def test_prometheus_takes_the_questions_about_views(tmp_path):
+    lines = block_of(DOCS / "scheduling.md", "promql", LATE).text.splitlines()
+    rules = [{"alert": f"View{n}", "expr": line} for n, line in enumerate(lines)]
+    text = yaml.safe_dump({"groups": [{"name": "views", "rules": rules}]})
+    code, said = told(tmp_path, "check", "rules", "rules.yml", rules=text)
+    assert (code, f"{len(lines)} rules found" in said) == (0, True), said
