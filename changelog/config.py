@@ -122,6 +122,7 @@ def load_project(
     *,
     overrides: Given | None = None,
     needs: Collection[str] = (SOURCE, BROKERS, REGISTRY),
+    one_source: bool = True,
 ) -> Project:
     """Read the settings of the project in `directory`.
 
@@ -130,6 +131,8 @@ def load_project(
         overrides: values of the command line by dotted name (`capture.slot`); None is skipped.
         needs: which connections have to be known; the others are empty when nobody named them.
             A rebuild works from the log alone.
+        one_source: whether one of several sources has to be named, because its log is meant. A
+            command on topics that are named to it works without one.
 
     Raises:
         ConfigurationError: the file does not parse, there is an unknown or malformed setting, the
@@ -139,7 +142,7 @@ def load_project(
     root = directory.resolve()
     raw = _read(root / FILE_NAME)
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _take_source(raw, given, must=bool(needs))
+    _take_source(raw, given, must=bool(needs) and one_source)
     variables = _take_variables(raw, given)
     for name, value in given.items():
         _set(raw, name, value)

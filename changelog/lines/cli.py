@@ -242,7 +242,7 @@ def project_of(project: Path, given: Given, client: list[str] | None) -> Project
     """Return the settings of a command that needs the brokers alone."""
     options = parse_properties(client, "-X")
     overrides = {**given, "kafka.options": options}
-    return load_project(project, overrides=overrides, needs=[BROKERS])
+    return load_project(project, overrides=overrides, needs=[BROKERS], one_source=False)
 
 
 def _wanted(topic: str, asked: _Read) -> Wanted:

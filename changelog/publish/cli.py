@@ -94,7 +94,7 @@ def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -
 
     collect_rarely()
     overrides = {**given, "kafka.options": parse_properties(asked.client, "-X")}
-    settings = load_project(project, overrides=overrides, needs=[BROKERS])
+    settings = load_project(project, overrides=overrides, needs=[BROKERS], one_source=False)
     wanted = _settings(asked)
     if wanted.output is Output.AVRO and not settings.registry.url:
         raise ConfigurationError(

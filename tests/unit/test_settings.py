@@ -461,3 +461,8 @@ def test_sources_that_are_not_clear_are_refused(
     (folder / "changelog.toml").write_text(SOURCES + more)
     with pytest.raises(ConfigurationError, match=said):
         load_project(folder, overrides=given, needs=["brokers"])
+
+
+def test_topics_that_are_named_need_no_source(folder: Path) -> None:
+    (folder / "changelog.toml").write_text(f'kafka.brokers = "one:9092"\n{SOURCES}')
+    assert load_project(folder, needs=["brokers"], one_source=False).kafka.brokers == "one:9092"
