@@ -126,11 +126,12 @@ class Recovering(CrashingCapture):
 
     # --- commands -------------------------------------------------------------------------
 
-    def types(self, command: str, *, code: int | None = 0) -> str:
+    def types(self, command: str, *, code: int | None = 0, answer: str = "") -> str:
         """Run a command of the page as it stands there; returns what it prints.
 
         A capture that would go on for ever is ended by SIGTERM once the log holds all that the
-        source has. `code` is what the command has to end with; None for any.
+        source has. `code` is what the command has to end with; None for any. `answer` is what the
+        reader says where it asks.
         """
         words = shlex.split(command)
         if words[0] == "rebuild-view":
@@ -141,7 +142,7 @@ class Recovering(CrashingCapture):
         else:
             done = subprocess.run(
                 ["bash", "-c", command],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=self.folder,
+                input=answer, capture_output=True, text=True, cwd=self.folder,
                 env=self.environment, timeout=DEADLINE_S, check=False,
             )  # fmt: skip
             ended, said = done.returncode, done.stdout + done.stderr
