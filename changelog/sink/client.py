@@ -24,7 +24,10 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.secret import redacted
 
 REQUEST_S = 15.0
+_SOON_S = 10.0
+"""Whoever only looks waits so long for brokers."""
 WAIT_S = 0.2
+_AWAY_HINT = "are the brokers running, the address right?"
 T = TypeVar("T")
 
 _AWAY = {
@@ -60,7 +63,8 @@ _FORBIDDEN = {
 }
 _ALERT = "SSL alert"  # what the broker's own refusal of a certificate looks like
 _UNTOLD_S = 3.0
-"""After this time without an answer, connections that end without a word are a refusal."""
+"""After this time without an answer, connections that end without a word are a refusal, and those
+that do not come about say that nobody is there."""
 _SESSION_LOST = {
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.UNKNOWN_PRODUCER_ID,
@@ -92,7 +96,7 @@ def log_error(error: KafkaException | KafkaError, what: str, *, hint: str = "") 
     if inner.code() in _FORBIDDEN:
         return LogError(said, hint=hint or "look at the user and the options of kafka")
     if is_passing(inner):
-        return UnavailableLogError(said, hint=hint or "are the brokers running, the address right?")
+        return UnavailableLogError(said, hint=hint or _AWAY_HINT)
     return LogError(said, hint=hint)
 
 
@@ -131,7 +135,7 @@ class _Heard:
 
     def __init__(self) -> None:
         self._refusal = ""
-        self._is_absent = False
+        self._absence = ""
         self._all_down_at: float | None = None
 
     def __call__(self, error: KafkaError) -> None:
@@ -141,14 +145,22 @@ class _Heard:
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._all_down_at = self._all_down_at or time.monotonic()
         else:
-            self._is_absent = True
+            self._absence = said
 
     def refusal(self) -> str:
         """Say why no broker lets us in; empty while one may."""
         if self._all_down_at is None:
             return ""
-        untold = not self._is_absent and time.monotonic() - self._all_down_at > _UNTOLD_S
+        untold = not self._absence and self._is_down_for_long()
         return self._refusal or ("the connection is ended without a word" if untold else "")
+
+    def absence(self) -> str:
+        """Say why no broker is there; empty while one may be."""
+        return self._absence if self._is_down_for_long() else ""
+
+    def _is_down_for_long(self) -> bool:
+        down = self._all_down_at
+        return down is not None and time.monotonic() - down > _UNTOLD_S
 
 
 def admin_client(kafka: KafkaConnection) -> AdminClient:
@@ -156,12 +168,16 @@ def admin_client(kafka: KafkaConnection) -> AdminClient:
     return make_client(AdminClient, kafka.client_config())
 
 
-def meet(kafka: KafkaConnection) -> str:
+def meet(kafka: KafkaConnection, *, patient: bool = True) -> str:
     """Ask who the brokers are: the first request, which shows whether they let us in.
 
     What goes wrong on connections is told to a callback alone. An admin client is no safe place
     for one (a run of the tests with it ended in `abort`), so a producer, which has nothing to
     send, connects beside it and listens.
+
+    Args:
+        kafka: where they are.
+        patient: waits for brokers that are not there, since they may be on their way.
 
     Returns:
         The cluster's identifier.
@@ -181,10 +197,12 @@ def meet(kafka: KafkaConnection) -> str:
             raise RefusedAccessError(
                 f"Kafka at {kafka.brokers} does not let us in: {said}", hint=_access_hint(said)
             )
+        if not patient and heard.absence():
+            raise UnavailableLogError(f"{what}: {redacted(heard.absence())}", hint=_AWAY_HINT)
 
-    admin = admin_client(kafka)  # held: its requests end with it
-    asked = admin.describe_cluster(request_timeout=REQUEST_S)
     what = f"no Kafka broker answers at {kafka.brokers}"
+    admin = admin_client(kafka)  # held: its requests end with it
+    asked = admin.describe_cluster(request_timeout=REQUEST_S if patient else _SOON_S)
     return str(answered(asked, what, listen).cluster_id)
 
 

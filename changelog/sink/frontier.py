@@ -89,14 +89,17 @@ class FrontierLog:
         """Close it."""
         self.close()
 
-    def cluster_id(self) -> str:
+    def cluster_id(self, *, patient: bool = True) -> str:
         """Return the cluster's identifier; the first request of this client, see `meet`.
+
+        Args:
+            patient: waits for brokers that are not there, since they may be on their way.
 
         Raises:
             RefusedAccessError: the brokers do not let us in.
             UnavailableLogError: no broker answers at the address.
         """
-        self._cluster_id = self._cluster_id or meet(self._kafka)
+        self._cluster_id = self._cluster_id or meet(self._kafka, patient=patient)
         return self._cluster_id
 
     def last(self, slot: str) -> FrontierRecord | None:

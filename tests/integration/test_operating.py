@@ -4,6 +4,7 @@ import json
 import socket
 import time
 import urllib.request
+from contextlib import closing
 
 import pytest
 from psycopg2.extensions import make_dsn
@@ -207,6 +208,43 @@ def test_status_tells_before_during_and_after(capture):
     )
     assert "over 1,000" in late["problems"][0]
     assert late["lag_bytes"] > 1000
+
+
+def test_source_and_log_are_told_each_without_the_other(capture):
+    capture.catch_up()
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        port = nobody.getsockname()[1]
+        log, source = ("-b", f"127.0.0.1:{port}"), ("-d", f"host=127.0.0.1 port={port} dbname=x")
+        told = [
+            capture.command("status", "--json", "--allow-inactive", *words, codes={1})[0]
+            for words in (log, source, (*log, *source))
+        ]
+        code, _, said = capture.run_other("status", "--allow-inactive", *log)
+    without_log, without_source, without_both = told
+    (why,) = without_log["problems"]
+    assert without_log["unanswered"] == {"log": why}
+    assert f"no Kafka broker answers at 127.0.0.1:{port}" in why
+    assert (without_log["exists"], without_log["active"]) == (True, False)
+    assert without_log["wal_status"] == "reserved"
+    assert without_log["retained_bytes"] is not None
+    assert without_log["reserves"][0]["limit"] == "disk"
+    for name in ("frontier", "lag_s", "lag_bytes", "not_captured", "aside"):
+        assert without_log[name] is None, name
+    (why,) = without_source["problems"]
+    assert without_source["unanswered"] == {"source": why}
+    assert "no PostgreSQL answers" in why
+    assert without_source["frontier"]["lsn"] == str(capture.frontier().lsn)
+    assert without_source["frontier"]["age_s"] > 0
+    assert without_source["frontier"]["records"] == {"public.notes": ROWS}
+    for name in ("exists", "active", "wal_lsn", "retained_bytes", "reserves", "lag_s"):
+        assert without_source[name] is None, name
+    assert list(without_both["unanswered"]) == ["source", "log"]
+    assert without_both["frontier"] is None
+    # For people the same.
+    assert code == 1
+    assert "idle" in said
+    assert "PROBLEM" in said
 
 
 @pytest.mark.matrix

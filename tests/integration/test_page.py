@@ -99,6 +99,9 @@ def test_what_is_away_is_unknown_and_holds_up_nothing(stack, tmp_path):
                 assert cell(answer.text, "view.v.state") == "unknown"
             text = shown(url, "source.said", "connect")
             assert cell(text, "source.state") == "unknown"
+            # The log tells of itself without the source.
+            assert cell(text, "capture.frontier") == "none yet"
+            assert cell(text, "capture.slot") == "unknown"
             text = shown(url, "view.v.said", "cache: no answer for")
             assert cell(text, "worst") == "unknown"
             assert TOKEN not in text
@@ -118,11 +121,15 @@ def test_brokers_that_are_away_are_told_and_hold_up_nothing(stack, tmp_path):
         with served(stack, project.root) as url:
             assert httpx.get(url, timeout=30).status_code == 200
             text = shown(url, "view.copied.said", "was never built")
-            # How far capture is stands on the log, so that the source is not known either.
-            assert {cell(text, f"{part}.state") for part in ("source", "log")} == {"unknown"}
             text = shown(url, "log.said", "no Kafka broker answers at")
+            assert cell(text, "log.state") == "unknown"
+            # The source tells of its slot without the log.
+            text = shown(url, "capture.slot", "idle, WAL reserved")
+            assert cell(text, "source.said") == "no process reads the slot: capture does not run"
             assert slot in text
-            assert cell(text, "worst") == "unknown"
+            assert cell(text, "capture.retained") != "unknown"
+            for name in ("lag", "behind", "frontier"):
+                assert cell(text, f"capture.{name}") == "unknown"
 
 
 def test_the_token_of_the_worker_is_the_page_s_too(stack, tmp_path):

@@ -94,13 +94,18 @@ class CaptureCommand:
 
     def command(self, name, *more, codes=frozenset({0})):
         """Run another command of the project; returns the JSON lines of its output."""
+        code, out, said = self.run_other(name, *more)
+        assert code in codes, said
+        return [json.loads(line) for line in out.splitlines()]
+
+    def run_other(self, name, *more):
+        """Run another command to the end; returns exit code, standard output and error."""
         names = name.split()
         words = [sys.executable, "-m", "changelog", *names, "--project", str(self.folder), *more]
         done = subprocess.run(
             words, check=False, capture_output=True, text=True, timeout=3 * DEADLINE_S
         )
-        assert done.returncode in codes, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return done.returncode, done.stdout, done.stderr
 
     def catch_up(self, *more):
         code, out, said = self.run("--until", "now", "--json", *more)

@@ -1,9 +1,13 @@
-"""How capture is doing: the slot at the source beside the last frontier on the log."""
+"""How capture is doing: the slot at the source beside the last frontier on the log.
+
+Each of the two is told without the other: where one does not answer, what only it knows is unknown.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
@@ -13,7 +17,12 @@ from changelog.capture.frontier.beginnings import removed, watched
 from changelog.capture.inspect.missing import matching, missing
 from changelog.capture.state.lag import LagClock, Reserve, WalMark, WalRate, reserves
 from changelog.config import Project
-from changelog.contract.base.errors import SlotError
+from changelog.contract.base.errors import (
+    RefusedAccessError,
+    SlotError,
+    UnavailableLogError,
+    UnavailableSourceError,
+)
 from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
@@ -26,6 +35,7 @@ from changelog.source.stream.slot import drop_slot, inspect_slot
 
 APART_S = 1.0
 """Time between the two observations of the source that give the rate of its WAL."""
+SOURCE, LOG = "source", "log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +61,8 @@ class CaptureStatus:
 
     Attributes:
         slot_name: the slot that was asked for.
-        source: the server and the slot.
-        rate: how fast the server writes WAL.
+        source: the server and the slot; None where it does not answer.
+        rate: how fast the server writes WAL; None where it does not answer.
         frontier: the last frontier, or None.
         lag_s: how old the oldest commit that the log lacks can be at most, in seconds; None
             without a frontier.
@@ -62,11 +72,12 @@ class CaptureStatus:
         wanted: the tables that match the settings, each with what stands against capturing it.
         removed: topics that have lost their beginning, each with its way out.
         key_indexes: the unique indexes that give tables without a primary key their key.
+        unanswered: why `source` or `log` did not answer; empty where both did.
     """
 
     slot_name: str
-    source: SourceState
-    rate: WalRate
+    source: SourceState | None
+    rate: WalRate | None
     frontier: FrontierRecord | None
     lag_s: float | None
     now_ms: int
@@ -75,10 +86,18 @@ class CaptureStatus:
     removed: tuple[str, ...] = ()
     wanted: Mapping[TableName, str] = field(default_factory=dict)
     key_indexes: Mapping[str, KeyIndex] = field(default_factory=dict)
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def knows_log(self) -> bool:
+        """Tell whether the log answered: without it, no frontier is not the same as none."""
+        return LOG not in self.unanswered
 
     @property
     def missing(self) -> dict[str, str]:
         """Return the tables that match and are not captured, with the reason."""
+        if self.unanswered:
+            return {}
         frontier = self.frontier.frontier if self.frontier is not None else None
         found = missing(self.wanted, frontier, self.backfill)
         return {str(table): why for table, why in found.items()}
@@ -105,17 +124,19 @@ class CaptureStatus:
 
     @property
     def lag_bytes(self) -> int | None:
-        """Return the WAL between the last frontier and the end; None without a frontier.
+        """Return the WAL between the last frontier and the end; None without one of the two.
 
         The frontier, not the slot: PostgreSQL hears of it a moment later.
         """
-        if self.frontier is None:
+        if self.frontier is None or self.source is None:
             return None
         return max(0, self.source.wal_lsn - self.frontier.frontier.lsn)
 
     @property
     def reserves(self) -> tuple[Reserve, ...]:
         """Return what limits the WAL that the slot keeps, the nearest first."""
+        if self.source is None or self.rate is None:
+            return ()
         return reserves(self.source, self.rate)
 
     @property
@@ -150,7 +171,9 @@ class CaptureStatus:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong, a line each; empty when all is well."""
-        return (*_slot_problems(self.source.slot, self.limits), *self._log_problems())
+        slot = () if self.source is None else _slot_problems(self.source.slot, self.limits)
+        log = self._log_problems() if self.knows_log else ()
+        return (*self.unanswered.values(), *slot, *log)
 
     def _log_problems(self) -> Iterator[str]:
         for table, why in sorted(self.excluded.items()):
@@ -165,23 +188,39 @@ class CaptureStatus:
                 "WAL: a row `resume` of changelog.changelog_signal ends that"
             )
         age, lag, limits = self.frontier_age_s, self.lag_bytes, self.limits
-        if age is None or lag is None:
+        if age is None:
             yield "the log has no frontier yet: no snapshot is whole"
             return
         if age > limits.max_frontier_age_s:
             yield f"the last frontier is {age:,.0f} s old, over {limits.max_frontier_age_s:g} s"
-        if limits.max_lag_bytes is not None and lag > limits.max_lag_bytes:
+        if limits.max_lag_bytes is not None and lag is not None and lag > limits.max_lag_bytes:
             yield f"the log is {lag:,} bytes of WAL behind, over {limits.max_lag_bytes:,}"
 
     def to_json(self) -> dict[str, object]:
-        """Return the status as one JSON object."""
-        slot, record, source = self.source.slot, self.frontier, self.source
-        highest = self.rate.highest
+        """Return the status as one JSON object; what is unknown is null."""
         return {
             "ok": not self.problems,
             "problems": list(self.problems),
+            "unanswered": dict(self.unanswered),
             "slot": self.slot_name,
-            "exists": slot is not None,
+            **self._source_json(),
+            "lag_bytes": self.lag_bytes,
+            "lag_s": self.lag_s,
+            "not_captured": None if self.unanswered else self.missing,
+            "aside": self.excluded if self.knows_log else None,
+            "children": self.children if self.knows_log else None,
+            "key_indexes": {name: each.name for name, each in sorted(self.key_indexes.items())}
+            if self.knows_log
+            else None,
+            "frontier": self._frontier_json(),
+        }
+
+    def _source_json(self) -> dict[str, object]:
+        source = self.source
+        slot = source.slot if source else None
+        highest = self.rate.highest if self.rate else None
+        return {
+            "exists": slot is not None if source else None,
             "active": slot.active if slot else None,
             "temporary": slot.temporary if slot else None,
             "wal_status": slot.wal_status if slot else None,
@@ -189,36 +228,33 @@ class CaptureStatus:
             "inactive_since": slot.inactive_since if slot else None,
             "restart_lsn": _text(slot.restart_lsn) if slot else None,
             "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn) if slot else None,
-            "wal_lsn": str(source.wal_lsn),
-            "lag_bytes": self.lag_bytes,
-            "lag_s": self.lag_s,
+            "wal_lsn": str(source.wal_lsn) if source else None,
             "unacknowledged_bytes": slot.lag_bytes if slot else None,
             "retained_bytes": slot.retained_bytes if slot else None,
-            "max_slot_wal_keep_bytes": source.keep_limit_bytes,
-            "disk_free_bytes": source.disk_free_bytes,
+            "max_slot_wal_keep_bytes": source.keep_limit_bytes if source else None,
+            "disk_free_bytes": source.disk_free_bytes if source else None,
             "wal_bytes_per_s": {
-                "now": self.rate.now,
-                "average": self.rate.average,
+                "now": self.rate.now if self.rate else None,
+                "average": self.rate.average if self.rate else None,
                 "used": highest[1] if highest else None,
             },
-            "aside": self.excluded,
-            "not_captured": self.missing,
-            "children": self.children,
-            "key_indexes": {name: each.name for name, each in sorted(self.key_indexes.items())},
-            "reserves": [asdict(each) for each in self.reserves],
-            "frontier": None
-            if record is None
-            else {
-                "epoch": record.frontier.epoch,
-                "lsn": str(record.frontier.lsn),
-                "ts": record.frontier.ts_us,
-                "age_s": self.frontier_age_s,
-                "tables": sorted(str(table) for table in record.frontier.tables.values()),
-                "records": self.records,
-                "uncopied": list(self.uncopied),
-                "signals": {str(each): told for each, told in record.frontier.signals.items()},
-                "paused": record.frontier.paused,
-            },
+            "reserves": [asdict(each) for each in self.reserves] if source else None,
+        }
+
+    def _frontier_json(self) -> dict[str, object] | None:
+        record = self.frontier
+        if record is None:
+            return None
+        return {
+            "epoch": record.frontier.epoch,
+            "lsn": str(record.frontier.lsn),
+            "ts": record.frontier.ts_us,
+            "age_s": self.frontier_age_s,
+            "tables": sorted(str(table) for table in record.frontier.tables.values()),
+            "records": self.records,
+            "uncopied": list(self.uncopied),
+            "signals": {str(each): told for each, told in record.frontier.signals.items()},
+            "paused": record.frontier.paused,
         }
 
     def table(self) -> Table:
@@ -229,23 +265,20 @@ class CaptureStatus:
         return table
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        slot, record = self.source.slot, self.frontier
-        if slot is None:
-            yield "slot", "missing"
+        record = self.frontier
+        if self.source is None:
+            yield "slot", "unknown"
         else:
-            since = f" since {slot.inactive_since}" if slot.inactive_since else ""
-            state = f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
-            yield "slot", f"{state}, temporary" if slot.temporary else state
-            reason = f": {slot.invalidation}" if slot.invalidation else ""
-            yield "WAL", slot.wal_status + reason
-            yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
-        yield from self._reserve_lines()
-        if record is None:
-            yield "frontier", "none yet"
-        else:
-            yield "behind", f"{self.lag_bytes:,} bytes, at most {self.lag_s or 0:,.1f} s"
+            yield from _slot_lines(self.source.slot)
+            yield from self._reserve_lines(self.source)
+        if record is not None:
+            lag = self.lag_bytes
+            behind = None if lag is None else f"{lag:,} bytes, at most {self.lag_s or 0:,.1f} s"
+            yield "behind", behind or "unknown"
             yield "frontier", f"{record.frontier.lsn}, epoch {record.frontier.epoch}"
             yield "frontier's age", f"{self.frontier_age_s:,.0f} s"
+        else:
+            yield "frontier", "none yet" if self.knows_log else "unknown"
         for name, count in self.records.items():
             part = ", changes alone" if name in self.uncopied else ""
             yield name, f"{count:,} offsets written{part}"
@@ -261,11 +294,11 @@ class CaptureStatus:
         for problem in self.problems:
             yield "PROBLEM", problem
 
-    def _reserve_lines(self) -> Iterator[tuple[str, str]]:
-        highest = self.rate.highest
+    def _reserve_lines(self, source: SourceState) -> Iterator[tuple[str, str]]:
+        highest = self.rate.highest if self.rate else None
         if highest:
             yield "WAL written", f"{highest[0]:,.0f} bytes/s ({_RATES[highest[1]]})"
-        if self.source.keep_limit_bytes is None:
+        if source.keep_limit_bytes is None:
             yield "limit", "none: max_slot_wal_keep_size is not set, only the disk ends it"
         for each in self.reserves:
             seconds = each.seconds_left
@@ -278,6 +311,18 @@ _LIMITS = {
     "max_slot_wal_keep_size": "until the slot's limit",
     "disk": "until pg_wal's disk is full",
 }
+
+
+def _slot_lines(slot: SlotState | None) -> Iterator[tuple[str, str]]:
+    if slot is None:
+        yield "slot", "missing"
+        return
+    since = f" since {slot.inactive_since}" if slot.inactive_since else ""
+    state = f"active, process {slot.active_pid}" if slot.active else f"idle{since}"
+    yield "slot", f"{state}, temporary" if slot.temporary else state
+    reason = f": {slot.invalidation}" if slot.invalidation else ""
+    yield "WAL", slot.wal_status + reason
+    yield "retained", f"{slot.retained_bytes or 0:,} bytes of WAL"
 
 
 def _slot_problems(slot: SlotState | None, limits: Limits) -> Iterator[str]:
@@ -311,49 +356,104 @@ def _duration(seconds: float) -> str:
     return f"{seconds:,.0f} s"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AtSource:
+    """What the source says: the server at two moments, and the tables that match."""
+
+    before: SourceState
+    now: SourceState
+    wanted: Mapping[TableName, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OnLog:
+    """What the log says."""
+
+    frontier: FrontierRecord | None
+    backfill: BackfillRecord | None
+    key_indexes: Mapping[str, KeyIndex]
+    removed: tuple[str, ...]
+
+
 def capture_status(
     settings: Project, limits: Limits | None = None, *, apart_s: float = APART_S
 ) -> CaptureStatus:
     """Ask source and log; takes `apart_s` seconds, over which the rate of the WAL is measured.
 
-    The frontier is read last. So of a capture that keeps up it has passed the source's first
-    observation, and the lag in time is at most the time since that.
+    Whether brokers answer at all is found out beside the source, and neither is waited for on
+    account of the other. The frontier is read last. So of a capture that keeps up it has passed the
+    source's first observation, and the lag in time is at most the time since that.
 
     Raises:
-        UnavailableError: one of the two does not answer.
+        ConfigurationError: the source does not let us in.
+        RefusedAccessError: the brokers do not.
     """
-    clock = LagClock()
-    with closing(connect(settings.postgres)) as connection:
-        before = ask_source(connection, settings.slot)
-        first = WalMark(before.now_us, before.wal_lsn)
-        clock.note(first)
-        time.sleep(apart_s)
-        source = ask_source(connection, settings.slot)
-        wanted = matching(connection, settings.capture)
-    record = last_frontier(settings)
-    with FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers:
-        backfill = frontiers.backfill(settings.slot)
-        standings = frontiers.standings(settings.slot)
-        removed = tuple(_removed(frontiers, record, settings.slot, exists=source.slot is not None))
-    now = WalMark(source.now_us, source.wal_lsn)
-    found = record.frontier if record else None
+    unanswered: dict[str, str] = {}
+    source, log = None, None
+    with (
+        FrontierLog(settings.kafka, frontier_topic(settings.topic_prefix)) as frontiers,
+        ThreadPoolExecutor(1, "status") as beside,
+    ):
+        met = beside.submit(frontiers.cluster_id, patient=False)
+        try:
+            source = _at_source(settings, apart_s)
+        except UnavailableSourceError as error:
+            unanswered[SOURCE] = str(error.args[0])
+        try:
+            met.result()
+            exists = source is not None and source.now.slot is not None
+            log = _on_log(frontiers, settings.slot, exists=exists)
+        except RefusedAccessError:
+            raise
+        except UnavailableLogError as error:
+            unanswered[LOG] = str(error.args[0])
     return CaptureStatus(
         slot_name=settings.slot,
-        source=source,
-        rate=WalRate.between(first, source),
-        frontier=record,
-        lag_s=clock.lag_s(found.lsn, found.ts_us, now) if found else None,
+        source=source.now if source else None,
+        rate=WalRate.between(_mark(source.before), source.now) if source else None,
+        frontier=log.frontier if log else None,
+        lag_s=_lag_s(source, log.frontier) if source and log and log.frontier else None,
         now_ms=time.time_ns() // 1_000_000,
         limits=limits or Limits(),
-        backfill=backfill,
-        wanted=wanted,
-        removed=removed,
-        key_indexes={
-            str(each.name): each.key_index
-            for each in (standings.tables.values() if standings is not None else ())
-            if each.key_index is not None
-        },
+        backfill=log.backfill if log else None,
+        wanted=source.wanted if source else {},
+        removed=log.removed if log else (),
+        key_indexes=log.key_indexes if log else {},
+        unanswered=unanswered,
     )
+
+
+def _at_source(settings: Project, apart_s: float) -> _AtSource:
+    with closing(connect(settings.postgres)) as connection:
+        before = ask_source(connection, settings.slot)
+        time.sleep(apart_s)
+        now = ask_source(connection, settings.slot)
+        return _AtSource(before=before, now=now, wanted=matching(connection, settings.capture))
+
+
+def _on_log(frontiers: FrontierLog, slot: str, *, exists: bool) -> _OnLog:
+    record = frontiers.last(slot)
+    standings = frontiers.standings(slot)
+    tables = standings.tables.values() if standings is not None else ()
+    return _OnLog(
+        frontier=record,
+        backfill=frontiers.backfill(slot),
+        key_indexes={
+            str(each.name): each.key_index for each in tables if each.key_index is not None
+        },
+        removed=tuple(_removed(frontiers, record, slot, exists=exists)),
+    )
+
+
+def _lag_s(source: _AtSource, record: FrontierRecord) -> float:
+    clock = LagClock()
+    clock.note(_mark(source.before))
+    found = record.frontier
+    return clock.lag_s(found.lsn, found.ts_us, _mark(source.now))
+
+
+def _mark(source: SourceState) -> WalMark:
+    return WalMark(source.now_us, source.wal_lsn)
 
 
 def _removed(

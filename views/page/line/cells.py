@@ -5,8 +5,9 @@ A template writes each cell where it belongs; the stream sends those that are ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from views.page.line.said import ago, duration, moment, size
 from views.page.line.sources import Line
@@ -53,17 +54,34 @@ def _capture(line: Line) -> Iterator[tuple[str, Cell]]:
         for name in ("lag", "behind", "frontier", "wal", "retained", "slot", "room"):
             yield f"capture.{name}", Cell("unknown")
         return
-    active = {True: "active", False: "idle", None: "missing"}[said["active"]]
-    yield "capture.slot", Cell(f"{active}, WAL {said['wal_status'] or 'none'}")
+    yield "capture.slot", Cell(_slot(said))
     yield "capture.lag", Cell(duration(said["lag_s"]))
     yield "capture.behind", Cell(size(said["lag_bytes"]))
-    yield "capture.frontier", Cell((said["frontier"] or {}).get("lsn") or "none yet")
-    yield "capture.wal", Cell(said["wal_lsn"])
+    yield "capture.frontier", Cell(_frontier(said))
+    yield "capture.wal", Cell(said["wal_lsn"] or "unknown")
     yield "capture.retained", Cell(size(said["retained_bytes"]))
     yield "capture.room", Cell(_room(said["reserves"]))
 
 
-def _room(reserves: list[dict[str, object]]) -> str:
+def _slot(said: Mapping[str, Any]) -> str:
+    if said["exists"] is None:
+        return "unknown"
+    active = {True: "active", False: "idle", None: "missing"}[said["active"]]
+    return f"{active}, WAL {said['wal_status'] or 'none'}"
+
+
+def _frontier(said: Mapping[str, Any]) -> str:
+    """Return its LSN; where its lag is not known because the source is away, its age too."""
+    frontier = said["frontier"]
+    if frontier is None:
+        return "unknown" if "log" in said["unanswered"] else "none yet"
+    age = f", {duration(frontier['age_s'])} old" if "source" in said["unanswered"] else ""
+    return f"{frontier['lsn']}{age}"
+
+
+def _room(reserves: list[dict[str, object]] | None) -> str:
+    if reserves is None:
+        return "unknown"
     if not reserves:
         return "no limit is set"
     first = reserves[0]

@@ -58,9 +58,15 @@ class Line:
         """Return how source and slot stand."""
         if self.capture.value is None:
             return Standing(Level.UNKNOWN, self.capture.why, "changelog doctor")
-        problems = self.capture.value["problems"]
+        away = self.capture.value["unanswered"]
+        if "source" in away:
+            return Standing(Level.UNKNOWN, away["source"], "changelog doctor")
+        problems = [each for each in self.capture.value["problems"] if each not in away.values()]
         if problems:
             return Standing(Level.PROBLEM, problems[0], "changelog capture")
+        if "log" in away:
+            said = f"capture runs; how far is not known: {away['log']}"
+            return Standing(Level.UNKNOWN, said, "changelog doctor")
         return Standing(Level.OK, "capture runs")
 
     @property

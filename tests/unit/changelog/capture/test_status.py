@@ -1,6 +1,7 @@
 """What status calls a problem, and how it is told."""
 
 import json
+import re
 from io import StringIO
 
 import pytest
@@ -11,7 +12,7 @@ from changelog import cli
 from changelog.capture.inspect import status as status_module
 from changelog.capture.inspect.status import Limits
 from changelog.capture.state.lag import WalRate
-from tests.unit.changelog.capture.states import frontier, slot, source, status
+from tests.unit.changelog.capture.states import ORDERS, frontier, slot, source, status
 
 GIB = 1 << 30
 
@@ -48,6 +49,36 @@ def test_each_problem_is_named_and_is_the_only_one(changes, says):
     (problem,) = status(**changes).problems
     assert says in problem
     assert status(**changes).to_json()["ok"] is False
+
+
+def test_a_log_that_does_not_answer_leaves_the_slot_known():
+    away = {"log": "no broker answers"}
+    found = status(frontier=None, lag_s=None, unanswered=away, wanted={ORDERS: ""})
+    assert found.problems == ("no broker answers",)
+    said = found.to_json()
+    assert (said["active"], said["retained_bytes"], said["unanswered"]) == (True, 4000, away)
+    unknown = ("frontier", "lag_s", "lag_bytes", "not_captured", "aside", "children", "key_indexes")
+    assert [said[name] for name in unknown] == [None] * len(unknown)
+    text = shown(found)
+    assert "active, process 4711" in text
+    assert re.search("frontier .*unknown", text)
+
+
+def test_a_source_that_does_not_answer_leaves_the_frontier_known():
+    away = {"source": "no server answers"}
+    found = status(
+        source=None, rate=None, frontier=frontier(age_s=301), lag_s=None, unanswered=away
+    )
+    assert found.problems == ("no server answers", "the last frontier is 301 s old, over 300 s")
+    said = found.to_json()
+    assert said["frontier"]["age_s"] == 301
+    unknown = ("exists", "active", "wal_status", "wal_lsn", "retained_bytes", "reserves", "lag_s")
+    assert [said[name] for name in unknown] == [None] * len(unknown)
+    assert set(said["wal_bytes_per_s"].values()) == {None}
+    text = shown(found)
+    assert re.search("slot .*unknown", text)
+    assert re.search("behind .*unknown", text)
+    assert "301 s" in text
 
 
 def test_limits_are_the_user_s():

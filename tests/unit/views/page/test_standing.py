@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, HistoryRow
+from views.page.line.cells import cells
 from views.page.line.charts import charts
 from views.page.line.looking import Seen
-from views.page.line.sources import refused_of
+from views.page.line.sources import Line, refused_of
 from views.page.line.standing import Declared, Level, Log, Serving, log_of, view_line
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -114,3 +115,74 @@ def test_charts_go_from_nothing_to_the_largest() -> None:
     assert (len(first.bars), first.last, first.bars[-1].height) == (40, "500", 72)
     assert first.bars[0].height == round(110 / 500 * 72)
     assert charts(rows[:1]) == []
+
+
+SAID: dict[str, Any] = {
+    "problems": [],
+    "unanswered": {},
+    "exists": True,
+    "active": True,
+    "wal_status": "reserved",
+    "lag_s": 0.5,
+    "lag_bytes": 100,
+    "frontier": {"lsn": "0/100", "age_s": 240.0},
+    "wal_lsn": "0/164",
+    "retained_bytes": 300,
+    "reserves": [],
+}
+NO_LOG = {
+    "lag_s": None,
+    "lag_bytes": None,
+    "frontier": None,
+    "unanswered": {"log": "no broker answers"},
+}
+NO_SOURCE = {
+    "exists": None,
+    "active": None,
+    "wal_status": None,
+    "lag_s": None,
+    "lag_bytes": None,
+    "wal_lsn": None,
+    "retained_bytes": None,
+    "reserves": None,
+    "unanswered": {"source": "no server answers"},
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "said", "slot", "frontier"),
+    [
+        ({}, Level.OK, "capture runs", "active, WAL reserved", "0/100"),
+        (
+            {**NO_LOG, "problems": ["no broker answers"]},
+            Level.UNKNOWN,
+            "capture runs; how far is not known: no broker answers",
+            "active, WAL reserved",
+            "unknown",
+        ),
+        (
+            {**NO_LOG, "active": False, "problems": ["no broker answers", "nobody reads the slot"]},
+            Level.PROBLEM,
+            "nobody reads the slot",
+            "idle, WAL reserved",
+            "unknown",
+        ),
+        (
+            {**NO_SOURCE, "problems": ["no server answers", "the last frontier is old"]},
+            Level.UNKNOWN,
+            "no server answers",
+            "unknown",
+            "0/100, 4 min old",
+        ),
+        ({"frontier": None, "problems": ["none"]}, Level.PROBLEM, "none", None, "none yet"),
+    ],
+)
+def test_source_and_log_are_told_each_without_the_other(told, level, said, slot, frontier) -> None:
+    capture: Seen[Any] = Seen(SAID | told)
+    found = Line(at=NOW, folder="", slot="", capture=capture, topics=Seen(None, "away"), views=())
+    assert (found.source.level, found.source.said) == (level, said)
+    shown = cells(found)
+    assert shown["capture.frontier"].text == frontier
+    assert slot is None or shown["capture.slot"].text == slot
+    if not told.get("reserves", True):
+        assert shown["capture.room"].text == shown["capture.retained"].text == "unknown"
