@@ -1,6 +1,7 @@
 """Who gets in, what a form may do, and that texts of others stay texts: views.page over HTTP."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
 from views.page.actions import Action, Done, Plan
 from views.page.answers import Answers
+from views.page.line.cells import cells
 from views.page.line.looking import Seen
 from views.page.line.sources import Line
 from views.page.line.standing import Declared, Level, Log, Serving, Standing, view_line
@@ -147,6 +149,15 @@ def test_texts_stay_texts_and_every_answer_says_what_may_run(client, path) -> No
     )
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+def test_every_cell_that_may_change_is_on_the_page(client, monkeypatch) -> None:
+    """Also the command that mends, of what is well when the page is loaded."""
+    well = replace(made_line(), topics=Seen({"topics": [], "missing": []}))
+    monkeypatch.setattr(f"{__name__}.made_line", lambda: well)
+    assert well.log.mend == ""
+    found = set(re.findall('data-live="([^"]+)"', client().get("/page").text))
+    assert set(cells(well)) <= found
 
 
 def confirmed(one, **changed) -> httpx.Response:
