@@ -49,6 +49,7 @@ _GROUPS = {
     "sinks": ("tests/conformance/", "tests/integration/test_verify.py"),
     "spark": (
         "tests/integration/test_bad_records.py",
+        "tests/integration/test_changes_followed.py",
         "tests/integration/test_checkpoints.py",
         "tests/integration/test_cluster.py",
         "tests/integration/test_committed.py",

@@ -20,6 +20,7 @@ class Proxy:
 
     Attributes:
         passed: how many bytes servers were sent.
+        answered: how many bytes they have sent.
     """
 
     def __init__(self, port: int, server_port: int) -> None:
@@ -30,7 +31,7 @@ class Proxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._slow = self._mute = False
-        self.passed = 0
+        self.passed = self.answered = 0
         self._lost: set[int] = set()
         self._closed = threading.Event()
         self._listener: socket.socket | None = None
@@ -127,7 +128,10 @@ class Proxy:
                 if self._slow:
                     self._closed.wait(_PAUSE_S)
                 target.sendall(piece)
-                self.passed += 0 if is_answer else len(piece)
+                if is_answer:
+                    self.answered += len(piece)
+                else:
+                    self.passed += len(piece)
         except OSError:
             pass
         self._flowing.wait()

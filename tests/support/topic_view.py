@@ -1,10 +1,8 @@
 """A view in a topic that goes forward without Spark: what a follower writes, by hand."""
 
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -74,46 +72,3 @@ class TopicView:
     def publish(self, generation: int) -> None:
         """Let readers see a generation."""
         self.sink.publish(generation)
-
-
-class Reader:
-    """What an application holds of the view, by what it was sent."""
-
-    def __init__(self) -> None:
-        self.rows: Rows = {}
-        self.mark = "start"
-        self.frontiers: list[tuple[str, int, Rows]] = []
-        self._some: list[dict[str, Any]] = []
-
-    def take(self, line: str) -> None:
-        """Take a line of the stream."""
-        name, _, value = line.partition(": ")
-        if name == "id":
-            self.mark = value
-        elif name == "data":
-            said = json.loads(value)
-            self._some += said.get("changes", [])
-            if "lsn" in said:
-                self._whole(said)
-
-    def reconnected(self) -> None:
-        """Forget what came behind the last frontier."""
-        self._some.clear()
-
-    def _whole(self, said: dict[str, Any]) -> None:
-        for each in self._some:
-            key = each["key"]["id"]
-            if each["row"] is None:
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = each["row"]["name"]
-        self._some.clear()
-        self.frontiers.append((said["lsn"], said["generation"], dict(self.rows)))
-
-    def wrong(self, truth: Mapping[tuple[str, int], Rows]) -> list[tuple[str, int]]:
-        """Return the frontiers at which other rows were held than those of the view."""
-        return [
-            (lsn, generation)
-            for lsn, generation, rows in self.frontiers
-            if truth[lsn, generation] != rows
-        ]

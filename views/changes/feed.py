@@ -27,12 +27,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from changelog.contract.base.errors import SinkError, UnavailableError
+from changelog.contract.base.errors import UnavailableError, ViewError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.broker.topics import consumer_of
 from views.changes.documents import Documents
-from views.changes.moments import START, GoneError, Moment, offset_after
+from views.changes.moments import START, GoneError, Moment, NotBuiltError, Place, place_after
 from views.sinks.topic.register import PUBLISHED
 from views.sinks.topic.server import TopicServer
 
@@ -41,9 +41,11 @@ MOST_ROWS = 500
 MOST_BYTES = 256 << 10
 """Of one event's rows, about."""
 _POLL_S = 0.25
+_FRONTIERS = 500
 _LIFE_EVERY_S = 2.0
 _MARGIN = 0.9
 """Of the times that compaction leaves, so much is used."""
+_WHOLE = f"read the view whole (since={START})"
 _SMALL: Mapping[str, float] = {
     "queued_max_messages_kbytes": 4096,
     "queued_min_messages": 1000,
@@ -138,13 +140,15 @@ class Feed:
             AheadError: the view has not come so far.
         """
         newest = self._moments[-1]
-        offset = newest.end if since is None else offset_after(since, self._moments, self._life)
+        place = Place(newest.end, newest.written_s)
+        if since is not None:
+            place = place_after(since, self._moments, self._life)
         with self._server.errors(f'topic "{self._topic}"'):
-            if since != START and offset < newest.end:
-                self._require_deletes(offset)
+            if since != START and place.offset < newest.end:
+                self._require_deletes(place)
             self._records = consumer_of(self._server.kafka, committed=True, **_SMALL)
-            self._records.assign([TopicPartition(self._topic, 0, offset)])
-        self._at = offset
+            self._records.assign([TopicPartition(self._topic, 0, place.offset)])
+        self._at = place.offset
         self._is_first = since is None or since == START
 
     def events(self) -> Iterator[Event]:
@@ -160,7 +164,7 @@ class Feed:
                 if newest.end > self._at or self._is_first:
                     yield from self._step(newest)
                     self._is_first = False
-                self._take(self._frontiers.consume(500, _POLL_S))  # type: ignore[union-attr]
+                self._take_frontiers()
                 if self._moments[-1] is newest:
                     yield Nothing()
                 self._require_life()
@@ -171,9 +175,9 @@ class Feed:
         for some in self._some(newest.end):
             count += len(some.changes)
             yield some
-        if time.monotonic() - begun > self._lag_s * _MARGIN:
+        if time.monotonic() - begun > min(self._lag_s, self._kept_s) * _MARGIN:
             raise GoneError(
-                "the changes up to a frontier were taken too slowly: some may have been superseded",
+                "the changes up to a frontier were taken too slowly: some may have been cleaned",
                 hint="go on from the last frontier, and take them faster",
             )
         self._require_life(at_once=True)
@@ -231,6 +235,15 @@ class Feed:
             return message
         return self._records.poll(_POLL_S)  # type: ignore[union-attr]
 
+    def _take_frontiers(self) -> None:
+        """Take all that came: the newest is what a step reads up to."""
+        wait_s = _POLL_S
+        while found := self._frontiers.consume(_FRONTIERS, wait_s):  # type: ignore[union-attr]
+            self._take(found)
+            if len(found) < _FRONTIERS:
+                return
+            wait_s = 0.0
+
     def _take(self, messages: Sequence[Message]) -> None:
         """Take the frontiers of the register that came."""
         for message in messages:
@@ -248,7 +261,7 @@ class Feed:
             if (moment := self._moment(message)) is not None:
                 found.append(moment)
         if not found:
-            raise GoneError(
+            raise NotBuiltError(
                 f'topic "{self._topic}" shows no generation yet', hint="rebuild-view NAME"
             )
         return found
@@ -270,30 +283,39 @@ class Feed:
             lsn = Lsn.parse(known)
         else:
             return None
-        return Moment(Lsn(lsn), int(said["end"]), generation)
+        return Moment(Lsn(lsn), int(said["end"]), generation, message.timestamp()[1] // 1000)
 
-    def _require_deletes(self, offset: int) -> None:
+    def _require_deletes(self, place: Place) -> None:
         """Refuse a place behind which deletes may have been forgotten."""
         with closing(consumer_of(self._server.kafka)) as consumer:
             start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), 10)
-            if offset < start:
-                raise GoneError("what came since was removed from the topic", hint=f"since={START}")
-            consumer.assign([TopicPartition(self._topic, 0, offset)])
-            written_ms = self._first_written_ms(consumer)
-        age_s = time.time() - written_ms / 1000
-        if age_s > self._kept_s * _MARGIN:
+            if place.offset < start:
+                raise GoneError("what came since was removed from the topic", hint=_WHOLE)
+            if self._may_be_kept(place.written_s):
+                return
+            consumer.assign([TopicPartition(self._topic, 0, place.offset)])
+            first = self._first(consumer)
+        # The mark of the frontier's own transaction stands between. Where nothing else is missing,
+        # nothing was cleaned away, and what comes next says how long ago that was.
+        is_next = (first.offset() or 0) <= place.offset + 1
+        if not (is_next and self._may_be_kept(first.timestamp()[1] / 1000)):
+            age_s = time.time() - place.written_s
             raise GoneError(
                 f"deletes are kept for {self._kept_s:,.0f} s, and that is {age_s:,.0f} s ago",
-                hint=f"read the view whole (since={START})",
+                hint=_WHOLE,
             )
 
-    def _first_written_ms(self, consumer: Consumer) -> int:
-        """Return when the first record behind the place of a consumer was written."""
+    def _may_be_kept(self, written_s: float) -> bool:
+        """Tell whether deletes of that moment are still there."""
+        return time.time() - written_s <= self._kept_s * _MARGIN
+
+    def _first(self, consumer: Consumer) -> Message:
+        """Return the first record behind the place of a consumer."""
         until = time.monotonic() + self._server.retry_seconds
         while time.monotonic() < until:
             message = consumer.poll(_POLL_S)
             if message is not None and message.error() is None:
-                return message.timestamp()[1]
+                return message
         raise UnavailableError(
             f'topic "{self._topic}" at {self._server.kafka.brokers} does not answer',
             hint="see that the brokers run",
@@ -305,7 +327,7 @@ class Feed:
             return
         self._looked = time.monotonic()
         if self._topic_life() != self._life:
-            raise GoneError("the view was dropped or built anew", hint=f"since={START}")
+            raise GoneError("the view was dropped or built anew", hint=_WHOLE)
 
     def _topic_life(self) -> str:
         admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
@@ -313,7 +335,7 @@ class Feed:
             found = admin.describe_topics(TopicCollection([self._topic]))[self._topic].result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise GoneError(
+                raise NotBuiltError(
                     f'there is no topic "{self._topic}"', hint="rebuild-view makes it"
                 ) from error
             raise
@@ -325,6 +347,9 @@ class Feed:
         admin = AdminClient({**self._server.kafka.client_config(), "log_level": 0})
         found = admin.describe_configs([resource])[resource].result()
         if "compact" not in str(found["cleanup.policy"].value):
-            raise SinkError(f'topic "{self._topic}" is not compacted')
+            raise ViewError(
+                f'topic "{self._topic}" is not compacted: its rows have no keys, and never change',
+                hint="read the topic itself",
+            )
         lag, kept = (found[name].value for name in ("min.compaction.lag.ms", "delete.retention.ms"))
         return int(lag) / 1000, int(kept) / 1000

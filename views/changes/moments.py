@@ -1,8 +1,10 @@
 """Moments of a view's topic: where each frontier ends in it, and where a client goes on. Pure.
 
 An LSN alone does not say where: after a rollback the same LSN comes again with other rows. So a
-client that goes on gives back the whole mark of a frontier: its LSN, the offset behind it, and the
-topic's own id, since a view that was dropped and built anew has another topic under the same name.
+client that goes on gives back the whole mark of a frontier: its LSN, the offset behind it, the
+topic's own id, since a view that was dropped and built anew has another topic under the same name,
+and when it was written. The records that still stand behind it do not tell that: the oldest of them
+may have been cleaned away, and a delete with them.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ from changelog.contract.base.errors import ConfigurationError, ViewError
 from changelog.contract.base.lsn import Lsn
 
 START = "start"
-_MARK = re.compile(r"([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})-(\d{1,18})-([0-9a-f]{8})")
+_MARK = re.compile(r"([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})-(\d{1,18})-([0-9a-f]{8})-(\d{1,12})")
 _AGAIN = f"read the view whole (since={START}), and go on from the last frontier of that"
 
 
 class GoneError(ViewError):
     """What a client lacks is not kept any more, or cannot be told."""
+
+
+class NotBuiltError(GoneError):
+    """A view has no topic yet, or none any more."""
 
 
 class AheadError(ViewError):
@@ -36,23 +42,38 @@ class Moment:
         lsn: what the rows are true at.
         end: the offset behind them.
         generation: that readers see.
+        written_s: when it was written, seconds since 1970: what is behind it was written later.
     """
 
     lsn: Lsn
     end: int
     generation: int
+    written_s: int
 
     def mark(self, life: str) -> str:
         """Return what a client gives back to go on from here.
 
-        >>> Moment(Lsn.parse("0/1A"), 7, 2).mark("00c0ffee")
-        '0/1A-7-00c0ffee'
+        >>> Moment(Lsn.parse("0/1A"), 7, 2, 1764000000).mark("00c0ffee")
+        '0/1A-7-00c0ffee-1764000000'
         """
-        return f"{self.lsn}-{self.end}-{life}"
+        return f"{self.lsn}-{self.end}-{life}-{self.written_s}"
 
 
-def offset_after(since: str, moments: Sequence[Moment], life: str) -> int:
-    """Return the offset from which a client lacks changes.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """From where a client lacks changes.
+
+    Attributes:
+        offset: of the first of them.
+        written_s: none of them was written before, seconds since 1970.
+    """
+
+    offset: int
+    written_s: int
+
+
+def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:
+    """Return from where a client lacks changes.
 
     Args:
         since: the mark of a frontier; an LSN, for who has read the view elsewhere; or `start`.
@@ -65,9 +86,9 @@ def offset_after(since: str, moments: Sequence[Moment], life: str) -> int:
         AheadError: the view has not come so far.
     """
     if since == START:
-        return 0
+        return Place(0, 0)
     if marked := _MARK.fullmatch(since):
-        return _marked(int(marked[2]), marked[3], moments, life)
+        return _marked(Place(int(marked[2]), int(marked[4])), marked[3], moments, life)
     try:
         lsn = Lsn.parse(since)
     except ConfigurationError:
@@ -78,23 +99,23 @@ def offset_after(since: str, moments: Sequence[Moment], life: str) -> int:
     return _behind(lsn, moments)
 
 
-def _marked(offset: int, life: str, moments: Sequence[Moment], own: str) -> int:
-    if life != own or offset > moments[-1].end:
+def _marked(place: Place, life: str, moments: Sequence[Moment], own: str) -> Place:
+    if life != own or place.offset > moments[-1].end:
         raise GoneError("the view was built anew since, in another topic", hint=_AGAIN)
-    return offset
+    return place
 
 
-def _behind(lsn: Lsn, moments: Sequence[Moment]) -> int:
+def _behind(lsn: Lsn, moments: Sequence[Moment]) -> Place:
     """Return where the first frontier of an LSN ends, or the one behind which it lies.
 
     To begin earlier does no harm: the last change of a key counts.
     """
     for each in moments:
         if each.lsn == lsn:
-            return each.end
+            return Place(each.end, each.written_s)
     for each, later in pairwise(moments):
         if each.lsn < lsn < later.lsn:
-            return each.end
+            return Place(each.end, each.written_s)
     if lsn > max(each.lsn for each in moments):
         raise AheadError(
             f"the view has not come to {lsn}: it is at {moments[-1].lsn}",

@@ -18,10 +18,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    ConfigurationError,
+    UnavailableError,
+    ViewError,
+)
 from changelog.runtime.edge import one_line
 from views.changes.feed import Event, Feed, Nothing, Some, Whole
-from views.changes.moments import AheadError, GoneError
+from views.changes.moments import START, AheadError, GoneError, NotBuiltError
 from views.changes.opened import opened_feed
 from views.page.access import Access
 from views.page.line.sources import Sources
@@ -65,7 +70,9 @@ class Changes:
             self._open -= 1
             if not isinstance(error, ChangelogError):
                 raise
-            return _refused(_code(error), one_line(error))
+            # Who holds no rows has none to forget, and would be sent to where it comes from.
+            is_new = since in {None, START} and isinstance(error, NotBuiltError)
+            return _refused(404 if is_new else _code(error), one_line(error))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return _Stream(self._events(feed), headers, lambda: self._let_go(feed))
 
@@ -162,8 +169,10 @@ def _code(error: ChangelogError) -> int:
             return 400
         case UnavailableError():
             return 503
-        case _:
+        case ViewError():
             return 404
+        case _:
+            return 500
 
 
 def _refused(code: int, said: str, headers: dict[str, str] | None = None) -> Response:

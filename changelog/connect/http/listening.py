@@ -11,6 +11,10 @@ import uvicorn
 from changelog.connect.http.additions import Addition
 from changelog.contract.base.errors import UnavailableError
 
+STALLED_MS = 60_000
+"""A connection is ended whose peer takes nothing of what it was sent for so long. What was to be
+sent then is let go with it: asyncio would hold it until the peer takes it, or for ever."""
+
 
 class Server(uvicorn.Server):
     """A server that has streams end once it is asked to end, in place of waiting for them.
@@ -47,4 +51,6 @@ def listening(host: str, port: int) -> socket.socket:
         ) from None
     # asyncio does this for sockets of its own alone; else each answer waits 40 ms for the client.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
     return listener
