@@ -177,7 +177,9 @@ class LastRecords:
     def drain(self, rows: int, most_bytes: int) -> Iterator[Columns]:
         """Return the last record of each key in no order; nothing is added then.
 
-        Those before `since` are left out.
+        Those before `since` are left out, and tombstones there: they say of keys that lived before
+        that they are dead, where their rows stand. That may be another partition than their own, if
+        the topic has got more since.
 
         Args:
             rows: at a time.

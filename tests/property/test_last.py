@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from changelog.contract.base.headers import Op, encode_headers
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
+from changelog.contract.log.partition import partition_of
 from replay.base.record_place import NO_POSITION, TopicRange, no_key
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from tests.property.test_fold import EVERYTHING, cleanings, logs, positions
@@ -268,3 +269,20 @@ def test_by_offset_the_last_record_decides_whatever_its_position(log, most_bytes
     assert found == {
         b"%d" % key: (offset, value, None) for offset, (key, value, _) in enumerate(log)
     }
+
+
+def test_who_says_that_an_old_key_is_dead_says_it_where_its_rows_stand():
+    """A copy does so where they stood before their topic got more partitions."""
+    since, later = Position(2, Lsn(16), 0), Position(2, Lsn(32), 0)
+    keys = (b"%d" % number for number in range(99))
+    key = next(each for each in keys if partition_of(PREFIX + each, 3) != 0)
+    rules = FoldRules.of(WANTED, since=since, before=EVERYTHING, most_bytes=PLENTY)
+    log = [Entry(0, key, b"old", Position(1, Lsn(16), 0)), Entry(1, key, None, since)]
+    with closing(LastRecords(rules, partition=0, homes=3)) as last:
+        add_records(last, [message(each) for each in log])
+        assert drained(last) == []
+    # Any other record there is a stray, and what its own partition holds may be older.
+    with closing(LastRecords(rules, partition=0, homes=3)) as last:
+        add_records(last, [message(Entry(2, key, None, later))])
+        with pytest.raises(StrangeRecordError, match="belongs to partition"):
+            drained(last)

@@ -136,7 +136,8 @@ class Fold:
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         """Return the last record of each key in no order; nothing is added then.
 
-        Those before `since` are left out. What was spilled once has to be spilled whole before.
+        Those before `since` are left out, and tombstones there. What was spilled once has to be
+        spilled whole before.
 
         Args:
             rows: at a time.

@@ -177,7 +177,8 @@ class Fold:
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         """Return the last record of each key in no order; nothing is added then.
 
-        Those before `since` are left out. What was spilled once has to be spilled whole before.
+        Those before `since` are left out, and tombstones there. What was spilled once has to be
+        spilled whole before.
 
         Args:
             rows: at a time.
@@ -202,6 +203,8 @@ class Fold:
         size = 0
         for held in self._held.values():
             if held.position < self._since:
+                continue
+            if held.position == self._since and held.value is None:
                 continue
             if part and (len(part) == rows or size + held.size > most_bytes):
                 yield _columns(part)

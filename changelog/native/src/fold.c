@@ -575,8 +575,11 @@ int fold_pick(fold *f, size_t most_rows, size_t most_bytes, fold_sizes *sizes)
     for (; f->cursor < f->count && f->picked_count < most_rows; f->cursor++) {
         const entry *held = &f->entries[f->cursor];
         const uint8_t *key = held->block + POSITION_BYTES;
-        if (f->has_since && memcmp(held->block, f->since, POSITION_BYTES) < 0)
-            continue;
+        if (f->has_since) {
+            int order = memcmp(held->block, f->since, POSITION_BYTES);
+            if (order < 0 || (order == 0 && held->value_size < 0))
+                continue;
+        }
         size_t value_size = held->value_size > 0 ? (size_t)held->value_size : 0;
         size_t size = sizes->key_bytes + sizes->value_bytes + held->key_size + value_size;
         if (f->picked_count > 0 && size > most_bytes)
