@@ -279,6 +279,10 @@ class FrontierLog:
         """
         return {topic: each.starts for topic, each in self._ends(topics).items()}
 
+    def standing(self, topics: Sequence[str]) -> dict[str, TopicEnds]:
+        """Return where those of the topics stand that exist; raises as `starts` does."""
+        return self._ends(topics)
+
     def lost(self, slot: str) -> str:
         """Say what was removed of a slot's records here; empty when nothing that counts was.
 

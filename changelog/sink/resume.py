@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
@@ -94,16 +94,21 @@ def last_positions(
     Some may have been removed, by the brokers' retention or by others: what is left is read.
 
     A topic that is not whole yet is read from where the progress of its backfill was written; one
-    that neither knows, or knew under another id, from its start.
+    that neither knows, or knew under another id, from its start. A topic with keys that ends before
+    the frontier does is left to who looks for lost records (`changelog.capture.start`): a fresh
+    copy of its table mends it.
 
     Raises:
         CorruptRecordError: a record has not the headers of the log; names its place.
-        LogError: a topic ends before the frontier does: the broker lost records.
+        LogError: another topic ends before what is known of it: the broker lost records.
         UnavailableLogError: the broker does not answer.
     """
     known = known_places(frontier, backfill)
     found = frontiers.ends(topics)
-    ranges, positions = _behind(frontiers, known, found)
+    mendable = set()
+    if frontier is not None:
+        mendable = {topic for topic in frontier.tables if frontier.scope_of(topic).keyed}
+    ranges, positions = _behind(frontiers, known, found, mendable)
     ranges = left_of(kafka, ranges)
     foreign: Counter[str] = Counter()
     for record in scan(kafka, ranges):
@@ -138,7 +143,10 @@ def _is_foreign(
 
 
 def _behind(
-    frontiers: FrontierLog, known: Mapping[str, Known], found: Mapping[str, tuple[int, ...]]
+    frontiers: FrontierLog,
+    known: Mapping[str, Known],
+    found: Mapping[str, tuple[int, ...]],
+    mendable: Collection[str],
 ) -> tuple[list[OffsetRange], dict[str, dict[int, Position]]]:
     ranges = []
     positions: dict[str, dict[int, Position]] = {}
@@ -151,6 +159,8 @@ def _behind(
                 positions[topic] = dict.fromkeys(range(len(before)), place.position)
         starts = [*before, *[0] * (len(ends) - len(before))]
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            if end < start and topic in mendable and known[topic].position is None:
+                continue
             if end < start:
                 raise LogError(
                     f'topic "{topic}", partition {partition} ends at {end}, '

@@ -138,10 +138,8 @@ def _of_offsets(frontier: Frontier, state: TopicState) -> Iterator[tuple[str, st
         return
     for what in frontier.missing_of(state.topic, state.log_starts):
         yield what, _COPY
-    for partition, (now, end) in enumerate(zip(state.ends, ends, strict=True)):
-        if now < end:
-            what = f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
-            yield what, _COPY
+    for what in frontier.lost_of(state.topic, state.ends):
+        yield what, _COPY
 
 
 def _of_truncation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from replay.store.plan import Step, plan_advance
 from replay.verdict.increment import Base
 from tests.support.builders import make_relation
 from tests.support.log_writer import KEEP, LogWriter
+from tests.support.lost_records import lose_records
 from tests.support.services import own_broker
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
@@ -32,29 +32,6 @@ THINGS = TableName("public", "things")
 def server(downloads: None) -> Iterator[KafkaServer]:
     with own_broker() as made:
         yield made
-
-
-def cut_after(path: Path, batches: int) -> None:
-    """Cut a segment behind its first batches, as a disk that lost its last writes would."""
-    raw, at = path.read_bytes(), 0
-    for _ in range(batches):
-        _, length = struct.unpack(">qi", raw[at : at + 12])
-        at += 12 + length
-    with path.open("r+b") as file:
-        file.truncate(at)
-
-
-def lose_records(server: KafkaServer, topic: str, batches: int) -> None:
-    """Restart the broker without the last records of a partition."""
-    server.stop()
-    data = server.directory / "data"
-    folder = data / f"{topic}-0"
-    cut_after(folder / "00000000000000000000.log", batches)
-    for pattern in ("*.index", "*.timeindex", "*.snapshot"):
-        for path in folder.glob(pattern):
-            path.unlink()
-    (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    server.start()
 
 
 def going_on(log: LogWriter, stored: FrontierRecord, newer: FrontierRecord, folder: Path) -> Step:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 from concurrent import futures
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -545,6 +546,12 @@ class TestResume:
         cut = Frontier(slot="s", epoch=1, lsn=Lsn(9), ts_us=0, ends={topic: (0, 5)}, topic_ids=ids)
         with pytest.raises(LogError, match="partition 1 ends at 0"):
             last_positions(kafka, frontiers, cut, [topic])
+        # That of a table is mended by a copy; who looks for lost records tells of it.
+        known = replace(cut, tables={topic: TableName("public", "t")})
+        assert last_positions(kafka, frontiers, known, [topic]).ends == {topic: (0, 0)}
+        assert known.lost_of(topic, (0, 0)) == [
+            "partition 1 ends at 0, before the frontier's 5: records lost"
+        ]
 
     def test_records_that_were_deleted_are_noticed(self, kafka, admin, make_topic, producer):
         topic = make_topic(cleanup_policy="compact")

@@ -299,7 +299,7 @@ class _Check:
         self._begins(source, outlook, copied)
 
     def _losses(self, outlook: Outlook) -> None:
-        """Tell which topics have lost their beginning, and what becomes of their tables."""
+        """Tell which topics have lost records, and what becomes of their tables."""
         for loss in outlook.losses:
             match loss.answer:
                 case Reaction.STOP:

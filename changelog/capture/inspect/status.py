@@ -70,7 +70,7 @@ class CaptureStatus:
         limits: from where on something is wrong.
         backfill: how far copies of tables are, and which are excluded; None when there are none.
         wanted: the tables that match the settings, each with what stands against capturing it.
-        removed: topics that have lost their beginning, each with its way out.
+        removed: topics that have lost records, each with its way out.
         key_indexes: the unique indexes that give tables without a primary key their key.
         unanswered: why `source` or `log` did not answer; empty where both did.
     """
@@ -464,10 +464,18 @@ def _removed(
         yield f"{lost}; start `changelog capture`, it says what to do"
     if record is not None:
         topics = watched(record.frontier)
-        starts = frontiers.starts(topics)
+        found = frontiers.standing(topics)
+        starts = {topic: each.starts for topic, each in found.items()}
+        ends = {topic: each.ends for topic, each in found.items()}
         for topic in topics:
-            error = removed(record.frontier, topic, starts)
-            if error is not None:
+            error = removed(record.frontier, topic, starts, ends)
+            if topic not in found or found[topic].topic_id != record.frontier.topic_ids.get(topic):
+                what = "was made anew" if topic in found else "was deleted"
+                yield (
+                    f'topic "{topic}" {what}: what it held is lost; start `changelog capture` with '
+                    "`--on-incompatible resnapshot`: it copies the table anew"
+                )
+            elif error is not None:
                 yield f"{error.args[0]}; {error.hint}"
 
 

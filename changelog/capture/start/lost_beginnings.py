@@ -1,8 +1,9 @@
-"""Notices tables whose topics have lost their beginning, and decides what becomes of them.
+"""Notices tables whose topics have lost records, and decides what becomes of them.
 
 Starts are compared with what the frontier says is dead
 (`Frontier.alive_from`): at each start of capture, by `--check` and `status`, and before each
-frontier, where an attempt that finds one ends and the next one decides.
+frontier, where an attempt that finds one ends and the next one decides. Ends are compared with the
+frontier's at each start, and by the other two: a capture that goes on counts what it has written.
 
 A fresh copy mends it: all before it is dead then. `changelog resnapshot` asks for one, and its
 request may be waiting in the WAL already. So a table that stops capture stops it only when the
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.capture.frontier.beginnings import Starts, removed, watched
+from changelog.capture.frontier.beginnings import Ends, Starts, removed, watched
 from changelog.capture.start.environment import Environment
 from changelog.capture.state.policy import Reaction, answer, with_way_out
 from changelog.contract.base.errors import RecordsRemovedError
@@ -28,19 +29,21 @@ log = logging.getLogger("changelog.capture")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A table whose topic has lost its beginning.
+    """A table whose topic has lost records.
 
     Attributes:
         table: which one.
         topic: its topic.
         error: says so.
         answer: what becomes of it.
+        is_of_end: whether the last ones are lost, what was copied lately among them.
     """
 
     table: TableName
     topic: str
     error: RecordsRemovedError
     answer: Reaction
+    is_of_end: bool
 
     def told(self) -> RecordsRemovedError:
         """Return the error with all ways out."""
@@ -51,7 +54,7 @@ class Loss:
 def losses(
     environment: Environment, frontier: Frontier, going: BackfillRecord | None
 ) -> list[Loss]:
-    """Return the tables of a frontier whose topics have lost their beginning since.
+    """Return the tables of a frontier whose topics have lost records since.
 
     Args:
         environment: tables and topics as they are now.
@@ -68,33 +71,40 @@ def losses(
         if captured.get(frontier.tables[topic]) == topic
         and ids.get(topic) == frontier.topic_ids.get(topic)
     ]
-    starts = environment.frontiers.starts(there)
-    return list(_judged(environment, frontier, going, starts))
+    found = environment.frontiers.standing(there)
+    starts = {topic: each.starts for topic, each in found.items()}
+    ends = {topic: each.ends for topic, each in found.items()}
+    return list(_judged(environment, frontier, going, starts, ends))
 
 
 def _judged(
-    environment: Environment, frontier: Frontier, going: BackfillRecord | None, starts: Starts
+    environment: Environment,
+    frontier: Frontier,
+    going: BackfillRecord | None,
+    starts: Starts,
+    ends: Ends,
 ) -> Iterator[Loss]:
     copies = going.tables if going is not None else {}
     for topic in starts:
-        error = removed(frontier, topic, starts)
+        error = removed(frontier, topic, starts, ends)
         if error is not None:
             is_copied = topic in copies and not copies[topic].fault
             chosen = Reaction.COPY if is_copied else answer(error, environment.settings.capture)
-            yield Loss(frontier.tables[topic], topic, error, chosen)
+            is_of_end = bool(frontier.lost_of(topic, ends[topic]))
+            yield Loss(frontier.tables[topic], topic, error, chosen, is_of_end)
 
 
 def noted(
     found: Sequence[Loss], frontier: Frontier, going: BackfillRecord | None
 ) -> dict[str, TableBackfill]:
-    """Return what is to be written down of tables whose topics have lost their beginning.
+    """Return what is to be written down of tables whose topics have lost records.
 
     No frontier speaks of them until they are whole again. Those that wait to be asked for are
     asked for by what lies behind the frontier.
     """
     copies = going.tables if going is not None else {}
     return {
-        loss.topic: replace(copies[loss.topic], is_excluded=True)
+        loss.topic: replace(_from_start(copies[loss.topic], loss.is_of_end), is_excluded=True)
         if loss.topic in copies and not copies[loss.topic].fault
         else TableBackfill(
             table=loss.table,
@@ -106,6 +116,13 @@ def noted(
         )
         for loss in found
     }
+
+
+def _from_start(copy: TableBackfill, is_lost: bool = True) -> TableBackfill:
+    """Return a copy without what it had done, if that is lost."""
+    if not is_lost:
+        return copy
+    return replace(copy, since=None, done=(), rows=0, ends=(), alive_from=())
 
 
 def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord:
@@ -127,5 +144,5 @@ def restarted(environment: Environment, going: BackfillRecord) -> BackfillRecord
                 "; ".join(found),
                 each.table,
             )
-            anew[topic] = replace(each, since=None, done=(), rows=0, ends=(), alive_from=())
+            anew[topic] = _from_start(each)
     return replace(going, tables={**going.tables, **anew}) if anew else going

@@ -214,7 +214,7 @@ class Outlook:
         copied: the tables that would be copied from their start.
         going: those whose copying would go on.
         skipped: those that the log has without a copy, and that get none.
-        losses: those whose topics have lost their beginning.
+        losses: those whose topics have lost records.
     """
 
     begin: Fresh | Adopt | Continue | Resume

@@ -125,7 +125,7 @@ class RecordRefusedError(LogError):
 
 
 class RecordsRemovedError(LogError):
-    """Records that may be alive were removed from the start of a table's topic."""
+    """Records that may be alive are gone from the start of a table's topic, or from its end."""
 
 
 class NoFrontierError(LogError):

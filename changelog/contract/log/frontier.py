@@ -105,6 +105,15 @@ class Frontier:
         """Say what is missing of a topic whose partitions start at `starts`; see `missing`."""
         return list(missing(starts, self.alive_from.get(topic, ())))
 
+    def lost_of(self, topic: str, ends: Sequence[int]) -> list[str]:
+        """Say which partitions of a topic that ends at `ends` now have lost their last records."""
+        known = enumerate(zip(ends, self.ends.get(topic, ()), strict=False))
+        return [
+            f"partition {partition} ends at {now}, before the frontier's {end}: records lost"
+            for partition, (now, end) in known
+            if now < end
+        ]
+
     def topic_of(self, table: TableName) -> str | None:
         """Return the topic of a table, or None when it is not captured."""
         return next((topic for topic, name in self.tables.items() if name == table), None)
