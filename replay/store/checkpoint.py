@@ -276,7 +276,8 @@ class CheckpointStore:
     def _failed(self, topic: str, what: str, error: Exception) -> CheckpointError:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return CheckpointError(
-            f"the checkpoint {redacted(self._place(topic))} cannot be {what}: {redacted(line)}"
+            f"the checkpoint {redacted(self._place(topic))} cannot be {what}: {redacted(line)}",
+            hint=f"if it is broken, remove the folder {FOLDER} of the warehouse; it is made again",
         )
 
 

@@ -29,10 +29,12 @@ class CapturedProject:
 
     root: Path
     dsn: str
+    place: Path | None = None
+    """Of the warehouse, where it is not in the folder."""
 
     @property
     def warehouse(self) -> Path:
-        return self.root / "warehouse"
+        return self.place or self.root / "warehouse"
 
     def execute(self, text: str) -> None:
         with closing(psycopg2.connect(self.dsn)) as connection:

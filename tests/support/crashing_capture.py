@@ -387,6 +387,18 @@ def execute(dsn, statement):
         cursor.execute(statement)
 
 
+def cut_values_off():
+    """Write a value that ends so without its last byte, so that nobody can decode it."""
+    one_by_one()
+    produce = LogProducer.produce
+
+    def cutting(self, topic, key, value, *arguments, **named):
+        whole = value is None or not value.endswith(b"cut off")
+        produce(self, topic, key, value if whole else value[:-1], *arguments, **named)
+
+    LogProducer.produce = cutting
+
+
 DEFECTS = {
     function.__name__: function
     for function in (
@@ -430,6 +442,7 @@ DEFECTS = {
         leave_generated_out,
         look_at_sequences_once,
         forget_to_wait,
+        cut_values_off,
     )
 }
 

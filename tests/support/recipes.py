@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,11 @@ class Recipe:
     sees: str
     quotes: tuple[str, ...]
     commands: tuple[str, ...]
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """Return the exit codes of the sentence, in its order."""
+        return tuple(map(int, re.findall(r"\bends? with (\d)", self.sees)))
 
     def is_seen_in(self, said: str) -> bool:
         """Tell whether each quoted part was printed."""
@@ -76,3 +81,9 @@ def recipe(title: str) -> Recipe:
         KeyError: the page has none of that title.
     """
     return recipes()[title]
+
+
+def asides() -> Sequence[str]:
+    """Return the commands of what is not in the table, in their order."""
+    _, _, text = PAGE.read_text("utf-8").partition("\n## Not in the table\n")
+    return re.findall(r"`((?:changelog|rebuild-view) [^`]+)`", text)

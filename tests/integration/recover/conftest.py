@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.integration.recover.orders import orders_at
+from tests.support.captured_project import run_here
 from tests.support.recovering import Recovering, typed_here
+from tests.support.services import own_broker
 
 
 @pytest.fixture
@@ -28,3 +31,34 @@ def line(recovering, dsn):
     made = recovering(dsn)
     made.begins()
     return made
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, spark, tmp_path):
+    """Run `rebuild-view` in this process and in the folder of `orders`."""
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("COLUMNS", "400")  # what is quoted stands in one line
+    return lambda words: run_here(capsys, monkeypatch, ["rebuild-view", *words])
+
+
+@pytest.fixture
+def orders(stack, here, tmp_path):
+    """A table on the log that a view is to be made of, on the servers of the run."""
+    with orders_at(stack, tmp_path / "project", here) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(downloads):
+    """A broker that a test may restart."""
+    with own_broker() as made:
+        yield made
+
+
+@pytest.fixture
+def own_orders(stack, here, broker, tmp_path):
+    """The same, whose log is on that broker."""
+    with orders_at(stack, tmp_path / "project", here, brokers=broker.url) as made:
+        yield made
