@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.captured_project import captured_database
 from tests.support.page import blocks_of
+from tests.support.page_lines import block_of, commands_of, reader_of
 
 pytestmark = pytest.mark.matrix
 PAGE = Path(__file__).parents[2] / "docs" / "design.md"
@@ -63,3 +65,19 @@ def test_the_views_of_the_page_are_what_it_says(tmp_path):
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert json.loads(ran.stdout)
+
+
+TABLES = """
+CREATE TABLE orders (order_id integer PRIMARY KEY, customer_id integer, status text);
+CREATE TABLE customers (customer_id integer PRIMARY KEY, name text);
+CREATE TABLE items (
+    order_id integer, line integer, article text, quantity integer, PRIMARY KEY (order_id, line));
+"""
+
+
+def test_the_command_of_the_page_plans_its_view(stack, tmp_path):
+    with captured_database(stack, tmp_path, TABLES) as (project, name):
+        project.view("order_search.sql", block_of(PAGE, "sql", "-- key: order_id").text)
+        shell = reader_of(tmp_path, stack.endpoints(), project.dsn, name)
+        for command in commands_of(PAGE):
+            assert "exact" in shell.run(f"{command} 2>&1")

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import psycopg2
 import pytest
@@ -17,9 +18,13 @@ from psycopg2.extras import LogicalReplicationConnection
 from changelog.capture.inspect import left_on_log
 from changelog.config import load_project
 from tests.support.captured_project import captured_database, rebuild_view
-from tests.support.page_lines import Shell
+from tests.support.page import blocks_of, missing
+from tests.support.page_lines import Shell, commands_of, plain, reader_of
 from tests.support.wait import wait_until
+from views import Project
 from views.operate.teardown import look
+
+PAGE = Path(__file__).parents[2] / "docs" / "remove.md"
 
 TABLES = """
 CREATE TABLE orders (id int PRIMARY KEY);
@@ -119,6 +124,31 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     # And it can begin anew.
     project.capture()
     assert len(topics_of(kafka, slot)) == 4
+
+
+@pytest.mark.matrix
+def test_the_commands_of_the_page_show_and_remove_what_it_says(stack, kafka, spark, tmp_path):
+    plan = next(each for each in blocks_of(PAGE) if each.prints)
+    table = "CREATE TABLE orders (id int PRIMARY KEY)"
+    with captured_database(stack, tmp_path / "shop", table) as (project, slot):
+        shell = reader_of(project.root, stack.endpoints(), project.dsn, slot)
+        project.view("orders_copy.sql", "-- key: id\n-- sinks: delta\nSELECT id FROM orders")
+        Project.open(project.root).rebuild()
+        look_first, ask, agree, keep = map(plain, commands_of(PAGE))
+        assert plan.text.strip() == look_first
+        said = shell.run(f"COLUMNS=200 {look_first}").replace(str(project.root), "/srv/shop")
+        # How much WAL is kept is another number each time.
+        shown = tuple(re.sub(r"[\d,]+ bytes", "… bytes", line) for line in plan.prints)
+        assert list(missing(shown, said.replace(slot, "shop"))) == []
+        shell.run(ask, answer="n\n" * 7)
+        assert len(topics_of(kafka, slot)) == 2
+        shell.run(keep, answer="y\n" * 4)
+        assert len(topics_of(kafka, slot)) == 2
+        assert project.query(f"SELECT FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
+        shell.run(agree)
+        assert topics_of(kafka, slot) == []
+        # The end of the block drops it.
+        project.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
 
 
 def test_each_part_is_asked_about_and_stays_where_the_answer_is_no(captured, kafka):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,14 @@ from changelog.sink.topics import cluster_id
 from changelog.source.connect.connect import connect, connect_replication
 from tests.support.capture_command import CaptureCommand
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, rebuild_view
+from tests.support.page_lines import Shell, block_of
 from tests.support.secure_servers import ELSEWHERE, USER, WRONG, secure_servers
 from tests.support.services import FOLDER
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.matrix]
 
+PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 SETTINGS = """
 [postgres]
 dsn = "{dsn} password=${{file:secrets/postgres}}"
@@ -121,6 +124,39 @@ def capture(servers, prefix, tmp_path):
         f"DROP PUBLICATION IF EXISTS {prefix}",
         "DROP TABLE IF EXISTS pears",
     )
+
+
+def test_the_settings_of_the_page_let_capture_in(servers, capture):
+    text = block_of(PAGE, "toml", '[postgres]\ndsn = "postgresql://capture:${PGPASSWORD}').text
+    at = psycopg2.extensions.parse_dsn(servers.dsn())
+    for page, here in {
+        "capture:${PGPASSWORD}@db.example.com/app": (
+            f"{at['user']}:${{PGPASSWORD}}@{at['host']}:{at['port']}/{at['dbname']}"
+        ),
+        '"changelog"': f'"{USER}"',
+        '"changelog:': f'"{USER}:',
+        **{f"/etc/pki/{name}.pem": str(servers.authority) for name in ("db", "kafka", "registry")},
+    }.items():
+        assert page in text
+        text = text.replace(page, here)
+    rest = f"""
+[kafka]
+brokers = "{servers.sasl}"
+[registry]
+url = "{servers.registry}"
+[capture]
+slot = "{capture.prefix}"
+topic_prefix = "{capture.prefix}"
+"""
+    (capture.folder / "changelog.toml").write_text(text + rest)
+    capture.outside("CREATE TABLE pears (id int PRIMARY KEY)", "INSERT INTO pears VALUES (1)")
+    given = {"PGPASSWORD": servers.passwords.postgres}
+    shell = Shell(capture.folder, {**os.environ, **given})
+    for words in ("--check", "--until now"):
+        said = shell.run(f"{sys.executable} -m changelog capture {words} 2>&1")
+        assert capture.leaks(said) == []
+    read = f"{sys.executable} -m changelog read {capture.prefix}.pears --exit"
+    assert len(shell.run(read).splitlines()) == 1
 
 
 def command_lines(process):
