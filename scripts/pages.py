@@ -240,10 +240,12 @@ def examples() -> str:
         for path in sorted((DOCS.parent / "examples" / folder).iterdir()):
             if path.is_file():
                 text = path.read_text("utf-8").rstrip()
-                lines += [f"`examples/{folder}/{path.name}`\n", f"```\n{text}\n```\n"]
+                kind = _KINDS.get(path.suffix, folder if folder == "cron" else "text")
+                lines += [f"`examples/{folder}/{path.name}`\n", f"```{kind}\n{text}\n```\n"]
     return "\n".join(lines)
 
 
+_KINDS = {".py": "python", ".yaml": "yaml", ".service": "ini", ".timer": "ini"}
 _EXAMPLES = {
     "cron": "cron",
     "systemd": "systemd",

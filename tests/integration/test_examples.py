@@ -1,4 +1,4 @@
-"""`examples/` run for real: as cron and systemd run a command, and by Airflow itself."""
+"""The files of docs/examples.md run for real: as cron and systemd do, and by Airflow itself."""
 
 from __future__ import annotations
 

@@ -20,6 +20,33 @@ from tests.unit.test_docs import _command, _split, _walk
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+KINDS = {
+    "sh", "python", "js", "java", "sql", "toml", "yaml", "json", "promql", "crontab", "cron", "ini",
+}  # fmt: skip
+"""Kinds of blocks that run, or are read by what would read them; else a block is `text`."""
+TESTS = {
+    "README.md": ("test_readme",),
+    "docs/connect.md": ("test_connect_page",),
+    "docs/design.md": ("test_design_page",),
+    "docs/examples.md": ("test_examples",),
+    "docs/install.md": ("test_install_page",),
+    "docs/loading.md": ("test_line_pages",),
+    "docs/operating.md": ("test_operating_page", "test_alerts", "test_tls"),
+    "docs/page.md": ("test_changes_page", "test_changes"),
+    "docs/python.md": ("test_python_page",),
+    "docs/read-a-view.md": ("test_read_page",),
+    "docs/reading.md": ("test_view_pages",),
+    "docs/records.md": ("test_records_page",),
+    "docs/recover.md": ("recover",),
+    "docs/remove.md": ("test_teardown",),
+    "docs/scheduling.md": ("test_scheduling_page", "test_alerts"),
+    "docs/serving.md": ("test_view_pages",),
+    "docs/sinks.md": ("test_view_pages",),
+    "docs/start.md": ("test_start_page",),
+    "docs/testing.md": ("test_testing_page",),
+    "docs/topics.md": ("test_line_pages",),
+}
+"""What runs the blocks of a page: modules of tests/integration, or a folder of them."""
 PROGRAMS = ("changelog", "rebuild-view")
 
 
@@ -51,6 +78,36 @@ def test_pages_name_pages_and_pictures_that_exist(path: Path) -> None:
     assert [page for page in pages if not (ROOT / page).exists()] == []
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     assert [each for each in pictures if not (path.parent / each).exists()] == []
+
+
+def _pages() -> Iterator[tuple[str, Path]]:
+    for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
+        yield path.relative_to(ROOT).as_posix(), path
+
+
+@pytest.mark.parametrize(("name", "path"), [*_pages()])
+def test_each_block_of_a_page_says_what_it_is(name: str, path: Path) -> None:
+    fences = re.findall(r"^```(\w*)", path.read_text("utf-8"), re.MULTILINE)
+    assert {*fences[::2]} <= {*KINDS, "text"}, f"a block of {name} is of no kind"
+    assert {*fences[1::2]} <= {""}
+
+
+def test_each_block_that_runs_is_run_by_a_test() -> None:
+    runs = {
+        name
+        for name, path in _pages()
+        if any(each.kind in KINDS and not each.why_not for each in blocks_of(path))
+    }
+    assert runs == {*TESTS}, "name the test of a page's blocks, or say why one does not run"
+
+
+@pytest.mark.parametrize(
+    ("page", "test"), [(page, test) for page, tests in TESTS.items() for test in tests]
+)
+def test_what_runs_a_page_knows_it(page: str, test: str) -> None:
+    place = ROOT / "tests" / "integration" / test
+    found = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    assert any(Path(page).name in each.read_text("utf-8") for each in found)
 
 
 def test_pages_name_commands_and_options_that_exist() -> None:
@@ -93,7 +150,7 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     rules = [
         rule["expr"]
         for block in blocks
-        if block.kind == "yaml"
+        if block.kind == "yaml" and block.text.startswith("groups:")
         for group in yaml.safe_load(block.text)["groups"]
         for rule in group["rules"]
     ]
