@@ -132,7 +132,7 @@ def test_views_that_are_to_go_together_have_one_process(followed):
         followed.wait(lambda: f'"view": "{followed.whole}"' in followed.said(), "a first round")
         followed.change(100)
         followed.shows(100)
-        assert followed.table() == 100
+        followed.wait(lambda: followed.table() == 100, "the table has it")
         assert followed.beside() == {}
         followed.ends()
 
