@@ -38,8 +38,8 @@ integration: downloads ## Tests on real PostgreSQL, Kafka, registry, search and 
 soak: downloads ## A storm of faults over the whole line (ARGS='--seed 7 --minutes 20'); last line is JSON
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-notebooks: downloads ## Execute every notebook
-	@$(BIN)/python -m pytest tests/notebooks $(ARGS)
+notebooks: downloads ## Execute every notebook; ends with the seconds of each
+	@$(BIN)/python -m pytest -n 0 --durations=0 --durations-min=1 tests/notebooks $(ARGS)
 
 downloads: $(READY) ## Fetch what the servers and Spark need; a second run fetches nothing
 	@$(BIN)/changelog stack fetch

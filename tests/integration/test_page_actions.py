@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import os
 import re
 import uuid
 
@@ -10,6 +12,8 @@ import pytest
 
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.connect_workers import running
+from views.generations.lock import following
+from views.generations.place import Place
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -40,6 +44,11 @@ def test_readers_move_as_was_confirmed_alone(spark, stack, tmp_path, capsys, mon
 
             publish = form("publish")
             assert (publish["serving"], publish["to"]) == ("1", "2")
+            with following(Place(project.root), ["copied"]):
+                said = html.unescape(act("publish", publish))
+                assert 'nothing was done: view "copied" is followed' in said
+                assert f"process {os.getpid()}" in said
+            assert [row["id"] for row in project.delta("copied")] == [1]
             assert "readers of copied see generation 2" in act("publish", publish)
             assert [row["id"] for row in project.delta("copied")] == [1, 2]
             # The form is from before: what it says is not so any more.

@@ -158,7 +158,7 @@ def _run(folder: Path, view: str, plan: Plan) -> Done:
     if ran.returncode == 0:
         return Done(True, f"readers of {view} see generation {plan.to}")
     if ran.returncode == LockedError.exit_code:
-        return Done(False, f"another process moves {view}: nothing was done")
+        return Done(False, f"nothing was done: {_why(ran.stdout, ran.stderr)}")
     return Done(False, _why(ran.stdout, ran.stderr))
 
 
