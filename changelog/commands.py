@@ -227,7 +227,13 @@ def _captured(settings: Project, asked: _Asked) -> CaptureReport:
     asking.ask(lambda: ensure_identity(settings, agreed=lambda names: asked.yes or _agreed(names)))
     report, stop = CaptureReport(), stop_on_signals()
     patience = Patience(wait_s, stop)
-    run = CaptureRun(settings, report=report, stop=stop, console=bar_console(), patience=patience)
+    run = CaptureRun(
+        settings,
+        report=report,
+        stop=stop,
+        console=bar_console(as_json=asked.as_json),
+        patience=patience,
+    )
     with _metrics(settings, report, asked.metrics_port, asked.metrics_address):
         run.run(patience.ask(lambda: until_lsn(settings, asked.until)))
     return report
@@ -297,7 +303,9 @@ def resnapshot(
     tell(f"asked for {', '.join(map(str, asked.tables))} at {asked.lsn}")
     if not asked.active:
         tell("no capture reads the slot now: the copy begins when one does")
-    done = wait and follow(settings, asked, console=bar_console(), stop=stop_on_signals())
+    done = wait and follow(
+        settings, asked, console=bar_console(as_json=as_json), stop=stop_on_signals()
+    )
     if as_json:
         print_json({**asked.to_json(), "done": done})
     if wait and not done:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -14,7 +15,7 @@ from changelog.config import BROKERS, Project, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.properties import parse_properties
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import stop_on_signals
+from changelog.runtime.edge import bar_console, stop_on_signals
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import DebugOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
@@ -209,12 +210,37 @@ def write(
     collect_rarely()
     settings = project_of(project, given, asked.client)
     target = Target(topic=topic, partition=asked.partition, whole=asked.whole)
-    writing = Writing(settings.kafka, target, _parser(asked))
-    delimiter, stop = unescaped(asked.delimiter, "--delimiter"), stop_on_signals()
-    try:
-        writing.run(split(delimiter, stop), stop)
-    except StoppedError:
-        raise typer.Exit(_INTERRUPTED) from None
+    parse, stop = _parser(asked), stop_on_signals()
+    delimiter = unescaped(asked.delimiter, "--delimiter")
+    with _progress(topic) as told:
+        try:
+            Writing(settings.kafka, target, parse, told).run(split(delimiter, stop), stop)
+        except StoppedError:
+            raise typer.Exit(_INTERRUPTED) from None
+
+
+@contextmanager
+def _progress(topic: str) -> Iterator[Callable[[int], None]]:
+    """Give what shows how many lines are taken; nobody types beside a bar that moves."""
+    if os.isatty(0):
+        yield lambda _: None
+        return
+    from changelog.lines.writing import part_read
+    from changelog.runtime.progress_bar import RowBar
+
+    with ExitStack() as shown:
+        bar, taken = None, 0
+
+        def told(lines: int) -> None:
+            nonlocal bar, taken
+            if bar is None:
+                bar = shown.enter_context(RowBar(bar_console(), topic, says_sum=False))
+            taken += lines
+            if taken and (part := part_read()):
+                bar.expect(round(taken / part))
+            bar.add(lines)
+
+        yield told
 
 
 def _parser(asked: _Write) -> Parse:

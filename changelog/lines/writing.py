@@ -69,6 +69,15 @@ def split(
         yield [rest]
 
 
+def part_read(descriptor: int = 0) -> float | None:
+    """Return which part of an input was read; None where its end cannot be known."""
+    try:
+        size, place = os.fstat(descriptor).st_size, os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:  # a pipe or a terminal has no places
+        return None
+    return min(1.0, place / size) if size and place else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where records go.
@@ -91,9 +100,22 @@ class Writing:
         taken: how many lines were taken.
     """
 
-    def __init__(self, kafka: KafkaConnection, target: Target, parse: Parse) -> None:
-        """Prepare; nothing is asked yet."""
-        self._kafka, self._target, self._parse = kafka, target, parse
+    def __init__(
+        self,
+        kafka: KafkaConnection,
+        target: Target,
+        parse: Parse,
+        told: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            kafka: the brokers.
+            target: where records go.
+            parse: makes a record of a line.
+            told: is told how many more lines were taken; of none when the writing begins.
+        """
+        self._kafka, self._target, self._parse, self._told = kafka, target, parse, told
         self.taken = 0
         self._left, self._moved_at, self._asked_at = 0, 0.0, 0.0
 
@@ -135,6 +157,7 @@ class Writing:
 
     def _write(self, producer: LogProducer, lines: Iterator[list[bytes]]) -> None:
         topic, partition, parse = self._target.topic, self._target.partition, self._parse
+        self._told(0)
         try:
             for some in lines:
                 for line in some:
@@ -142,6 +165,7 @@ class Writing:
                     producer.produce(topic, key, value, headers, partition)
                     self.taken += 1
                 producer.poll()
+                self._told(len(some))
         except (InputError, StoppedError) as error:
             if not self._target.whole:
                 producer.commit()

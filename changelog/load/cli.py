@@ -153,7 +153,12 @@ def load(
     with closing(_Schemas(settings)) as schemas:
         rules, latest = prepare(wishes, url, how.name, schemas.latest)
         made = Load(
-            settings.kafka, how, rules, schema=schemas.schema, latest=latest, console=bar_console()
+            settings.kafka,
+            how,
+            rules,
+            schema=schemas.schema,
+            latest=latest,
+            console=bar_console(as_json=asked.as_json),
         )
         found = made.run(stop_on_signals())
     _tell(found, how, as_json=asked.as_json)

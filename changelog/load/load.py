@@ -14,7 +14,6 @@ from typing import Any
 from confluent_kafka import Consumer
 from rich.console import Console
 
-from changelog.capture.copy.progress_bar import RowBar
 from changelog.connect.postgres.places import OvertakenError, Partition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -42,6 +41,7 @@ from changelog.load.rules.table import Table
 from changelog.load.rules.wanted import Rules
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
+from changelog.runtime.progress_bar import RowBar
 from changelog.sink.client import make_client
 from changelog.sink.topics import TopicDescription
 

@@ -18,7 +18,7 @@ from changelog.contract.log.form import Output
 from changelog.contract.log.properties import parse_properties
 from changelog.lines.cli import ClientOption
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import print_json, say_error, stop_on_signals, tell
+from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
@@ -100,7 +100,13 @@ def publish(project: ProjectOption = Path(), *, given: Given, asked: _Publish) -
         raise ConfigurationError(
             "Avro needs a schema registry, and none is set", hint="--schema-registry, or --as json"
         )
-    made = Publish(settings.kafka, wanted, settings.capture, lambda: Client(settings.registry))
+    made = Publish(
+        settings.kafka,
+        wanted,
+        settings.capture,
+        lambda: Client(settings.registry),
+        bar_console(as_json=asked.as_json),
+    )
     query, source = _query(asked.query), resolved(asked.source, settings.root)
     stop = stop_on_signals()
 

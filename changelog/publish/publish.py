@@ -8,11 +8,13 @@ that what was read stays what there is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+from rich.console import Console
 
 from changelog.capture.rows.shape import RowShape, batch_codec, row_codec, whole
 from changelog.contract.base.connection import KafkaConnection
@@ -25,6 +27,7 @@ from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.lines.ask import bounds_of
 from changelog.native.buffers import Records, Texts
 from changelog.publish.rows import QueryRows, relation_of
+from changelog.runtime.progress_bar import RowBar
 from changelog.sections import CaptureSettings
 from changelog.sink.by_hand import create_topics
 from changelog.sink.producer import LogProducer
@@ -36,6 +39,8 @@ from changelog.source.snapshot.copytext import parse_row
 _TRANSACTION_S = 900
 """The longest that brokers allow unless they are told otherwise."""
 _DIGEST_BYTES = 16
+_LOOK_RECORDS = 10_000
+"""After so many records that are read, progress is shown and a signal seen."""
 Digest = bytes
 
 
@@ -110,6 +115,7 @@ class Publish:
         settings: PublishSettings,
         capture: CaptureSettings,
         registry: Callable[[], Registry],
+        console: Console,
     ) -> None:
         """Prepare; nothing is asked yet.
 
@@ -118,9 +124,10 @@ class Publish:
             settings: what and where to.
             capture: how a topic is made that is missing.
             registry: opens a client of the registry.
+            console: for the progress.
         """
         self._kafka, self._settings, self._capture = kafka, settings, capture
-        self._registry = registry
+        self._registry, self._console = registry, console
 
     def run(self, rows: QueryRows, stop: Callable[[], bool]) -> Published:
         """Publish the rows, all of them or nothing.
@@ -149,8 +156,12 @@ class Publish:
         )
         with closing(producer):
             producer.take_over()
-            self._write(producer, encoder, rows, found, check)
-            producer.commit()
+            known: Mapping[Digest, tuple[bytes, Digest]] = {}
+            if self._settings.tombstones or self._settings.changed_only:
+                known = self._known(check)
+            with RowBar(self._console, self._settings.topic, says_sum=False) as bar:
+                self._write(producer, encoder, rows, found, check, known=known, bar=bar)
+                producer.commit()
         found.seconds = time.monotonic() - began
         return found
 
@@ -161,9 +172,11 @@ class Publish:
         rows: QueryRows,
         found: Published,
         check: Callable[[], None],
+        *,
+        known: Mapping[Digest, tuple[bytes, Digest]],
+        bar: RowBar,
     ) -> None:
         topic, settings = self._settings.topic, self._settings
-        known = self._known(check) if settings.tombstones or settings.changed_only else {}
         seen: set[Digest] = set()
         for lines in rows.lines():
             check()
@@ -180,6 +193,7 @@ class Publish:
                 producer.produce(topic, key, value, [])
                 found.written += 1
             producer.poll()
+            bar.add(len(lines))
         if settings.tombstones:
             for digest, (key, _) in known.items():
                 if digest not in seen:
@@ -193,17 +207,20 @@ class Publish:
         bounds = bounds_of(self._kafka, topic, range(partitions))
         ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
         found: dict[Digest, tuple[bytes, Digest]] = {}
-        for number, record in enumerate(scan(self._kafka, ranges)):
-            if not number % 10_000:
-                check()
-            key: Any = record.key()
-            value: Any = record.value()
-            if key is None:
-                continue
-            if value is None:
-                found.pop(_digest(key), None)
-            else:
-                found[_digest(key)] = (key, _digest(value))
+        records = sum(each.end - each.start for each in ranges)
+        with RowBar(self._console, f"read {topic}", records, says_sum=False) as bar:
+            for number, record in enumerate(scan(self._kafka, ranges), 1):
+                if not number % _LOOK_RECORDS:
+                    check()
+                    bar.add(_LOOK_RECORDS)
+                key: Any = record.key()
+                value: Any = record.value()
+                if key is None:
+                    continue
+                if value is None:
+                    found.pop(_digest(key), None)
+                else:
+                    found[_digest(key)] = (key, _digest(value))
         return found
 
     def _make_topic(self) -> None:

@@ -155,13 +155,13 @@ def logs_json() -> bool:
     return any(isinstance(handler.formatter, JsonFormatter) for handler in log.handlers)
 
 
-def bar_console() -> Console:
-    """Return where progress bars go: nowhere when standard error is for JSON lines."""
+def bar_console(*, as_json: bool = False) -> Console:
+    """Return where progress bars go: nowhere when JSON lines are wanted, or JSON is the result."""
     from rich.console import Console  # noqa: PLC0415 - a tenth of a start
 
     from changelog.runtime.terminal import console  # noqa: PLC0415 - likewise
 
-    return Console(stderr=True, force_terminal=False) if logs_json() else console
+    return Console(stderr=True, force_terminal=False) if as_json or logs_json() else console
 
 
 def one_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ from changelog.contract.log.form import Output
 from changelog.lines.ask import bounds_of
 from changelog.publish.postgres import PostgresRows
 from changelog.publish.publish import Publish, PublishSettings, StoppedError
+from changelog.runtime.edge import bar_console
 from changelog.sections import CaptureSettings
 from changelog.sink.producer import LogProducer
 from changelog.sink.registry import Registry
@@ -197,7 +198,7 @@ def test_what_does_not_go_together_is_said_with_its_code(publish, tmp_path, pref
 def test_a_run_that_is_stopped_leaves_nothing(kafka, registry, dsn, prefix, publish, shown):
     assert publish("SELECT 1 AS id", "--key", "id")[0] == 0
     settings = PublishSettings(topic=f"{prefix}.t", key=("id",), output=Output.AVRO)
-    made = Publish(kafka, settings, CaptureSettings(), lambda: Registry(registry))
+    made = Publish(kafka, settings, CaptureSettings(), lambda: Registry(registry), bar_console())
     asked = iter([False] * 3)
     rows = PostgresRows(dsn, "SELECT n AS id FROM generate_series(1, 100000) n")
     with closing(rows), pytest.raises(StoppedError):

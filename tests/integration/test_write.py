@@ -106,6 +106,24 @@ def test_lines_are_keyed_records_where_other_clients_look_for_them(
     assert all(each["partition"] == partition_of(each["key"].encode(), 2) for each in found)
 
 
+def test_progress_is_shown_where_somebody_looks(make_topic, command, tmp_path):
+    """Of a file, whose end is known, and of a pipe."""
+    topic, lines = make_topic(), tmp_path / "lines"
+    lines.write_bytes(b"".join(b"%d\tx\n" % number for number in range(1000)))
+    terminal = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
+
+    def write(**given):
+        return subprocess.run(
+            command("write", topic), cwd=tmp_path, capture_output=True, timeout=120, check=False,
+            env=terminal, **given,
+        )  # fmt: skip
+
+    with lines.open("rb") as file:
+        whole = write(stdin=file)
+    for ran in (whole, write(input=lines.read_bytes())):
+        assert (ran.returncode, b"1,000 rows" in ran.stderr) == (0, True), ran.stderr
+
+
 def test_a_topic_is_copied_whole_through_a_pipe(kafka, make_topic, command, shown, tmp_path):
     one, other = make_topic("one"), make_topic("other")
     producer = LogProducer.open(kafka)

@@ -32,7 +32,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from changelog.capture.copy.progress_bar import RowBar
 from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
 from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.workers import CopyWorkers
@@ -55,6 +54,7 @@ from changelog.contract.log.backfill import BackfillRecord
 from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
+from changelog.runtime.progress_bar import RowBar
 from changelog.sink.producer import LogProducer
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import current_snapshot

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from changelog.capture.copy.backfill import RESNAPSHOT
-from changelog.capture.copy.progress_bar import RowBar
 from changelog.config import Project
 from changelog.contract.base.errors import ConfigurationError, NoFrontierError
 from changelog.contract.base.lsn import Lsn
@@ -25,6 +24,7 @@ from changelog.contract.log.backfill import BackfillRecord, copies_of
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.progress_bar import RowBar
 from changelog.sink.frontier import FrontierLog
 from changelog.source.connect.connect import Connection, connect
 from changelog.source.connect.standby import Primary

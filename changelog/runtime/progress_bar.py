@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-log = logging.getLogger("changelog.capture.frontier.settle")
+log = logging.getLogger("changelog.progress")
 
 LINE_EVERY_S = 5.0
 
@@ -18,8 +18,26 @@ LINE_EVERY_S = 5.0
 class RowBar:
     """Counts rows towards an estimate; those that were `done` before count, but not as speed."""
 
-    def __init__(self, console: Console, what: str, estimate: int, *, done: int = 0) -> None:
+    def __init__(
+        self,
+        console: Console,
+        what: str,
+        estimate: int = 0,
+        *,
+        done: int = 0,
+        says_sum: bool = True,
+    ) -> None:
+        """Prepare; nothing is shown yet.
+
+        Args:
+            console: where the bar goes, if that is a terminal.
+            what: is done.
+            estimate: how many rows there are, `done` counted; 0 where nobody knows.
+            done: so many were there before.
+            says_sum: whether the end is told; a command that tells it itself leaves no bar behind.
+        """
         self._what = what
+        self._says_sum = says_sum
         self._estimate = estimate
         self._done = done
         self._rows = 0
@@ -32,6 +50,7 @@ class RowBar:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            transient=not says_sum,
         )
 
     def __enter__(self) -> Self:
@@ -43,6 +62,12 @@ class RowBar:
             self._progress.update(self._task, completed=self._done)
         return self
 
+    def expect(self, rows: int) -> None:
+        """Note that there are so many rows, as far as one can tell by now."""
+        self._estimate = rows
+        if self._task is not None:
+            self._progress.update(self._task, total=rows)
+
     def add(self, rows: int) -> None:
         """Note that `rows` more are done."""
         self._rows += rows
@@ -53,6 +78,9 @@ class RowBar:
         if self._progress.disable and now - self._said > LINE_EVERY_S:
             self._said = now
             rows, left = self._done + self._rows, self._estimate - self._done - self._rows
+            if not self._estimate:
+                log.info("%s: %d rows, %d/s", self._what, rows, rate)
+                return
             log.info(
                 "%s: %d of about %d rows, %d/s, %d s left",
                 self._what,
@@ -71,6 +99,6 @@ class RowBar:
         """Take the bar away and say the sum."""
         self._progress.stop()
         seconds = time.monotonic() - self._started
-        if error is None:
+        if error is None and self._says_sum:
             rate = self._rows / max(seconds, 0.001)
             log.info("%s: %d rows in %.1f s, %d/s", self._what, self._rows, seconds, rate)
