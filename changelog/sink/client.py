@@ -65,6 +65,9 @@ _ALERT = "SSL alert"  # what the broker's own refusal of a certificate looks lik
 _UNTOLD_S = 3.0
 """After this time without an answer, connections that end without a word are a refusal, and those
 that do not come about say that nobody is there."""
+_SILENT_S = 8.0
+"""Who ends a connection without a word does so at once. Later it was librdkafka's patience that
+ended it (`api.version.request.timeout.ms`, 10 s): a network that swallows packets, for one."""
 _SESSION_LOST = {
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.UNKNOWN_PRODUCER_ID,
@@ -134,6 +137,7 @@ class _Heard:
     """What went wrong on a client's connections; no request's answer tells it, only a timeout."""
 
     def __init__(self) -> None:
+        self._begun = time.monotonic()
         self._refusal = ""
         self._absence = ""
         self._all_down_at: float | None = None
@@ -143,7 +147,10 @@ class _Heard:
         if error.code() in _NOT_LET_IN or _ALERT in said:
             self._refusal = said
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._all_down_at = self._all_down_at or time.monotonic()
+            now = time.monotonic()
+            self._all_down_at = self._all_down_at or now
+            if now - self._begun > _SILENT_S and not self._absence:
+                self._absence = "it takes connections and says nothing"
         else:
             self._absence = said
 

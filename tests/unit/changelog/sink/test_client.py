@@ -78,6 +78,14 @@ def test_a_broker_that_is_away_is_no_refusal(monkeypatch):
     assert "without a word" in heard(ALL_DOWN).refusal()
 
 
+def test_a_server_that_says_nothing_is_away_and_refuses_nobody(monkeypatch):
+    """Such as a network that swallows packets: librdkafka's own patience ends the connection."""
+    monkeypatch.setattr("changelog.sink.client._UNTOLD_S", -1.0)
+    monkeypatch.setattr("changelog.sink.client._SILENT_S", -1.0)
+    found = heard(ALL_DOWN)
+    assert (found.refusal(), found.absence()) == ("", "it takes connections and says nothing")
+
+
 def test_an_error_never_holds_a_password():
     error = log_error(KafkaError(KafkaError._AUTHENTICATION, "sasl.password=canary refused"), "x")
     assert "canary" not in str(error)
