@@ -5,8 +5,7 @@ import json
 import struct
 import subprocess
 import sys
-import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import fastavro
@@ -20,8 +19,8 @@ from changelog.connect.postgres.places import PLACES, OvertakenError
 from changelog.connect.postgres.target import Asked, Target
 from changelog.connect.rules.records.events import Insert
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.task import Share, run_task
-from changelog.contract.base.errors import ChangelogError, LogError, SinkError
+from changelog.contract.base.errors import LogError, SinkError
+from tests.support.sink_task import running_task
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
@@ -54,27 +53,7 @@ def settings(dsn, prefix):
 @pytest.fixture
 def running(kafka, registry):
     """A task in a thread; what ended it is in the list that comes out."""
-
-    @contextmanager
-    def run(settings):
-        stop, ended = threading.Event(), []
-
-        def work():
-            try:
-                run_task(kafka, settings, Share(0, 1), stop, registry=registry)
-            except ChangelogError as error:
-                ended.append(error)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield ended
-        finally:
-            stop.set()
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
-
-    return run
+    return lambda settings: running_task(kafka, settings, registry)
 
 
 UPSERT = {"writeMode": "upsert", "pk__fields": "id"}

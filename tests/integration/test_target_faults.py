@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from psycopg2.extensions import parse_dsn
 
 from changelog.connect.postgres.target import Target
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.task import Share, run_task
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import ChangelogError
 from changelog.stack.base.places import server_user
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer
 from tests.support.services import own_broker
+from tests.support.sink_task import running_task
 from tests.support.small_disk import small_disk
 from tests.support.wait import wait_until
 
@@ -282,25 +280,9 @@ def task(kafka, own_server):
     url = f"postgresql://{parts['host']}:{parts['port']}/{parts['dbname']}"
     target = {"connection.url": url, "connection.user": parts["user"], "table.name.format": "t"}
 
-    @contextmanager
     def run(topic, brokers=kafka):
         config = {"name": topic, "topics": topic, "batch.size": str(BATCH), **target}
-        settings, stop, ended = parse_settings(config), threading.Event(), []
-
-        def work():
-            try:
-                run_task(brokers, settings, Share(0, 1), stop)
-            except ChangelogError as error:
-                ended.append(error)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield ended
-        finally:
-            stop.set()
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
+        return running_task(brokers, parse_settings(config))
 
     return run
 
